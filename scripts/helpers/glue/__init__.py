@@ -1,7 +1,7 @@
-"""What AWS Glue's job bookmarks do, under Glue's own names, on top of all other rooms.
+"""AWS Glue's job bookmarks under Glue's own names, built on all other rooms.
 
-A script written for Glue moves here by its imports: ``from awsglue.context import GlueContext`` becomes
-``from scripts.helpers.glue import GlueContext``, and so for each name below.
+To move a script written for Glue here, change its imports: ``from awsglue.context import GlueContext`` becomes
+``from scripts.helpers.glue import GlueContext``, and likewise for each name below.
 
 May not know: `job_runs`, which is Glue's other API.
 """
@@ -31,15 +31,15 @@ NOT_HERE = (
     "FindMatches", "FloatType", "IntegerType", "LongType", "MapType", "NullType", "SetType", "ShortType", "StringType",
     "StructType", "TimestampNTZType", "TimestampType", "UnknownType", "mergeDataTypes",
 )  # fmt: skip
-"""What Glue's library has besides. Types are Spark's, as those of frames are. What Spark lacks, too, may be imported,
-so that its use can say what to do instead."""
+"""Other names of Glue's library. Types resolve to Spark's types, which frames use. A name that Spark lacks can be
+imported too: using it raises an error that says what to do instead."""
 SELDOM = {
     "Command", "Connections", "DataFrameReader", "DataFrameWriter", "DataSource", "DynamicFrameReader",
     "DynamicFrameWriter", "ExecutionProperty", "GlueArgumentParser", "GlueJobUtils", "StreamingDataSource", "callsite",
     "describe_transform", "explodeWithIndex", "get_transform", "get_transforms", "iteritems", "iterkeys", "itervalues",
     "makeOptions", "namedStruct", "register", "replaceArrayElement",
 }  # fmt: skip
-"""The same, of modules that no script imports by star: here they would hide names of Spark's."""
+"""The same for modules that no script imports by star. In `__all__` these names would hide Spark's names."""
 _found, __dir__, __all__ = lazy(
     __name__,
     {

@@ -1,6 +1,6 @@
-"""Job arguments as awsglue's `getResolvedOptions` resolves them. Pure.
+"""Job arguments, resolved as by awsglue's `getResolvedOptions`. Pure.
 
-Its behaviour, quirks included, was taken down by running it (awsglue of Glue 3 to 5, ``utils.py``).
+The behaviour, quirks included, was recorded by running ``utils.py`` of awsglue (Glue 3 to 5).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def getResolvedOptions(  # noqa: N802
     Parameters
     ----------
     args
-        Such as ``sys.argv``; the first one is the script and is passed over, as are unknown ones.
+        Such as ``sys.argv``. The first argument is the script and is ignored, as are unknown arguments.
     options
-        Needed. Names without dashes that must be given. ``JOB_NAME`` has to be among them to be in the result.
-        ``TempDir`` may be missing all the same.
+        Required. Names, without dashes, of the arguments that must be given. The result has ``JOB_NAME`` only if it is
+        among them. ``TempDir`` stays optional if it is named.
     allow_abbrev
-        Take the start of a name for the name.
+        Accept the start of a name for the name.
 
     Returns
     -------
     dict
-        Texts by name, with ``_`` for ``-``. Always there, None unless given: ``job_bookmark_from``,
+        Texts by name, with ``_`` for ``-``. Always present, None unless given: ``job_bookmark_from``,
         ``job_bookmark_to``, ``JOB_ID``, ``JOB_RUN_ID``, ``SECURITY_CONFIGURATION``, ``encryption_type``,
         ``enable_data_lineage``, ``RedshiftTempDir``, ``TempDir``; and ``job_bookmark_option``, by
         default ``job-bookmark-disable``.
@@ -55,12 +55,12 @@ def getResolvedOptions(  # noqa: N802
     MissingOptionsError
         A TypeError: `options` is left out.
     GlueArgumentError
-        An argument is missing, has no value, or one that is no choice.
+        An argument is missing, has no value, or has a value that is not one of its choices.
     JobArgumentError
-        A RuntimeError: a reserved name is asked for; of from and to one is missing with pause, or
-        both are there without it. One alone without pause is passed over in silence, as by Glue.
+        A RuntimeError: `options` has a reserved name; only one of from and to is given with pause, or
+        both are given without it. Without pause, one alone is silently ignored, as on Glue.
     argparse.ArgumentError
-        ``JOB_RUN_ID`` or another name that is always there is asked for: a conflicting option.
+        `options` has ``JOB_RUN_ID`` or another name that is always present: a conflicting option.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def getResolvedOptions(  # noqa: N802
     >>> args["JOB_NAME"], args["day"], args["job_bookmark_option"], args["JOB_RUN_ID"]
     ('parking', 'Monday', 'job-bookmark-disable', None)
     """
-    if options is None:  # As the playbook's page calls it.
+    if options is None:  # The playbook's page calls it without options.
         raise MissingOptionsError
     for option in ("continuation-option", "job-bookmark-option", *RANGE):
         if option.removeprefix("--") in options:

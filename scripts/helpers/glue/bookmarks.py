@@ -1,4 +1,4 @@
-"""`JobBookmarks`: Glue's calls for job bookmarks, under Glue's names and in its shapes, over our table."""
+"""`JobBookmarks`: Glue's calls for job bookmarks, with Glue's names and shapes, over this package's table."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from scripts.helpers.states import typed
 from scripts.helpers.watermarks import Watermarks
 
 MAX_NAME_BYTES, MAX_RESULTS = 255, 200
-"""Limits of Glue's own calls."""
+"""Limits of Glue's own calls: the length of a name, and the entries of a page."""
 ALL_RETURNED = 1
-"""Value of NextToken once all entries are returned."""
+"""Value of NextToken when all entries have been returned."""
 
 Json = dict[str, Any]
 
 
 class JobBookmarks:
-    """The job bookmarks of all jobs of one table, as a boto3 client for Glue gives them.
+    """The job bookmarks of all jobs of one table, as a boto3 client for Glue returns them.
 
-    Every read is strongly consistent. Arguments are keywords only, as in boto3, and answers are its
-    dicts. Errors are those of Glue's model (`glue_api.errors`), also as attributes of `exceptions`.
+    Every read is strongly consistent. As in boto3, arguments are keyword-only and answers are dicts.
+    Errors are those of Glue's model (`glue_api.errors`), also available as attributes of `exceptions`.
 
     Parameters
     ----------
     watermarks
-        Where the bookmarks are.
+        The table that stores the bookmarks.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class JobBookmarks:
     """
 
     exceptions = errors
-    """Where a boto3 client has them, so that ``except client.exceptions...`` needs no change."""
+    """The error classes, as on a boto3 client, so that ``except client.exceptions...`` works unchanged."""
 
     def __init__(self, watermarks: Watermarks) -> None:
         self._watermarks = watermarks
@@ -77,30 +77,30 @@ class JobBookmarks:
         return f"JobBookmarks({self._watermarks!r})"
 
     def get_job_bookmark(self, *, JobName: str, RunId: str | None = None, Version: int | None = None) -> Json:
-        """Return what is remembered now, what a run left, or one version. One read; with a run up to four.
+        """Return the current bookmark, the one that a run saved, or one version. One read; with a run up to four.
 
         Parameters
         ----------
         JobName
             1 to 255 bytes.
         RunId
-            A run that committed: the entry of its last version.
+            A run that committed; the entry of its last version is returned.
         Version
-            A version, from 1, as the Job Runs page has it and boto3 no longer. With `RunId` it must be one of that run.
+            A version from 1, made by `RunId` if both are given. Glue's Job Runs page has it, boto3 no longer does.
 
         Returns
         -------
         dict
             ``{"JobBookmarkEntry": {...}}`` with ``JobName``, ``Version`` (+1 at every change), ``Run`` (+1
             at every success), ``Attempt`` (how many runs failed before this one), ``PreviousRunId`` and
-            ``RunId`` where there are such runs, and ``JobBookmark``, JSON text with one object per context.
+            ``RunId`` if there are such runs, and ``JobBookmark``, JSON text with one object per context.
 
         Raises
         ------
         EntityNotFoundException
-            The job never saved a bookmark, or not by this run or in this version, or its entry expired.
+            The job, or this run or version of it, has no bookmark, or its entry expired.
         ValidationException, InternalServiceException, OperationTimeoutException
-            A name of a wrong length or type; the table cannot be used; it does not answer in time.
+            A name has a wrong length or type; the table cannot be used; it does not answer in time.
         """
         operation = "GetJobBookmark"
         _check_names(operation, ValidationException, JobName=JobName, RunId=RunId)
@@ -114,20 +114,20 @@ class JobBookmarks:
             return {"JobBookmarkEntry": self._entry(self._left_by(JobName, RunId), RunId)}
 
     def get_job_bookmarks(self, *, JobName: str, MaxResults: int = MAX_RESULTS, NextToken: int | None = None) -> Json:
-        """Return the entries of a job in decreasing versions, page by page. boto3 has no such call any more.
+        """Return the entries of a job page by page, newest version first. boto3 no longer has this call.
 
         Parameters
         ----------
         MaxResults
             1 to 200 entries.
         NextToken
-            That of the page before.
+            The NextToken of the previous page.
 
         Returns
         -------
         dict
-            ``JobBookmarkEntries``, and ``NextToken``: 1 if all entries are returned, more if not. Versions
-            made meanwhile appear on no later page.
+            ``JobBookmarkEntries``, and ``NextToken``: 1 if all entries are returned, a higher number if not.
+            Versions made in between do not appear on later pages.
 
         Raises
         ------
@@ -148,20 +148,20 @@ class JobBookmarks:
             return {"JobBookmarkEntries": [self._entry(entry) for entry in shown], "NextToken": token}
 
     def get_paginator(self, operation_name: str) -> Any:
-        """Return a paginator of ``get_job_bookmarks``, as botocore has one for other calls."""
+        """Return a paginator for ``get_job_bookmarks``, like botocore's for other calls."""
         return paginator(operation_name, {"get_job_bookmarks": ("JobBookmarkEntries", self._page)})
 
     def reset_job_bookmark(self, *, JobName: str, RunId: str | None = None) -> Json:
-        """Forget everything, or go back to what a run left; what came after is taken again.
+        """Reset the bookmark to nothing, or to what a run saved; the next run reads all later data again.
 
         As in Glue, targets are not touched, and the next run reads "only from the bookmarked job run": what
-        came after `RunId` (AWS Glue, "Tracking processed data using job bookmarks"). Otherwise than in Glue,
-        the run that is at work is fenced, and the history keeps the versions before.
+        came after `RunId` (AWS Glue, "Tracking processed data using job bookmarks"). Unlike in Glue, a run
+        that is at work is fenced, and the history keeps the earlier versions.
 
         Parameters
         ----------
         RunId
-            A run that committed; by default the job starts from nothing, as on its first run.
+            A run that committed; by default the next run reads everything, as on the job's first run.
 
         Returns
         -------
@@ -189,13 +189,13 @@ class JobBookmarks:
         return page if page["NextToken"] != ALL_RETURNED else {**page, "NextToken": None}
 
     def _present(self, job_id: str) -> Json:
-        """Return the entry of what is there now, with states that are stored in chunks read back."""
+        """Return the current entry, including states that are stored in chunks."""
         while True:
             head = self._watermarks.latest(job_id)
             if not any(isinstance(state, Spilled) for state in head.watermarks.values()):
                 return self._entry_of(head)
             values = self._watermarks.get_watermark_values(job_id)
-            # With a commit in between they are of another version than the rest of the entry. Read both again.
+            # Read both again if a commit came in between: the values are of another version than the head.
             if self._watermarks.latest(job_id).version == head.version:
                 return self._entry_of(replace(head, watermarks=values))
 
@@ -209,7 +209,7 @@ class JobBookmarks:
         return replace(found[0], watermarks=item["watermarks"])
 
     def _of_version(self, job_id: str, version: int, run_id: str | None) -> LogEntry:
-        """Return the entry of a version, with states that are stored in chunks read back."""
+        """Return the entry of a version, including states that are stored in chunks."""
         found = self._watermarks.history(job_id, limit=1, before=version + 1)
         if not found or found[0].version != version or run_id not in (None, found[0].change.run_id):
             raise NothingThereError(f"version {version}")
@@ -218,7 +218,7 @@ class JobBookmarks:
         return replace(entry, watermarks=states)
 
     def _versions(self, job_id: str, count: int, below: int | None) -> list[LogEntry]:
-        """Return up to so many versions, newest first, also where one request does not hold them."""
+        """Return up to `count` versions, newest first, with several requests if one does not return them all."""
         found: list[LogEntry] = []
         while len(found) < count and below != 1:
             page = self._watermarks.history(job_id, limit=count - len(found), before=below)
@@ -229,14 +229,14 @@ class JobBookmarks:
         return found
 
     def _entry_of(self, head: Head) -> Json:
-        """Return the entry of what is there now; its attempt is that of the run at work, if one is."""
+        """Return the current entry; if a run is at work, `Attempt` is that run's."""
         if head.log_entry is None:
             raise NothingThereError(head.job_id)
         entry = self._entry(head.log_entry, items.HEAD_KEY)
         return entry | {"Attempt": head.begun - 1} if head.begun else entry
 
     def _entry(self, entry: LogEntry, range_key: str = "") -> Json:
-        """Return an entry; CorruptItemError if a state of its item, by default that of the history, is damaged."""
+        """Return an entry; raise CorruptItemError if a state in its item (by default the history's) is damaged."""
         runs = {"PreviousRunId": entry.change.previous_run_id, "RunId": entry.change.run_id}
         where = range_key or items.log_key(entry.version)
         for name, state in entry.watermarks.items():
@@ -252,7 +252,7 @@ class JobBookmarks:
 
 
 def _check_names(operation: str, error: Callable[[str, str], GlueApiError], **names: Any) -> None:
-    """Refuse names that Glue would refuse: they are texts of 1 to 255 bytes."""
+    """Refuse names that Glue would refuse: a name is a str of 1 to 255 bytes."""
     for name, value in names.items():
         if value is None and name != "JobName":
             continue
@@ -265,7 +265,7 @@ def _check_names(operation: str, error: Callable[[str, str], GlueApiError], **na
 
 @contextmanager
 def _glue_errors(operation: str, job_name: str, run_id: str | None) -> Iterator[None]:
-    """Turn our errors into those that Glue has for the same."""
+    """Translate this package's errors into Glue's errors for the same cases."""
     try:
         yield
     except NothingThereError as error:
@@ -279,10 +279,10 @@ def _glue_errors(operation: str, job_name: str, run_id: str | None) -> Iterator[
 
 
 def job_bookmark(watermarks: Mapping[str, Any]) -> str:
-    """Return all contexts of a job, and values without a context, as one JSON object that people can read.
+    """Return all contexts of a job, and values without a context, as one readable JSON object.
 
-    Times are ISO 8601 with zone, dates ISO, decimals exact text; what lies in chunks is told by its size
-    only, and a list of files by their number.
+    Times are ISO 8601 with zone, dates ISO, decimals exact text. For values stored in chunks only the
+    size is shown, for a list of files only the number of files.
 
     Examples
     --------
@@ -295,7 +295,7 @@ def job_bookmark(watermarks: Mapping[str, Any]) -> str:
 
 
 def context(state: Any) -> dict[str, Any]:
-    """Return one context of a job, or one value of a job without contexts, as it is written in JSON."""
+    """Return one context of a job, or one value of a job without contexts, as an object for JSON."""
     found = typed(state, unpacks=False)
     if isinstance(found, RowsState):
         return _rows(found)
@@ -326,7 +326,7 @@ def _files(state: FilesState) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of ours as JSON has it: times and dates ISO, decimals exact text, bytes base64."""
+    """Return a stored value in JSON's types: times and dates as ISO 8601, decimals as exact text, bytes as base64."""
     if isinstance(value, (datetime, date)):
         return value.isoformat()
     if isinstance(value, Decimal):

@@ -1,4 +1,4 @@
-"""Tables of the AWS Glue Data Catalog: where their data lie, how they are read, and which partitions they have."""
+"""Tables of the AWS Glue Data Catalog: where their data is, how to read it, and which partitions are registered."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from scripts.helpers.rows.sql import SQL, joined, sql, written_by_hand
 
 DATABASES = ("postgresql", "mysql", "mariadb", "sqlserver", "oracle")
 HIVE_SEPARATOR = "\x01"
-"""Between the fields of a table whose properties name nothing else."""
+"""Separates the fields of a LazySimpleSerDe table whose properties name no separator."""
 LAKES = ("delta", "iceberg")
-"""Tables whose rows are not those of their files: a log says which files count."""
+"""Table formats whose files alone do not give the rows: a log records which files count."""
 PARTITIONS_AT_ONCE = 100
-"""As many as BatchCreatePartition takes."""
+"""The most partitions that one BatchCreatePartition request accepts."""
 _SERDES = {
     "ParquetHiveSerDe": "parquet", "OrcSerde": "orc", "JsonSerDe": "json", "AvroSerDe": "avro",
     "LazySimpleSerDe": "csv", "OpenCSVSerde": "csv",
 }  # fmt: skip
 _KIND = ("table_type", "spark.sql.sources.provider", "classification")
-"""Parameters of which any may say what a table is. Its SerDe may be that of Parquet, or of text, all the same."""
+"""Parameters of a table that may name its format. They count more than its SerDe, which may be Parquet's or text's."""
 _REFUSED = {"hudi": "Hudi", "symlinks": "a symlink manifest"}
 
 
@@ -42,17 +42,17 @@ class CatalogTable:
     Attributes
     ----------
     location
-        Folder in S3, or ``database.schema.table`` of a database.
+        Folder in S3, or ``database.schema.table`` for a table in a database.
     format
-        One of Glue's formats, of `LAKES`, or the kind of database.
+        One of Glue's formats, one of `LAKES`, or the kind of database.
     format_options
-        In Glue's spellings.
+        Options of the format, in Glue's spellings.
     exclusions
-        Globs of files that a crawler left out, and that Glue's readers leave out for that.
+        Globs of files that a crawler left out, and that Glue's readers therefore skip, as JSON.
     columns, partition_keys
-        Pairs of name and type, as Hive writes it.
+        Pairs of name and type, in Hive's spelling.
     connection
-        Name of the connection of a database.
+        Name of the connection to a database.
     """
 
     name: str
@@ -66,17 +66,17 @@ class CatalogTable:
 
     @property
     def is_database(self) -> bool:
-        """Return whether it is one of a database."""
+        """Return whether the table is in a database."""
         return self.format in DATABASES
 
     @property
     def in_database(self) -> str:
-        """Return the name of a table of a database, without the database: that the connection names as well."""
+        """Return a database table's name without the database, which the connection names as well."""
         return self.location.partition(".")[2] or self.location
 
     @property
     def schema(self) -> str | None:
-        """Return the columns as Spark's DDL, for formats whose files do not name them."""
+        """Return the columns as Spark's DDL for CSV, whose files may not name them; None for other formats."""
         if self.format != "csv" or not self.columns:
             return None
         return joined(", ", (sql("{} {}", SPARK.quote(name), SPARK.type_name(kind)) for name, kind in self.columns))
@@ -90,7 +90,7 @@ class Catalog:
         self._owner = {"CatalogId": catalog_id} if catalog_id else {}
 
     def table(self, database: str, table_name: str) -> CatalogTable:
-        """Look a table up. SourceError if it is not there, or of a kind that is not read here."""
+        """Return a table. Raise SourceError if it does not exist, NotOffGlueError if its format cannot be read here."""
         name = f"{database}.{table_name}"
         found = self._call(name, "get_table", DatabaseName=database, Name=table_name)["Table"]
         storage, parameters = found.get("StorageDescriptor", {}), found.get("Parameters", {})
@@ -103,7 +103,7 @@ class Catalog:
                 f"The format of table {name!r}, {_REFUSED[lake]},",
                 "Its files alone are not its rows. Read it with a reader of Spark for it.",
             )
-        # Crawlers write a classification; tables made in Athena or Spark often have Hive's library alone.
+        # Crawlers write a classification; tables made in Athena or Spark often name only Hive's SerDe.
         if lake or kind not in (*FORMATS, *DATABASES):
             kind = lake or _SERDES.get(library, "")
         if not kind:
@@ -122,16 +122,16 @@ class Catalog:
         )
 
     def table_names(self, database: str) -> list[str]:
-        """Return the names of a database's tables. SourceError if it is not there."""
+        """Return the names of a database's tables; raise SourceError if the database does not exist."""
         pages = self._pages(database, "get_tables", DatabaseName=database)
         return [table["Name"] for page in pages for table in page["TableList"]]
 
     def check_database(self, name: str) -> None:
-        """Raise SourceError if a database is not there, or cannot be looked at."""
+        """Raise SourceError if a database does not exist or cannot be read."""
         self._call(name, "get_database", Name=name)
 
     def described(self, database: str, table_name: str) -> dict[str, Any] | None:
-        """Return a table as `make_table` takes it; None if it is not there."""
+        """Return a table's description in the form that `make_table` accepts; None if the table does not exist."""
         from botocore.exceptions import ClientError
 
         try:
@@ -141,20 +141,20 @@ class Catalog:
             if isinstance(cause, ClientError) and cause.response["Error"]["Code"] == "EntityNotFoundException":
                 return None
             raise
-        # The answer tells more than a request may.
+        # The answer has members that a request may not have.
         taken = self._client.meta.service_model.shape_for("TableInput").members
         return {name: value for name, value in found.items() if name in taken}
 
     def make_table(self, database: str, table: Mapping[str, Any]) -> None:
-        """Make a table."""
+        """Create a table from its description."""
         self._call(f"{database}.{table['Name']}", "create_table", DatabaseName=database, TableInput=table)
 
     def replace_table(self, database: str, table: Mapping[str, Any]) -> None:
-        """Replace a table's description; the catalogue keeps the one before as a version."""
+        """Replace a table's description; the catalogue keeps the previous one as a version."""
         self._call(f"{database}.{table['Name']}", "update_table", DatabaseName=database, TableInput=table)
 
     def add_partitions(self, database: str, table_name: str, partitions: Sequence[Mapping[str, Any]]) -> None:
-        """Register partitions; those that are there stay as they are. SourceError for one that is refused."""
+        """Register partitions and leave existing ones unchanged; raise SourceError if one is refused."""
         name = f"{database}.{table_name}"
         for start in range(0, len(partitions), PARTITIONS_AT_ONCE):
             some = partitions[start : start + PARTITIONS_AT_ONCE]
@@ -167,31 +167,31 @@ class Catalog:
                     raise SourceError(name, f"partition {refused['PartitionValues']} was refused: {code}.")
 
     def connection(self, name: str | None) -> dict[str, str]:
-        """Return url, user and password of a connection. They are never shown."""
+        """Return the url, user and password of a connection. They are never logged or put into errors."""
         if not name:
             raise SourceError("JDBC", "the table names no connection. Use from_options with url, user and password.")
         found = self._call(name, "get_connection", Name=name)["Connection"]["ConnectionProperties"]
         names = {"JDBC_CONNECTION_URL": "url", "USERNAME": "user", "PASSWORD": "password"}
         known = {ours: found[theirs] for theirs, ours in names.items() if theirs in found}
-        # A connection holds its login itself, or names the secret that does.
+        # A connection has the login itself, or the name of a secret that has it.
         return known | (login_of_secret(found["SECRET_ID"]) if "SECRET_ID" in found else {})
 
     def partitions(self, spark: SparkSession, table: CatalogTable, predicate: str, in_catalog: str = "") -> Partitions:
-        """Return the registered partitions that a predicate over the partition keys leaves.
+        """Return the registered partitions that match a predicate on the partition keys.
 
         Parameters
         ----------
         predicate
-            In Spark's SQL, as ``push_down_predicate``.
+            In Spark's SQL: Glue's ``push_down_predicate``.
         in_catalog
-            For the catalogue itself, as ``catalogPartitionPredicate``.
+            Evaluated by the catalogue itself: Glue's ``catalogPartitionPredicate``.
 
         Raises
         ------
         GlueOptionError
-            A predicate for a table without partition keys.
+            The table has no partition keys.
         SourceError
-            A partition lies outside of the table's location.
+            A partition is outside the table's location.
         """
         if not table.partition_keys:
             raise GlueOptionError("push_down_predicate", f"is given, but {table.name!r} has no partition keys.")
@@ -232,7 +232,7 @@ class Catalog:
 
 
 def with_login(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a database with what a named connection of the catalogue, and a secret, hold."""
+    """Return the options of a database, completed from the catalogue connection and the secret that they name."""
     left, name = dict(given), given.get("connectionName")
     secret = left.pop("secretId", None)
     connected = Catalog().connection(str(name)) if name and "url" not in given else {}
@@ -242,9 +242,9 @@ def with_login(given: Mapping[str, Any]) -> dict[str, Any]:
 def _chosen(
     spark: SparkSession, table: CatalogTable, rows: Sequence[tuple[str, ...]], predicate: SQL
 ) -> list[tuple[str, ...]]:
-    """Return the partitions that a predicate leaves. Spark itself is asked, with the keys in their types.
+    """Return the partitions that match a predicate. Spark evaluates it, with the keys cast to their types.
 
-    A column for the place leads back to the row; no key has a name such as its own.
+    The column `a place` has the index of each row; no partition key has such a name.
     """
     keys = [(SPARK.quote(key), SPARK.type_name(kind)) for key, kind in table.partition_keys]
     schema = joined(", ", (sql("{} string", name) for name in [*(key for key, _ in keys), sql("`a place`")]))
@@ -261,7 +261,7 @@ def _pairs(columns: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _lake(parameters: Mapping[str, str], reads: str) -> str:
-    """Return which of `LAKES` or `_REFUSED` a table is; an empty text for one whose files are its rows."""
+    """Return the table's format if it is in `LAKES` or `_REFUSED`; an empty text if its files alone give its rows."""
     found = {parameters.get(name, "").lower() for name in _KIND}
     if ".Hoodie" in reads:
         found.add("hudi")
@@ -271,7 +271,7 @@ def _lake(parameters: Mapping[str, str], reads: str) -> str:
 
 
 def _format_options(kind: str, library: str, serde: Mapping[str, str], table: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a table says of its format, in Glue's spellings."""
+    """Return the format options that a table's properties define, in Glue's spellings."""
     if kind == "csv":
         return _csv_options(library, serde, table)
     tag = serde.get("rowTag") or table.get("rowTag")
@@ -279,7 +279,7 @@ def _format_options(kind: str, library: str, serde: Mapping[str, str], table: Ma
 
 
 def _csv_options(library: str, serde: Mapping[str, str], table: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of a table of CSV in Glue's spellings, with the defaults of Hive's two libraries."""
+    """Return the format options of a CSV table in Glue's spellings, with the defaults of Hive's two SerDes."""
     default = HIVE_SEPARATOR if library == "LazySimpleSerDe" else None
     found = {
         "separator": serde.get("field.delim") or serde.get("separatorChar") or table.get("delimiter") or default,
@@ -298,7 +298,7 @@ def _csv_options(library: str, serde: Mapping[str, str], table: Mapping[str, str
 
 
 def _below(table: CatalogTable, folder: str) -> str:
-    """Return a partition's folder below the table's location."""
+    """Return a partition's folder relative to the table's location; raise SourceError if it is outside."""
     start, rest = (re.sub("^(s3[an]?|file)://", "", place.rstrip("/") + "/") for place in (table.location, folder))
     if not rest.startswith(start):
         raise SourceError(table.name, "a partition lies outside of the table's location. Read it with from_options.")
@@ -315,11 +315,11 @@ class Partitions:
     Attributes
     ----------
     table
-        Its name, for messages.
+        The table's name, for messages.
     keys
         Pairs of name and type.
     values
-        By folder below the table's location, with a slash at its end, the texts of the keys.
+        The keys' values as text, by folder relative to the table's location, with a slash at its end.
     """
 
     table: str
@@ -327,15 +327,15 @@ class Partitions:
     values: Mapping[str, tuple[str, ...]]
 
     def values_of(self, key: str) -> tuple[str, ...] | None:
-        """Return the keys' values for a file; None where Spark reads the same from ``name=value`` folders.
+        """Return the keys' values for a file; None if Spark reads the same values from ``name=value`` folders.
 
-        SourceError for a file of no partition whose folders do not name the keys.
+        Raise SourceError if the file is in no partition and its folders do not name the keys.
         """
         names = [name.lower() for name, _ in self.keys]
         folder = key.rpartition("/")[0] + "/" if "/" in key else ""
         named = set(names) <= {name.lower() for name in folder_columns(folder)}
         there = folder
-        # The innermost folder that is registered: files may lie deeper than their partition.
+        # Find the innermost registered folder: a file may be in a subfolder of its partition.
         while there not in self.values and there:
             there = there.rstrip("/").rpartition("/")[0]
             there = f"{there}/" if there else ""
@@ -345,12 +345,12 @@ class Partitions:
                 return None
             raise SourceError(self.table, f"file {key!r} is not in a partition of the catalogue. Register its folder.")
         pairs = [part.partition("=") for part in there.rstrip("/").split("/")]
-        # Hive writes special characters of values into names of folders as %XX, and Spark reads them back.
+        # Hive writes special characters of values as %XX in folder names, and Spark decodes them.
         found = [(name.lower(), unquote(value)) for name, _, value in pairs]
         return None if named and found == list(zip(names, values, strict=True)) else values
 
     def typed(self, df: DataFrame, values: tuple[str, ...] | None) -> DataFrame:
-        """Return the rows with the keys' columns: the given values, or those of the folders as they are."""
+        """Return the rows with the keys as columns in their types: the given values, or if None the folders' values."""
         for index, (name, kind) in enumerate(self.keys):
             if values is None:
                 value = F.col(SPARK.quote(name))

@@ -1,4 +1,4 @@
-"""What a sink writes to the Glue Data Catalog: its table, the columns of it, and new partitions."""
+"""Updates of the Glue Data Catalog by a sink: the table, its columns, and new partitions."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ STORAGE: Mapping[str, tuple[tuple[str, str], str, Mapping[str, str]]] = {
     "json": (_TEXT, "org.openx.data.jsonserde.JsonSerDe", {}),
     "csv": (_TEXT, "org.apache.hadoop.hive.serde2.OpenCSVSerde", {"separatorChar": ",", "quoteChar": '"'}),
 }  # fmt: skip
-"""By format what Hive and Athena read it with: classes for input and output, the SerDe, and its parameters."""
+"""What Hive and Athena need to read each format: input and output classes, the SerDe, and its parameters."""
 
 
 @dataclass(frozen=True)
 class CatalogUpdate:
-    """A table of the catalogue that a sink keeps.
+    """A table of the catalogue that a sink keeps up to date.
 
     Parameters
     ----------
     database, table
-        Their names. The database must be there.
+        Their names. The database must exist.
     behaviour
-        ``UPDATE_IN_DATABASE`` makes the table, adds columns and partitions; ``LOG`` adds partitions to a table that is
-        there, and names differing columns in a WARNING.
+        ``UPDATE_IN_DATABASE`` creates the table and adds columns and partitions. ``LOG`` only adds partitions to an
+        existing table, and logs a WARNING with the columns that differ.
     catalog_id
-        Of another account.
+        The id of another account's catalogue; by default the catalogue of this account.
 
     Raises
     ------
     GlueOptionError
-        Another behaviour.
+        The behaviour is unknown.
     """
 
     database: str
@@ -61,14 +61,14 @@ class CatalogUpdate:
             raise GlueOptionError("updateBehavior", f"is {self.behaviour!r}. Write one of {', '.join(BEHAVIOURS)}.")
 
     def check(self, path: str, format: str, keys: Sequence[str]) -> None:
-        """Raise what speaks against the rows, before they are written.
+        """Check that the rows fit the table, before they are written. GlueOptionError: path or keys do not.
 
         Raises
         ------
         NotOffGlueError
-            A format that has no table here.
+            Tables of this format cannot be created here.
         SourceError
-            The catalogue cannot be asked, or does not have the database.
+            The catalogue cannot be read, or does not have the database.
         """
         if format not in STORAGE:
             raise NotOffGlueError(f"A table of {format!r} in the catalogue", f"Use one of {', '.join(STORAGE)}.")
@@ -84,12 +84,12 @@ class CatalogUpdate:
                 f"are {list(keys)}, but table {self.table!r} has {known}. Write the same, in order.",
             )
         location = there["StorageDescriptor"]["Location"]
-        # Its partitions would be registered where no row is.
+        # Otherwise the table's partitions would be registered in folders without rows.
         if not is_same_folder(path, location):
             raise GlueOptionError("path", f"is {path!r}, but table {self.table!r} is at {location!r}. Write there.")
 
     def apply(self, df: DataFrame, path: str, format: str, keys: Sequence[str]) -> None:
-        """Make or update the table, and register the partitions of the rows."""
+        """Create or update the table, and register the partitions of the rows."""
         catalog = Catalog(self.catalog_id)
         location = path.replace("s3a://", "s3://", 1).rstrip("/") + "/"
         there = catalog.described(self.database, self.table)
@@ -113,7 +113,7 @@ class CatalogUpdate:
         catalog.add_partitions(self.database, self.table, partitions)
 
     def _update_columns(self, catalog: Catalog, there: dict[str, Any], columns: Sequence[Mapping[str, str]]) -> None:
-        """Add columns that the table has not; name those that have another type."""
+        """Add columns that the table lacks; log columns whose type differs."""
         known = {column["Name"].lower(): column["Type"] for column in there["StorageDescriptor"]["Columns"]}
         new = [column for column in columns if column["Name"].lower() not in known]
         other = [c["Name"] for c in columns if known.get(c["Name"].lower(), c["Type"]).lower() != c["Type"].lower()]
@@ -129,7 +129,7 @@ class CatalogUpdate:
 
 
 def _columns(df: DataFrame, keys: Sequence[str]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Return the columns and the partition keys, as the catalogue writes them."""
+    """Return the columns and the partition keys, in the form that the catalogue requires."""
     wanted = [key.lower() for key in keys]
     columns, found = [], {}
     for part in df.schema.fields:
@@ -158,7 +158,7 @@ def _new_table(
 
 
 def _partitions(df: DataFrame, keys: Sequence[str]) -> Iterator[tuple[list[str], str]]:
-    """Yield the values of each partition of the rows, and its folder below the table, as Spark writes both."""
+    """Yield the values of each partition of the rows, and its folder below the table, spelled as Spark writes them."""
     if not keys:
         return
     texts = [F.col(f"`{key}`").cast("string").alias(key) for key in keys]

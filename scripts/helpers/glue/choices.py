@@ -1,7 +1,7 @@
-"""What `resolveChoice` makes of columns, and rows of several frames together.
+"""Casts of columns for `resolveChoice`, and the union of several frames.
 
-Glue's reader makes a choice of a column whose values have several types. Spark's reads such JSON as texts, and refuses
-CSV that does not fit its table. So a column here has one type, and `resolveChoice` casts it.
+Glue's reader makes a column a choice type if its values have several types. Spark's reader reads such JSON as text,
+and refuses CSV that does not fit its table. So a column here always has one type, and `resolveChoice` casts it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from scripts.helpers.spark.java_errors import reason_of
 logger = logging.getLogger(__name__)
 
 SPARK_NAMES = {"long": "bigint", "short": "smallint", "byte": "tinyint", "decimal": "decimal(10,2)"}
-"""Spark's names of Glue's types. A decimal without precision has 10 digits, in Glue 2 of them behind the point."""
+"""Spark's names for Glue's types. A decimal without precision has 10 digits; in Glue, 2 of them are decimals."""
 REFUSALS = ("AnalysisException", "ParseException", "SparkRuntimeException", "IllegalArgumentException")
-"""What Spark raises where it refuses a call before it reads rows."""
+"""Names of the errors that Spark raises if it refuses a call before it reads rows."""
 ACTIONS = ("cast", "project", "make_cols", "make_struct", "match_catalog")
 _OF_WORKER = re.compile(r"GlueOptionError: Option '([^\n']+)' ([^\n]+)")
 _NO_CAST = re.compile(r"annot resolve (.*?) due to data type mismatch: (cannot cast [^\n;]+)")
@@ -39,29 +39,29 @@ def resolved(
     choice: str,
     catalog_types: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return the rows with columns cast: in `specs` by ``cast:TYPE``, or texts to the types of a catalogue's table.
+    """Return the rows with columns cast as `specs` say (``cast:TYPE``), or text columns cast to a catalogue's types.
 
     Parameters
     ----------
     specs
         Pairs of a path and an action.
     choice
-        An action for all choices, of which there are none: only ``match_catalog`` has an effect.
+        An action for all choice columns. There are none here, so only ``match_catalog`` has an effect.
     catalog_types
-        By column, Hive's types of a table of the catalogue. For ``match_catalog``, which casts columns of text.
+        Hive's types of a catalogue table, by column name. Used by ``match_catalog``, which casts text columns.
 
     Raises
     ------
     GlueOptionError
-        An action that there is not, a type that Spark does not know or has no cast to, or an action for the types of
-        a column of text.
+        The action does not exist; Spark does not know the type or cannot cast to it; or an action other than a cast
+        names a text column.
     """
     for path, action in specs:
         verb, kind = _parsed("specs", action)
         if verb == "match_catalog":
             raise GlueOptionError("specs", f"has {action!r} for {path!r}. It goes as choice='match_catalog'.")
         steps = steps_to(path, df.schema)
-        # Glue passes over a path that is not there.
+        # Glue ignores a path that does not exist.
         if steps:
             df = _cast_at(df, "specs", steps, kind) if verb == "cast" else _passed(df, steps, action)
     if choice and _parsed("choice", choice)[0] == "match_catalog":
@@ -77,7 +77,7 @@ def resolved(
 
 
 def spark_type(option: str, kind: str) -> SQL:
-    """Return Spark's name of a type of Glue's or Spark's; GlueOptionError for one that Spark does not know."""
+    """Return Spark's name for a type of Glue's or Spark's; raise GlueOptionError if Spark does not know the type."""
     from pyspark.sql.utils import ParseException  # type: ignore[attr-defined]
 
     name = SPARK_NAMES.get(kind, kind)
@@ -90,19 +90,19 @@ def spark_type(option: str, kind: str) -> SQL:
 
 @contextmanager
 def typed_analysis(option: str, remedy: str = "If names differ by case, drop or rename one of them.") -> Iterator[None]:
-    """Raise GlueOptionError where Spark refuses an option: a cast that it never does, an ambiguous name, wrong SQL.
+    """Raise GlueOptionError if Spark refuses an option: an impossible cast, an ambiguous name, wrong SQL.
 
-    Of what is read on the way, MisfitError for a value or a record that does not fit.
+    Raise MisfitError if a value or a record that is read meanwhile does not fit.
     """
     try:
         yield
     except Exception as error:
-        # Here, as a call that Spark does not refuse does without pyarrow.
+        # Imported here, because calls that do not fail must not require pyarrow.
         from scripts.helpers.reading.fetched_lines import unmarked
 
         if misfit := unmarked(error):
             raise misfit from error
-        # What this package raised in a worker of Spark.
+        # An error that this package raised in a Spark worker arrives as text.
         if within := _OF_WORKER.search(str(error)):
             raise GlueOptionError(within[1], within[2]) from error
         if type(error).__name__ not in REFUSALS:
@@ -110,15 +110,15 @@ def typed_analysis(option: str, remedy: str = "If names differ by case, drop or 
         if found := _NO_CAST.search(str(error)):
             why = f"asks for a cast of {found[1]} that Spark does not have: {found[2].rstrip('. ')}."
             raise GlueOptionError(option, f"{why} Leave it out, and make the column with toDF().") from error
-        # What Spark offers instead may be columns that only this package knows.
+        # Drop Spark's suggestions: they may name internal columns of this package.
         why = reason_of(error).partition(" Did you mean")[0]
         raise GlueOptionError(option, f"is refused by Spark: {why} {remedy}") from error
 
 
 def united(frames: Sequence[DataFrame]) -> DataFrame:
-    """Return the rows of all frames; a column of some only is NULL in the others, one of several types the widest.
+    """Return the rows of all frames. A column that a frame lacks is NULL in its rows.
 
-    Where no type holds all of its values, it is text.
+    A column with several types gets the widest of them, or text if no type holds all of its values.
     """
     with_columns = [frame for frame in frames if frame.columns]
     if len(with_columns) < 2:
@@ -150,14 +150,14 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def cast(field: Field, kind: str) -> Column:
-    """Return a value as another type, by Spark's or Glue's name; NULL where it cannot be cast, as by Glue."""
+    """Cast a value to a type with Spark's or Glue's name; as on Glue, a value that cannot be cast becomes NULL."""
     from pyspark.sql import Column, SparkSession
 
     wanted = SPARK_NAMES.get(kind, kind)
     if isinstance(field.kind, T.StructType | T.ArrayType | T.MapType) and wanted == "string":
         # Spark would write a struct as "{1, x}", without names.
         return F.to_json(field.value)
-    # A plain cast fails the whole job in ANSI mode, where Glue makes the one value NULL.
+    # In ANSI mode a plain cast would fail the whole job, while Glue makes the one value NULL.
     if field.sql is not None:
         return F.expr(sql("try_cast({} AS {})", field.sql, SPARK.type_name(wanted)))
     if hasattr(Column, "try_cast"):  # from Spark 4 on
@@ -170,7 +170,7 @@ def cast(field: Field, kind: str) -> Column:
 
 
 def _parsed(option: str, action: Any) -> tuple[str, str]:
-    """Return the verb of an action, in lower case, and the type that it names."""
+    """Return the verb of an action in lower case, and the type that the action names."""
     verb, _, kind = str(action).partition(":")
     # Glue's console writes MATCH_CATALOG, its guide match_catalog.
     verb = verb.lower()
@@ -190,7 +190,7 @@ def _texts(df: DataFrame) -> list[str]:
 
 
 def _passed(df: DataFrame, steps: Sequence[str], action: str) -> DataFrame:
-    """Return the rows as they are; GlueOptionError if Spark may have made the column of values of several types."""
+    """Return the rows unchanged; raise GlueOptionError for a text column, whose values may have had several types."""
 
     def check(field: Field) -> list[Field]:
         if isinstance(field.kind, T.StringType):

@@ -1,4 +1,4 @@
-"""The connection options of Glue's readers, in Glue's spellings, as options of ours. Pure."""
+"""Translates the connection options of Glue's readers to options of this package. Pure."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ ARCHIVES = {"GLACIER", "DEEP_ARCHIVE"}
 NEEDLESS = {
     "groupFiles", "groupSize", "useS3ListImplementation", "customJdbcDriverS3Path", "maxBand", "maxFilesInBand",
 }  # fmt: skip
-"""Known options that need not change what is read: passed over with a line in the log. A band says which files Glue
-remembers, and here all are."""
+"""Glue's options that are ignored with a line in the log, as they do not change what is read here. A band (`maxBand`)
+limits which files Glue remembers; this package remembers all."""
 CHANGING = {"sampleQuery", "enableSamplePath", "samplePath", "query"}
-"""Options that change what is read and are not here: refused."""
+"""Options that are refused, because they would change what is read and are not supported here."""
 RESERVED = {"include", "exclude", "max_files", "max_bytes"}
-"""Options of files that go under Glue's names alone, or are taken by themselves."""
+"""File options of this package that are accepted only under Glue's names, or that are read separately."""
 MAX_PARTITIONS = 2_000
-"""Folders of partitions that one request may name; more make one pattern too long to match each key with."""
+"""Most partition folders in one request; more would make the pattern that each key is matched to too long."""
 JDBC_PARTITIONS = 7
-"""Queries at once that Glue makes of a ``hashfield``, unless told."""
+"""Number of parallel queries with ``hashfield`` in Glue, unless ``hashpartitions`` is given."""
 _SPECIAL = re.compile(r"[\\*?\[\]{}]")
-"""What means something in a glob, and may be in the name of a folder."""
+"""Characters with a meaning in globs that may occur in the name of a folder."""
 _CONNECTION = {"url", "user", "password", "dbtable", "driver", "connectionName", "useConnectionProperties"}
 _SORT_ORDER = ("jobBookmarkKeysSortOrder", "jobBookmarksKeysSortOrder")
-"""AWS's documentation has both spellings."""
+"""Both spellings are in AWS's documentation."""
 
 
 @dataclass(frozen=True)
 class FoldersToRead:
-    """What to read of S3: folders with their rules, and the most of one batch over all of them.
+    """The folders to read in S3 with their options, and the limits of one batch over all folders.
 
     Attributes
     ----------
     folders
-        Each a source as `IncrementalJob.new_files` takes it, with the options ``include`` and
-        ``exclude`` of its own.
+        Pairs of a source as `IncrementalJob.new_files` accepts it, and its own options ``include``
+        and ``exclude``.
     options
-        Of all folders; see `FileOptions`.
+        Options that apply to all folders; see `FileOptions`.
     """
 
     folders: tuple[tuple[str, Mapping[str, Any]], ...]
@@ -57,26 +57,26 @@ class FoldersToRead:
     max_bytes: int | None = None
 
     def only(self, below: Collection[str]) -> FoldersToRead:
-        """Return the request for the keys below some folders alone; with none of them, for nothing.
+        """Return the request limited to keys below the given folders; without folders, a request for nothing.
 
         Raises
         ------
         GlueOptionError
-            There are too many of them.
+            There are more than `MAX_PARTITIONS` folders.
         """
         if len(below) > MAX_PARTITIONS:
             raise GlueOptionError(
                 "push_down_predicate", f"leaves {len(below):,} partitions; the limit is {MAX_PARTITIONS:,}. Narrow it."
             )
         if not below:
-            return replace(self, folders=())  # An empty `include` would admit everything.
+            return replace(self, folders=())  # An empty `include` would select everything.
         globs = [_SPECIAL.sub(r"\\\g<0>", folder) + "**" for folder in sorted(below)]
         return replace(self, folders=tuple((folder, {**own, "include": globs}) for folder, own in self.folders))
 
 
 @dataclass(frozen=True)
 class TableToRead:
-    """What to read of a database. `keys` is None where no bookmark key was named."""
+    """The database table to read. `keys` is None if the script named no bookmark keys."""
 
     url: str
     table: str
@@ -89,17 +89,17 @@ class TableToRead:
 def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
     """Read the options of a source in S3 or a local directory.
 
-    Glue's own are ``paths`` (one or several), ``recurse``, ``exclusions`` (a list, or JSON of one, of
-    globs), ``excludeStorageClasses``, ``boundedFiles`` or ``boundedSize``; numbers may be texts.
-    Options of `FileOptions` but ``include`` may stand beside them under their own names. Others are
-    named in a WARNING.
+    Glue's own options are ``paths`` (one or several), ``recurse``, ``exclusions`` (a list of globs, or
+    JSON of it), ``excludeStorageClasses``, ``boundedFiles`` or ``boundedSize``; numbers may be texts.
+    Options of `FileOptions` except ``include`` are accepted under their own names. Unknown options are
+    logged in a WARNING.
 
     Raises
     ------
     GlueOptionError
-        A value that cannot be meant; names value, limit and remedy. Nothing is read.
+        A value is invalid; the text has the value, the limit and the remedy. Nothing is read.
     """
-    # Here, as a script that reads no files does without pyarrow.
+    # Imported here, because a script that reads no files must not require pyarrow.
     from scripts.helpers.files.rules import FileOptions
 
     left = dict(given)
@@ -132,12 +132,12 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
 
 
 def exclusions_of(given: Mapping[str, Any]) -> list[str]:
-    """Return the globs of ``exclusions``; GlueOptionError for anything but a list of texts."""
+    """Return the globs of ``exclusions``; raise GlueOptionError unless they are a text or a list of texts."""
     return _texts(dict(given), "exclusions")
 
 
 def lake_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `TableOptions`. Others are named in a WARNING."""
+    """Return the options of `TableOptions`; log a WARNING with unknown options."""
     left = dict(given)
     found = _ours(left, {field.name for field in fields_of(TableOptions)})
     _tell("table", left)
@@ -147,22 +147,22 @@ def lake_options(given: Mapping[str, Any]) -> dict[str, Any]:
 def table_to_read(given: Mapping[str, Any]) -> TableToRead:
     """Read the options of a JDBC source.
 
-    Glue's own are ``url``, ``user``, ``password``, ``dbtable``, ``jobBookmarkKeys``,
+    Glue's own options are ``url``, ``user``, ``password``, ``dbtable``, ``jobBookmarkKeys``,
     ``jobBookmarkKeysSortOrder`` (asc or desc), ``hashfield`` or ``hashexpression`` with
-    ``hashpartitions``, and ``customJdbcDriverClassName``. Options of `RowOptions` may
-    stand beside them under their own names. Others are named in a WARNING.
+    ``hashpartitions``, and ``customJdbcDriverClassName``. Options of `RowOptions` are
+    accepted under their own names. Unknown options are logged in a WARNING.
 
     Raises
     ------
     GlueOptionError
-        As of `folders_to_read`; no text shows the URL, the user or the password.
+        As by `folders_to_read`; no text shows the URL, the user or the password.
     """
     left = dict(given)
     named = {name: left.pop(name, None) for name in ("url", "dbtable")}
     for name, value in named.items():
         if not isinstance(value, str) or not value:
             raise GlueOptionError(name, "is missing. A database needs url and dbtable.")
-    # A query has no name to be known by, so another one under the same context would go on from this one's watermark.
+    # A query has no name to identify it, so a different query under the same context would use this one's watermark.
     if named["dbtable"].lstrip().startswith("("):
         raise GlueOptionError("dbtable", "is a query. Make a view of it in the database, and name that.")
     properties = {name: str(left.pop(name)) for name in ("user", "password") if left.get(name) is not None}
@@ -174,8 +174,8 @@ def table_to_read(given: Mapping[str, Any]) -> TableToRead:
         raise GlueOptionError("jobBookmarkKeys", "is empty. Name the columns that only grow, such as ['id'].")
     hashed = [left.pop(name) for name in ("hashfield", "hashexpression") if name in left]
     partitions = _whole(left, "hashpartitions") or (JDBC_PARTITIONS if hashed else None)
-    # Glue reads no row that comes in below its bookmark keys, and scripts are written for that: an error would stop
-    # each of them. Such rows are counted in a WARNING. A table that went back as a whole stays an error.
+    # Glue never reads rows that arrive below the bookmark, and scripts rely on that: an error would stop all of them,
+    # so late rows are only counted in a WARNING. A table whose last row is behind the watermark still raises an error.
     options: dict[str, Any] = {"on_late": "warn"}
     if _descending(left):
         options["descending"] = True
@@ -187,7 +187,7 @@ def table_to_read(given: Mapping[str, Any]) -> TableToRead:
 
 
 def _texts(left: dict[str, Any], name: str) -> list[str]:
-    """Take a list of texts: one text, a list, or JSON of a list."""
+    """Remove an option and return it as a list of texts; it may be one text, a list, or the JSON of a list."""
     value = left.pop(name, None)
     if value is None:
         return []
@@ -209,7 +209,7 @@ def _whole(left: dict[str, Any], name: str) -> int | None:
     if value is None:
         return None
     text = str(value)
-    # Signs, spaces, underscores and digits of other scripts are numbers to int(), and mistakes here.
+    # int() also accepts signs, spaces, underscores and digits of other scripts, which are mistakes here.
     is_whole = not isinstance(value, (bool, float)) and text.isdecimal() and text.isascii()
     if not is_whole or int(text) < 1:
         raise GlueOptionError(name, f"is {value!r}. Write a whole number from 1, such as '1000'.")
@@ -252,9 +252,9 @@ def _ours(left: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _tell(source: str, left: Mapping[str, Any]) -> None:
-    """Refuse options that change what is read, and name in the log those that are passed over.
+    """Raise GlueOptionError for options that change what is read; log the names of options that are ignored.
 
-    Names only: values may be passwords.
+    Values are not logged, because they may be passwords.
     """
     for name in sorted(CHANGING & set(left)):
         raise GlueOptionError(name, "changes what is read, and is not here. Filter the DataFrame, or read a view.")

@@ -35,34 +35,34 @@ logger = logging.getLogger(__name__)
 Frame = TypeVar("Frame", bound="DynamicFrame | DataFrame")
 
 _SERVER = re.compile(r"jdbc:(?P<vendor>\w+):[^?;]*?//[^/?;]+")
-"""A JDBC URL up to its server and port: it says next which database."""
+"""A JDBC URL up to its server and port, without the name of the database."""
 GLUES = ("_ssql_ctx", "_glue_scala_context")
 FRAMES = ("create_dynamic_frame", "create_data_frame", "write_dynamic_frame", "write_data_frame")
 INSTEAD = "Read with glue_context.spark_session, and give the DataFrame to IncrementalJob.rows_since or Job's own run."
 
 
 class GlueContext:
-    """What scripts for Glue read and write with.
+    """The readers and writers of scripts for Glue.
 
-    Sources with a ``transformation_ctx`` take what is new since the last commit of `Job`, others all
-    there is. Options have Glue's names; see `connection_options`. What Glue's context has and this one
-    has not raises a NotOffGlueError that says what to do instead; what a Spark session has is taken
-    from that.
+    Sources with a ``transformation_ctx`` return what is new since the last commit of `Job`, other
+    sources everything. Options have Glue's names; see `connection_options`. Attributes of the Spark
+    session work here too. Attributes that only Glue's context has raise a NotOffGlueError that says
+    what to do instead.
 
     Parameters
     ----------
     sparkContext
-        The running SparkContext, a SparkSession, or None for the session that runs.
+        The running SparkContext, a SparkSession, or None for the running session.
 
     Attributes
     ----------
     spark_session : SparkSession
-        On Glue that of Glue's own context.
+        On Glue, the session of Glue's own context.
 
     Raises
     ------
     NoJvmError
-        The session is one of Spark Connect.
+        The session belongs to Spark Connect.
     UnsupportedVersionError
         Spark is older than 3.3.
 
@@ -86,9 +86,9 @@ class GlueContext:
         self.write_data_frame = self.write_dynamic_frame
 
     def __getattr__(self, name: str) -> Any:
-        """Take from readers, writers and the Spark session what they have, and name what is not here.
+        """Return an attribute of the readers, the writers or the Spark session; raise NotOffGlueError for others.
 
-        Glue has two names of a call: ``create_dynamic_frame_from_options`` is ``create_dynamic_frame.from_options``.
+        Glue has two names for a call: ``create_dynamic_frame_from_options`` is ``create_dynamic_frame.from_options``.
         """
         from pyspark import SparkContext
         from pyspark.sql import SQLContext
@@ -100,7 +100,7 @@ class GlueContext:
             return getattr(getattr(self, frames), f"from_{source}")
         if hasattr(self.spark_session, name):
             return getattr(self.spark_session, name)
-        # Glue's context is a SQLContext; `_ssql_ctx` is Glue's own JVM there.
+        # Glue's context is a SQLContext. Its `_ssql_ctx`, however, is an object of Glue's own in the JVM.
         if not name.startswith("_") and hasattr(SQLContext, name):
             return getattr(SQLContext(SparkContext.getOrCreate(), self.spark_session), name)
         raise NotOffGlueError(f"GlueContext.{name}", INSTEAD)
@@ -112,26 +112,26 @@ class GlueContext:
     def getSink(  # noqa: N802
         self, connection_type: str, format: str | None = None, transformation_ctx: str = "", **options: Any
     ) -> DataSink:
-        """Return what writes frames to a place, once its format is set; see `sinks.DataSink`."""
+        """Return a sink that writes frames once its format is set; see `sinks.DataSink`."""
         return DataSink(connection_type, format, options, self, Job.running)
 
     def purge_s3_path(
         self, s3_path: str, options: Mapping[str, Any] | None = None, transformation_ctx: str = ""
     ) -> None:
         """Delete files below a folder that are older than ``retentionPeriod`` hours; see `purging.purge`."""
-        # Here, as listing needs pyarrow.
+        # Imported here, because listing needs pyarrow.
         from scripts.helpers.glue.purging import purge
 
         purge(self.spark_session, s3_path, options)
 
     def extract_jdbc_conf(self, connection_name: str, catalog_id: str | None = None) -> dict[str, str]:
-        """Return what a connection of the catalogue holds.
+        """Return the settings of a connection of the catalogue.
 
         Returns
         -------
         dict
             ``vendor`` such as ``postgresql``, ``user``, ``password``, ``fullUrl`` as the connection has it, and
-            ``url``, which ends with the server: scripts put the name of a database behind it.
+            ``url``, which ends with the server: scripts append the name of a database.
         """
         known = Catalog(catalog_id).connection(connection_name)
         url = known.get("url", "")
@@ -141,7 +141,7 @@ class GlueContext:
         return {**known, "vendor": server["vendor"], "url": server[0], "fullUrl": url}
 
     def tableNames(self, dbName: str | None = None) -> list[str]:  # noqa: N802
-        """Return the names of the tables that a database of the catalogue has; by default the database ``default``."""
+        """Return the names of the tables in a database of the catalogue, by default the database ``default``."""
         return Catalog().table_names(dbName or "default")
 
     def currentTimeMillis(self) -> int:  # noqa: N802
@@ -157,7 +157,7 @@ class GlueContext:
 
 
 class Reader(Named, Generic[Frame]):
-    """``create_dynamic_frame`` and ``create_data_frame``: the same sources, as one or the other kind of frame."""
+    """``create_dynamic_frame`` and ``create_data_frame``: readers of the same sources, each with its kind of frame."""
 
     called, instead = "create_dynamic_frame", INSTEAD
 
@@ -184,14 +184,14 @@ class Reader(Named, Generic[Frame]):
         connection_options
             See `connection_options.folders_to_read` and `table_to_read`.
         format, format_options
-            Of files; see `formats`.
+            The format of files; see `formats`.
         transformation_ctx
-            Name of the source, as ever. Without it everything is read and nothing remembered.
+            Name of the source, as in Glue. Without it, everything is read and nothing is remembered.
 
         Raises
         ------
         GlueOptionError, NotOffGlueError
-            Before anything is read.
+            An option is wrong or not supported here. Nothing was read.
         """
         _passed_over("create_dynamic_frame.from_options", further)
         if push_down_predicate:
@@ -211,7 +211,7 @@ class Reader(Named, Generic[Frame]):
         return self._wrap(df, transformation_ctx)
 
     def from_rdd(self, data: Any, name: str, schema: Any = None, **_: Any) -> Frame:
-        """Return rows of an RDD, or a list, in the types that Spark finds or that are given."""
+        """Return the rows of an RDD or a list, with the types of `schema` or those that Spark infers."""
         return self._wrap(self._context.spark_session.createDataFrame(data, schema), name)
 
     def from_catalog(
@@ -225,18 +225,18 @@ class Reader(Named, Generic[Frame]):
         catalog_id: str | None = None,
         **further: Any,
     ) -> Frame:
-        """Read a table of the Data Catalog: files in S3, a table of Delta Lake or Iceberg, or one of a database.
+        """Read a table of the Data Catalog: files in S3, a Delta Lake or Iceberg table, or a database table.
 
-        Of Delta Lake and Iceberg a run takes the rows that commits have appended, as `IncrementalJob.rows_since` does.
+        From Delta Lake and Iceberg, a run reads the rows that commits appended, as `IncrementalJob.rows_since` does.
 
         Parameters
         ----------
         push_down_predicate
-            Over the partition keys, in Spark's SQL. Files of other partitions are not read and not
-            remembered, so they are new to a later run with another predicate. So are files of folders
-            that are no partition in the catalogue yet.
+            A condition on the partition keys, in Spark's SQL. Files of other partitions are not read and
+            not remembered, so they are new to a later run with another predicate. The same holds for
+            files in folders that are not yet registered as partitions.
         additional_options
-            As the connection options of `from_options`; also ``catalogPartitionPredicate``.
+            The connection options of `from_options`, and ``catalogPartitionPredicate``.
         """
         database = database or further.pop("name_space", None)
         _passed_over("create_dynamic_frame.from_catalog", further)
@@ -270,7 +270,7 @@ class Reader(Named, Generic[Frame]):
 
 
 class Writer(Named):
-    """``write_dynamic_frame`` and ``write_data_frame``. Each call takes a frame, or a collection to write each of."""
+    """``write_dynamic_frame`` and ``write_data_frame``. Each call writes a frame, or every frame of a collection."""
 
     called, instead = "write_dynamic_frame", "Use from_options or toDF().write."
 
@@ -284,7 +284,7 @@ class Writer(Named):
         transformation_ctx: str = "",
         **further: Any,
     ) -> Any:
-        """Append a frame to a folder of S3, a local one, or a table of a database; return it.
+        """Append a frame to a folder in S3, a local folder or a database table; return the frame.
 
         See `sinks.write_files` and `sinks.write_table`.
         """
@@ -306,7 +306,7 @@ class Writer(Named):
         catalog_id: str | None = None,
         **further: Any,
     ) -> Any:
-        """Append a frame to a table of the Data Catalog; return it. See `sinks.write_catalog_table`."""
+        """Append a frame to a table of the Data Catalog; return the frame. See `sinks.write_catalog_table`."""
         database = database or further.pop("name_space", None)
         _passed_over("write_dynamic_frame.from_catalog", further)
         _check_named(database, table_name)
@@ -323,12 +323,12 @@ class Writer(Named):
         transformation_ctx: str = "",
         catalog_id: str | None = None,
     ) -> Any:
-        """Append a frame to a table of a database that a connection of the catalogue leads to; return it.
+        """Append a frame to a database table over a connection of the catalogue; return the frame.
 
         Parameters
         ----------
         connection_options
-            ``dbtable``, ``database`` where it is another than the connection's, and of ours ``perBatch``.
+            ``dbtable``, ``database`` if it is not the connection's, and ``perBatch``, which only this package has.
         """
         login = Catalog(catalog_id).connection(catalog_connection)
         for df in _dataframes(frame):
@@ -337,10 +337,10 @@ class Writer(Named):
 
 
 def session_of(spark: SparkContext | SparkSession | None) -> SparkSession:
-    """Return the session of what a script has at hand: a context, a session or nothing."""
+    """Return the session for what a script passed: a SparkContext, a session or None."""
     from pyspark.sql import SparkSession
 
-    # Not by its class: a session of Spark Connect has another, and would be left for one that runs beside it.
+    # Not isinstance: a Spark Connect session has another class, and would be replaced by a classic session.
     given: Any = spark
     if is_session(given):
         session: SparkSession = given
@@ -349,7 +349,7 @@ def session_of(spark: SparkContext | SparkSession | None) -> SparkSession:
 
 
 def _dataframes(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> list[DataFrame]:
-    """Return the rows to write: those of one frame, or of each of a collection."""
+    """Return the DataFrames to write: that of one frame, or those of a collection."""
     if isinstance(frame, DynamicFrameCollection):
         return [each.toDF() for each in frame.values()]
     return [as_dataframe(frame)]
@@ -358,7 +358,7 @@ def _dataframes(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> lis
 def _of_partitions(
     request: FoldersToRead, partitions: Partitions, given: Mapping[str, Any], has_predicate: bool
 ) -> FoldersToRead:
-    """Return the request for the files of registered partitions alone."""
+    """Return the request limited to the files of registered partitions."""
     for option in sorted({"path", "paths"} & set(given)):
         raise GlueOptionError(
             option,
@@ -381,6 +381,6 @@ def _check_named(database: str | None, table_name: str | None) -> None:
 
 
 def _passed_over(call: str, given: Iterable[str]) -> None:
-    """Name keywords that Glue's call may have and that change nothing here."""
+    """Log a WARNING with the keywords that Glue's call may accept and that have no effect here."""
     if given:
         logger.warning("event=options_unknown call=%s options=%s: passed over", call, ",".join(sorted(given)))

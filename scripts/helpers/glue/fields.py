@@ -1,4 +1,4 @@
-"""Fields of nested rows by Glue's paths, such as ``bay.name`` or `` `bay.name` ``: found, and changed in place."""
+"""Find and change fields of nested rows by Glue's paths, such as ``bay.name`` or `` `bay.name` ``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 @dataclass(frozen=True)
 class Field:
-    """A field with its value, of a row or of a struct in it.
+    """A field of a row, or of a struct in a row, with its value.
 
     Attributes
     ----------
     kind
-        Its type.
+        The field's type.
     metadata
-        What the schema notes beside it.
+        The field's metadata in the schema.
     sql
-        The value as Spark's SQL names it; None inside arrays, where nothing has a name.
+        An SQL expression for the value; None inside arrays, where values have no name.
     """
 
     name: str
@@ -36,25 +36,25 @@ class Field:
     sql: SQL | None = None
 
     def inner(self, part: T.StructField) -> Field:
-        """Return a field of this one, a struct."""
+        """Return a field of this field, which is a struct."""
         named = None if self.sql is None else sql("{}.{}", self.sql, SPARK.quote(part.name))
         return Field(part.name, part.dataType, self.value.getField(part.name), part.metadata, named)
 
 
 Change = Callable[[Field], Sequence[Field]]
-"""What becomes of a field: the fields that stand in its place, none to leave it out."""
+"""A function that returns the fields to put in place of a field; an empty list drops it."""
 
 
 def steps_to(path: str, schema: T.StructType) -> tuple[str, ...] | None:
-    """Return the names that lead to a field, as the schema spells them; None if it is not there.
+    """Return the names that lead to a field, as the schema spells them; None if the field does not exist.
 
-    A column whose whole name is the path comes first. Dots reach into structs, arrays of structs and
-    maps, and belong to a name in backticks. The case counts only where names differ by nothing else.
+    A column whose whole name is the path is preferred. Dots lead into structs, arrays of structs and
+    maps; in backticks they are part of a name. Case matters only if names differ in nothing else.
     """
     exact = _named(path, schema)
     if exact is not None:
         return (exact,)
-    # Glue writes ``[]`` behind the name of a list.
+    # Glue appends ``[]`` to the name of a list.
     path = path.replace("[]", "")
     if "`" not in path:
         return _walk(path.split("."), schema, quoted=False)
@@ -62,7 +62,7 @@ def steps_to(path: str, schema: T.StructType) -> tuple[str, ...] | None:
 
 
 def field_at(schema: T.StructType, steps: Sequence[str]) -> Field | None:
-    """Return the field that names lead to; None inside an array or a map, where it has many values."""
+    """Return the field that the names lead to; None inside an array or a map, where a field has many values."""
     field = top_field(schema[steps[0]])
     for step in steps[1:]:
         if not isinstance(field.kind, T.StructType):
@@ -72,12 +72,12 @@ def field_at(schema: T.StructType, steps: Sequence[str]) -> Field | None:
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """Return the names that a new field's path is made of; dots belong to a name in backticks."""
+    """Split a new field's path into names; a name in backticks may contain dots."""
     return tuple(match[1].replace("``", "`") if match[1] else match[2] for match in _PART.finditer(path))
 
 
 def expression(steps: Sequence[str]) -> SQL:
-    """Write names that lead to a field as Spark's SQL reads them."""
+    """Return the SQL expression for the field that the names lead to."""
     return joined(".", map(SPARK.quote, steps))
 
 
@@ -91,7 +91,7 @@ def _walk(parts: Sequence[str], kind: T.DataType, *, quoted: bool) -> tuple[str,
         return None if rest is None else (parts[0], *rest)
     if not isinstance(kind, T.StructType):
         return None
-    # Without backticks a name may have dots in it, and the longest one that is there wins.
+    # Without backticks a name may contain dots: try the longest name first.
     for size in [1] if quoted else range(len(parts), 0, -1):
         name = _named(".".join(parts[:size]), kind)
         rest = None if name is None else _walk(parts[size:], kind[name].dataType, quoted=quoted)
@@ -101,7 +101,7 @@ def _walk(parts: Sequence[str], kind: T.DataType, *, quoted: bool) -> tuple[str,
 
 
 def _named(name: str, schema: T.StructType) -> str | None:
-    """Return a field's name as the schema spells it, in the same case before another one."""
+    """Return a field's name as the schema spells it, preferring one in the same case."""
     alike = [each for each in schema.names if each.lower() == name.lower()]
     return name if name in alike else next(iter(alike), None)
 
@@ -110,10 +110,10 @@ def _named(name: str, schema: T.StructType) -> str | None:
 
 
 def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
-    """Return the rows with one field changed, wherever it lies: in the row, in structs, in structs of arrays."""
+    """Return the rows with one field changed, be it a column or a field of structs, also of structs in arrays."""
     fields = [top_field(each) for each in df.schema.fields]
     if len({name.lower() for name in df.columns}) < len(df.columns):
-        # After a join two names may differ by their case alone, and Spark calls either of them ambiguous.
+        # After a join two names may differ only in case, and Spark calls both ambiguous: select by position.
         df = df.toDF(*(f"place{place}" for place in range(len(fields))))
         by_place = [top_field(each) for each in df.schema.fields]
         fields = [replace(value, name=field.name) for field, value in zip(fields, by_place, strict=True)]
@@ -121,7 +121,7 @@ def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
 
 
 def leaves(kind: T.DataType, steps: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
-    """Yield the names that lead to fields without fields of their own, in structs and lists of structs, and types."""
+    """Yield the path and type of each leaf: a field without fields of its own, also in structs and lists of structs."""
     if isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.ArrayType | T.StructType):
         yield from leaves(kind.elementType, steps)
     elif isinstance(kind, T.StructType):
@@ -146,14 +146,14 @@ def _replaced(fields: Sequence[Field], steps: Sequence[str], change: Change) -> 
             found += change(field)
         else:
             value = _rebuilt(field, steps[1:], change)
-            # A struct whose last field was left out is gone, too: a file cannot hold one without fields.
+            # Drop a struct that has no fields left, because files cannot store it.
             if value is not None:
                 found.append(replace(field, value=value))
     return found
 
 
 def _rebuilt(field: Field, steps: Sequence[str], change: Change) -> Column | None:
-    """Return a struct, or an array of them, with one of its fields changed; None if no field is left."""
+    """Return a struct, or an array of structs, with one field changed; None if it has no fields left."""
     if isinstance(field.kind, T.ArrayType):
         element = Field("", field.kind.elementType, F.lit(None))
         if _rebuilt(element, steps, change) is None:
@@ -168,7 +168,7 @@ def _rebuilt(field: Field, steps: Sequence[str], change: Change) -> Column | Non
     fields = _replaced([field.inner(each) for each in field.kind.fields], steps, change)
     if not fields:
         return None
-    # Without the condition a struct that is NULL would become one of NULLs.
+    # Without the condition a NULL struct would become a struct of NULLs.
     return F.when(field.value.isNotNull(), F.struct(*map(_named_column, fields)))
 
 

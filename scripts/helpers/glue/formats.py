@@ -1,4 +1,4 @@
-"""Glue's formats and their options, as those of Spark's readers and writers. Pure."""
+"""Translates Glue's formats and their options to those of Spark's readers and writers. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMATS = {
     "xml": "xml",
 }  # fmt: skip
 _WRITTEN = {"compression"}
-"""What Spark's readers do not use: they go by the endings of files."""
+"""Options that Spark's readers do not use, because they detect compression by a file's extension."""
 _NEEDLESS = {
     "optimizePerformance", "strictCheckForQuoting", "useGlueParquetWriter", "blockSize", "pageSize", "version",
 }  # fmt: skip
@@ -33,11 +33,11 @@ ADVICE = Advice(
     rename="Rename one.",
     part="Read them apart: name the one in 'paths', and leave it out of the other read by 'exclusions'.",
 )
-"""What a script for Glue may do about files that do not fit."""
+"""What the author of a Glue script can do about files that do not fit."""
 
 
 def spark_format(name: str | None) -> str:
-    """Return Spark's name of a format; NotOffGlueError for one that it does not have."""
+    """Return Spark's name of a format; raise NotOffGlueError if Spark does not have the format."""
     if name is None:
         raise GlueOptionError("format", f"is missing. Name one of {', '.join(FORMATS)}.")
     if name.lower() not in FORMATS:
@@ -48,12 +48,12 @@ def spark_format(name: str | None) -> str:
 def spark_options(name: str, given: Mapping[str, Any], *, writing: bool = False) -> tuple[dict[str, str], str | None]:
     """Return the options of Spark's reader or writer, and the column for file names (``attachFilename``).
 
-    Options that Spark has, too, go through as they are. Others are named in a WARNING, and left out in a read.
+    Options that Spark also has are passed on unchanged. Unknown options are logged in a WARNING, and dropped in reads.
 
     Raises
     ------
     GlueOptionError
-        ``skipFirst`` or ``jsonPath``, which Spark has nothing for.
+        ``skipFirst`` or ``jsonPath`` is given, for which Spark has no equivalent.
     """
     left = dict(given)
     column = left.pop("attachFilename", None)

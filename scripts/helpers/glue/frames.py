@@ -1,4 +1,4 @@
-"""`DynamicFrame`: a DataFrame under the names of Glue's."""
+"""`DynamicFrame`: a DataFrame with the methods of Glue's class."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from scripts.helpers.spark.jvm import check_jvm, rdd_of
 logger = logging.getLogger(__name__)
 
 NESTED = ("array", "struct", "map")
-"""Types in mappings that say nothing of what is inside."""
+"""Types in mappings that do not describe their elements or fields."""
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge,
 }  # fmt: skip
 WITHOUT_GLUE = "Use IncrementalJob: its new_files, rows_since and write work over Spark Connect as well."
-"""Choices are found by RDDs, and types are parsed by the JVM."""
+"""What to use with Spark Connect, which has no RDDs to infer types with and no JVM to parse types."""
 INSTEAD = "Call toDF(), work on the DataFrame, and come back with DynamicFrame.fromDF(df, glue_context, name)."
 
 
 @dataclass(frozen=True)
 class ResolveOption:
-    """What `DynamicFrame.toDF` makes of a column: ``Cast`` to a type of Spark; see `DynamicFrame.resolveChoice`."""
+    """How `DynamicFrame.toDF` changes a column: ``Cast`` to a type of Spark; see `DynamicFrame.resolveChoice`."""
 
     path: str
     action: str
@@ -43,12 +43,12 @@ class ResolveOption:
 
 
 class Named:
-    """What has a name in Glue's library, and names what is not here; AttributeError as ever for private names."""
+    """Base of Glue's classes: attributes that do not exist here raise NotOffGlueError, private ones AttributeError."""
 
     called, instead = "", INSTEAD
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse what is not here."""
+        """Raise NotOffGlueError for an attribute that does not exist here."""
         if name.startswith("_"):
             raise AttributeError(name)
         raise NotOffGlueError(f"{self.called}.{name}", self.instead)
@@ -57,22 +57,22 @@ class Named:
 class DynamicFrame(Named):
     """A DataFrame with the methods of Glue's DynamicFrame.
 
-    A column has one type: where Glue's reader finds several and makes a choice, Spark's makes text. What Glue's frame
-    has and this one has not raises a NotOffGlueError that says what to do instead.
+    A column has one type: if its values have several types, Glue's reader makes it a choice and Spark's makes it text.
+    A method that only Glue's frame has raises a NotOffGlueError that says what to do instead.
 
     Parameters
     ----------
     df
         The rows. `toDF` returns it.
     glue_ctx
-        The context that it belongs to.
+        The context that the frame belongs to.
     name
-        Of the frame.
+        Name of the frame.
 
     Raises
     ------
     NoJvmError
-        The rows are those of Spark Connect.
+        `df` belongs to Spark Connect.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class DynamicFrame(Named):
     # --- looking ---------------------------------------------------------------------------------
 
     def toDF(self, options: Sequence[ResolveOption] | None = None) -> DataFrame:  # noqa: N802
-        """Return the DataFrame, with columns cast as options say."""
+        """Return the DataFrame, with columns cast as the options say."""
         found = self._df
         for option in options or ():
             if option.action == "KeepAsStruct":
@@ -124,7 +124,7 @@ class DynamicFrame(Named):
 
     @typed_analysis("frame")
     def show(self, num_rows: int = 20) -> None:
-        """Print rows as JSON, one a line."""
+        """Print rows as JSON, one per line."""
         for row in self._df.limit(num_rows).toJSON().collect():
             sys.stdout.write(f"{row}\n")
 
@@ -133,40 +133,40 @@ class DynamicFrame(Named):
         return int(rdd_of(self._df).getNumPartitions())
 
     def errorsCount(self) -> int:  # noqa: N802
-        """Return 0: rows that Spark cannot read, and errors of functions, are errors of the job."""
+        """Return 0: rows that Spark cannot read and errors in functions fail the job, so no error row is kept."""
         return 0
 
     stageErrorsCount = errorsCount  # noqa: N815
 
     def assertErrorThreshold(self) -> None:  # noqa: N802
-        """Do nothing, as there is no row with an error."""
+        """Do nothing, because no error rows are kept."""
 
     def errorsAsDynamicFrame(self) -> DynamicFrame:  # noqa: N802
-        """Return a frame without rows and columns, as there is no row with an error."""
+        """Return a frame without rows and columns, because no error rows are kept."""
         return self._with(self._df.sparkSession.createDataFrame([], "struct<>"))
 
     # --- columns ---------------------------------------------------------------------------------
 
     @typed_analysis("paths")
     def select_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Keep columns, and fields of structs within these; see `fields.steps_to` for paths.
+        """Keep the named columns and fields of structs; see `fields.steps_to` for paths.
 
-        Paths that are not there are left out, as by Glue.
+        Paths that do not exist are ignored, as in Glue.
         """
         wanted: dict[tuple[str, ...], Any] = {}
         for path in _listed(paths):
             steps = self._steps(path)
-            # A field of a list of structs has no struct of its own to stand in.
+            # A field in a list of structs has one value per element, so no single struct can hold it.
             if steps and field_at(self._df.schema, steps) is None:
                 raise NotOffGlueError(f"To select {path!r}, a field inside a list or a map,", INSTEAD)
             if steps:
                 wanted[steps] = F.col(expression(steps))
-        # A struct that is wanted as a whole has its fields already.
+        # Drop fields of structs that are selected as a whole.
         whole = {steps: value for steps, value in wanted.items() if not _is_within(steps, wanted)}
         return self._with(self._df.select(_as_structs(whole)))
 
     def drop_fields(self, paths: str | Sequence[str], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Leave columns out, and fields of structs. A struct without fields is left out, too."""
+        """Drop columns and fields of structs. A struct that has no fields left is dropped too."""
         found = self._df
         for path in _listed(paths):
             steps = steps_to(path, found.schema)
@@ -175,7 +175,7 @@ class DynamicFrame(Named):
         return self._with(found)
 
     def rename_field(self, oldName: str, newName: str, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Rename a column, or a field of a struct, whose new path must lead into the same struct."""
+        """Rename a column or a field of a struct. The new path must be in the same struct."""
         steps, new = self._steps(oldName), parts_of(newName)
         if not steps:
             return self
@@ -191,27 +191,27 @@ class DynamicFrame(Named):
         transformation_ctx: str = "",
         **_: Any,
     ) -> DynamicFrame:
-        """Select, rename and cast.
+        """Select, rename and cast columns.
 
-        A source that is not there is left out, and a value that cannot be cast is NULL, as by Glue. A target such as
-        ``bay.name`` is a field of a struct; a name with a dot stands in backticks.
+        As in Glue, a source that does not exist is ignored, and a value that cannot be cast becomes NULL. A target such
+        as ``bay.name`` is a field of a struct; put a name with a dot in backticks.
 
         Parameters
         ----------
         mappings
             (source, its type, target, its type), (source, target, its type) or (source, target). The source's type is
-            not looked at. ``array``, ``struct`` and ``map`` as a target's type leave the value as it is. A source
-            inside a list, such as ``bays[].name``, is the list of its values.
+            ignored. The target types ``array``, ``struct`` and ``map`` leave the value unchanged. A source inside a
+            list, such as ``bays[].name``, is the list of its values.
         case_sensitive
-            A source that is spelt in another case is not there.
+            Ignore sources that are spelt in another case.
 
         Raises
         ------
         GlueOptionError
-            A mapping of another length, a type that there is not or that Spark has no cast to, or a target that is
-            named twice.
+            A mapping has another length, a type does not exist or Spark cannot cast to it, or a target is named
+            twice.
         NotOffGlueError
-            A target inside a list.
+            A target is inside a list, or its type is ``array``, ``struct`` or ``map`` and the value's is not.
         """
         given = [mappings] if isinstance(mappings, tuple) else list(mappings)
         targets: dict[tuple[str, ...], Any] = {}
@@ -233,7 +233,7 @@ class DynamicFrame(Named):
         return self._with(self._df.select(_as_structs(targets)))
 
     applyMapping = apply_mapping  # noqa: N815
-    """Its other name in Glue."""
+    """Glue's other name for `apply_mapping`."""
 
     def resolveChoice(  # noqa: N802
         self,
@@ -245,17 +245,17 @@ class DynamicFrame(Named):
         catalog_id: str | None = None,
         **_: Any,
     ) -> DynamicFrame:
-        """Cast columns, by path in `specs` with ``cast:TYPE``; a value that cannot be cast is NULL, as by Glue.
+        """Cast columns to the types in `specs` (``cast:TYPE``). As in Glue, a value that cannot be cast becomes NULL.
 
-        There are no choices: JSON of several types is text. So `choice` has no effect, with a WARNING, but for
-        ``match_catalog``, which casts columns of text to the types of a table of the catalogue. `specs` with
-        ``project:TYPE``, ``make_cols`` and ``make_struct`` leave a column of one type as it is, and refuse text.
+        There are no choice columns here: JSON with several types is text. So `choice` only logs a WARNING, except
+        ``match_catalog``, which casts text columns to the types of a catalogue table. In `specs`, ``project:TYPE``,
+        ``make_cols`` and ``make_struct`` leave a column with one type unchanged, and raise an error for a text column.
 
         Raises
         ------
         GlueOptionError
-            Both or neither of `specs` and `choice`, an action that there is not or that refuses a column of text, or
-            ``match_catalog`` without a table.
+            Both or neither of `specs` and `choice` are given, an action is unknown or does not accept text columns, or
+            ``match_catalog`` has no table.
         """
         if (specs is None) == (not choice):
             raise GlueOptionError("specs", "and choice go one without the other. Give one of them.")
@@ -271,7 +271,7 @@ class DynamicFrame(Named):
         return self._with(resolved(self._df, pairs, choice, types))
 
     def unnest(self, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Make fields of structs columns of their own, called ``bay.name``. Arrays of structs are refused."""
+        """Turn fields of structs into columns called ``bay.name``; raise NotOffGlueError for an array of structs."""
 
         def leaves(field: Field) -> list[Field]:
             if isinstance(field.kind, T.ArrayType) and isinstance(field.kind.elementType, T.StructType):
@@ -292,14 +292,14 @@ class DynamicFrame(Named):
 
     @typed_analysis("path")
     def unbox(self, path: str, format: str, transformation_ctx: str = "", **options: Any) -> DynamicFrame:
-        """Read the JSON in a column of texts: it becomes a struct or an array. Python looks at each text for the types.
+        """Parse the JSON in a text column into a struct or an array. Spark reads all texts to infer the types.
 
         Raises
         ------
         NotOffGlueError
-            Another format than ``json``, options of one, or values of several types.
+            The format is not ``json``, options of a format are given, or the path is a field of a struct.
         GlueOptionError
-            A text that is no JSON, when the rows are looked at.
+            A text is not JSON. This is found while the types are inferred.
         """
         further = {name for name in options if name not in ("info", "stageThreshold", "totalThreshold")}
         if format.lower() != "json" or further:
@@ -326,8 +326,8 @@ class DynamicFrame(Named):
     ) -> DynamicFrameCollection:
         """Flatten nested rows into related frames by name; see `IncrementalJob.relationalize`.
 
-        With a `transformation_ctx`, and `Job.init`, the ids that join them go on over runs; without, they
-        are below 0 and others at each call. Nothing is staged: `staging_path` is passed over.
+        With a `transformation_ctx` and `Job.init`, the ids that join the frames continue across runs. Otherwise
+        they are negative and differ at each call. Nothing is staged: `staging_path` is ignored.
         """
         job = Job.tracking(transformation_ctx)
         if job is None:
@@ -340,10 +340,10 @@ class DynamicFrame(Named):
 
     @typed_analysis("f")
     def filter(self, f: Callable[[Any], Any], transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Keep the rows for whose record a function is true; a KeyError, ValueError or TypeError counts as false.
+        """Keep the rows for which a function of the record is true; a KeyError, ValueError or TypeError means false.
 
-        A record is a dictionary, in which a field that is NULL is absent; see `records`. Python is called for each row:
-        ``toDF().where(...)`` is many times as fast.
+        A record is a dictionary without the fields that are NULL; see `records`. The function runs in Python for each
+        row: ``toDF().where(...)`` is many times as fast.
         """
         return self._with(kept(self._df, f)) if self._df.columns else self
 
@@ -351,11 +351,11 @@ class DynamicFrame(Named):
     def map(
         self, f: Callable[[Any], Any], preservesPartitioning: bool = False, transformation_ctx: str = "", **_: Any
     ) -> DynamicFrame:
-        """Return what a function makes of each record; see `records.mapped`. An error in it fails the job."""
+        """Return the records that a function makes of each record; see `records.mapped`. Its errors fail the job."""
         return self._with(mapped(self._df, f)) if self._df.columns else self
 
     def union(self, other_frame: DynamicFrame, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Return the rows of both. A column of one alone is NULL in the other's; see `choices.united`."""
+        """Return the rows of both frames. A column that a frame lacks is NULL in its rows; see `choices.united`."""
         return self._with(united([self._df, other_frame._df]))
 
     @typed_analysis("paths1")
@@ -369,15 +369,15 @@ class DynamicFrame(Named):
     ) -> DynamicFrame:
         """Return the pairs of rows whose keys are equal, with all columns of both.
 
-        A column of `frame2` whose name is there already gets a dot in front of it, and one more if that is there, too.
-        Names that differ by their case are two names, as in Glue, of which one has to be dropped or renamed before
-        Spark reads or writes the rows. With a frame that has no columns, as where nothing is new, there are no pairs,
-        and no columns.
+        A column of `frame2` whose name is already used gets a dot in front, or more dots until its name is unique.
+        As in Glue, names that differ only in case are different names; drop or rename one of the columns before
+        Spark reads or writes the rows. If one frame has no columns (nothing was new), the result has no rows and no
+        columns.
 
         Raises
         ------
         GlueOptionError
-            A key that is no column, or not as many keys of the one frame as of the other.
+            A key is not a column, or the frames have different numbers of keys.
         """
         one, two = self._df, frame2._df
         if not one.columns or not two.columns:
@@ -391,7 +391,7 @@ class DynamicFrame(Named):
             while free in names:
                 free = f".{free}"
             names.append(free)
-        # Joined by places: names may be in both frames, or have dots in them, and Spark would take these for structs.
+        # Join by column position: a name may be in both frames, or have a dot, which Spark would take for a struct.
         left = one.toDF(*(f"l{place}" for place in range(len(one.columns))))
         right = two.toDF(*(f"r{place}" for place in range(len(two.columns))))
         matches = []
@@ -408,10 +408,10 @@ class DynamicFrame(Named):
         options: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> DynamicFrame:
-        """Return these rows with those of another frame in place of the ones that have the same keys.
+        """Return the rows of this frame, with rows that share keys with `stage_dynamic_frame` replaced by its rows.
 
-        Rows of the other frame whose keys are not here are added, and rows that have the same keys are all kept, as by
-        Glue: nothing is made distinct.
+        Staged rows whose keys are not in this frame are added. As in Glue, duplicates are kept: several rows of one
+        frame may have the same keys.
         """
         staged = stage_dynamic_frame._df
         if not self._df.columns or not staged.columns:
@@ -426,21 +426,21 @@ class DynamicFrame(Named):
 
     @typed_analysis("num_partitions")
     def repartition(self, num_partitions: int, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Spread the rows over a number of partitions."""
+        """Return the rows in a given number of partitions."""
         return self._with(self._df.repartition(num_partitions))
 
     @typed_analysis("num_partitions")
     def coalesce(
         self, num_partitions: int, shuffle: bool = False, transformation_ctx: str = "", **_: Any
     ) -> DynamicFrame:
-        """Bring the rows into fewer partitions; with `shuffle` into more as well."""
+        """Return the rows in fewer partitions; with `shuffle`, also in more."""
         df = self._df
         return self._with(df.repartition(num_partitions) if shuffle else df.coalesce(num_partitions))
 
     def split_fields(
         self, paths: str | Sequence[str], name1: str = "", name2: str = "", transformation_ctx: str = "", **_: Any
     ) -> DynamicFrameCollection:
-        """Return two frames: one with the named columns, one with the others; by default with this name, 1 and 2."""
+        """Return one frame with the named columns and one with the rest, by default called by this name and 1 or 2."""
         name1, name2 = name1 or f"{self.name}1", name2 or f"{self.name}2"
         frames = {name1: self.select_fields(paths), name2: self.drop_fields(paths)}
         return DynamicFrameCollection(
@@ -456,15 +456,15 @@ class DynamicFrame(Named):
         transformation_ctx: str = "",
         **_: Any,
     ) -> DynamicFrameCollection:
-        """Return two frames: the rows for which all comparisons hold, and the others, NULLs among them.
+        """Return two frames: the rows for which all comparisons are true, and all other rows, including NULLs.
 
         Parameters
         ----------
         comparison_dict
-            By path the comparisons: ``{"age": {">": 10, "<": 20}}``.
+            Comparisons by path: ``{"age": {">": 10, "<": 20}}``.
         """
         holds = F.lit(True)
-        # Where nothing is new the frame has no columns, and there is nothing to compare.
+        # If nothing was new, the frame has no columns to compare.
         for path, comparisons in (comparison_dict if self._df.columns else {}).items():
             steps = self._steps(path)
             if not steps:
@@ -473,7 +473,7 @@ class DynamicFrame(Named):
                 if sign not in COMPARISONS:
                     raise GlueOptionError("comparison_dict", f"has {sign!r}. It knows {', '.join(COMPARISONS)}.")
                 holds = holds & COMPARISONS[sign](F.col(expression(steps)), F.lit(value))
-        # Spark leaves a row out of both, where a comparison with NULL is neither true nor false.
+        # A comparison with NULL is neither true nor false, and without this Spark would omit the row from both frames.
         holds = F.coalesce(holds, F.lit(False))
         frames = {name1: self._df.where(holds), name2: self._df.where(~holds)}
         return DynamicFrameCollection({name: self._with(df, name) for name, df in frames.items()}, self.glue_ctx)
@@ -481,7 +481,7 @@ class DynamicFrame(Named):
     # --- writing ---------------------------------------------------------------------------------
 
     def write(self, connection_type: str, *args: Any, accumulator_size: int = 0, **options: Any) -> DynamicFrame:
-        """Do what ``write_dynamic_frame.from_options`` does."""
+        """Write the frame with ``write_dynamic_frame.from_options`` and return it."""
         self.glue_ctx.write_dynamic_frame.from_options(self, connection_type, *args, **options)
         return self
 
@@ -489,12 +489,12 @@ class DynamicFrame(Named):
     def spigot(
         self, path: str, options: Mapping[str, Any] | None = None, transformation_ctx: str = "", **_: Any
     ) -> DynamicFrame:
-        """Write a sample of the rows as JSON into a folder, nothing where nothing is new, and return the frame.
+        """Write a sample of the rows as JSON to a folder, nothing if nothing was new, and return the frame.
 
         Parameters
         ----------
         options
-            ``topk`` rows at most, by default 100, of which each is taken with the probability ``prob``, by default 1.
+            ``topk``, the most rows to write, by default 100; ``prob``, the probability to take a row, by default 1.
         """
         given = dict(options or {})
         most, share = int(given.pop("topk", 100)), float(given.pop("prob", 1))
@@ -508,9 +508,9 @@ class DynamicFrame(Named):
     # --- within ----------------------------------------------------------------------------------
 
     def _mapped(self, source: str, steps: Sequence[str], kind: str) -> Any:
-        """Return the value of a mapping."""
+        """Return the value of a mapping's source, cast to the target's type."""
         field = field_at(self._df.schema, steps)
-        if field is None:  # inside an array or a map: Spark makes an array of its values
+        if field is None:  # The source is inside an array or a map: Spark returns an array of values.
             value = F.col(expression(steps))
             if not kind or kind in NESTED:
                 return value
@@ -522,7 +522,7 @@ class DynamicFrame(Named):
         return cast(field, spark_type("mappings", kind)) if kind else field.value
 
     def _places(self, paths: str | Sequence[str]) -> list[int]:
-        """Return where columns stand."""
+        """Return the positions of columns in the frame."""
         places = []
         for path in _listed(paths):
             name = self._top(path, "join by", "Select it as a column before.")
@@ -539,7 +539,7 @@ class DynamicFrame(Named):
         return steps_to(path, self._df.schema)
 
     def _top(self, path: str, verb: str, remedy: str) -> str | None:
-        """Return the name of a column; None if it is not there, NotOffGlueError for a field of a struct."""
+        """Return a column's name, None if it does not exist; raise NotOffGlueError for a field of a struct."""
         steps = self._steps(path)
         if steps is not None and len(steps) > 1:
             raise NotOffGlueError(f"To {verb} {path!r}, a field of a struct,", remedy)
@@ -547,14 +547,14 @@ class DynamicFrame(Named):
 
 
 class DynamicFrameCollection(dict[str, DynamicFrame]):
-    """Frames by their names.
+    """A dictionary of frames by name.
 
     Parameters
     ----------
     dynamic_frames
-        By name, or a list of frames that have names.
+        Frames by name, or a list of frames that have names.
     glue_ctx
-        The context that they belong to.
+        The context that the frames belong to.
     """
 
     def __init__(
@@ -567,7 +567,7 @@ class DynamicFrameCollection(dict[str, DynamicFrame]):
         self.glue_ctx = glue_ctx
 
     def select(self, key: str, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Return one frame; one without columns, as by Glue, where there is none of the name."""
+        """Return the frame with this name; as in Glue, a frame without columns if there is none."""
         if key in self:
             return self[key]
         logger.warning("event=no_such_frame key=%s frames=%s: an empty frame is returned", key, ",".join(self))
@@ -579,7 +579,7 @@ class DynamicFrameCollection(dict[str, DynamicFrame]):
     def map(
         self, callable: Callable[..., DynamicFrame], transformation_ctx: str = "", **_: Any
     ) -> DynamicFrameCollection:
-        """Return what a function of a frame and a context makes of each."""
+        """Call a function with each frame and a context, and return its frames under the same names."""
         found = {name: callable(frame, f"{transformation_ctx}:{name}") for name, frame in self.items()}
         for name, frame in found.items():
             if not isinstance(frame, DynamicFrame):
@@ -589,7 +589,7 @@ class DynamicFrameCollection(dict[str, DynamicFrame]):
     def flatmap(
         self, f: Callable[..., DynamicFrame | DynamicFrameCollection], transformation_ctx: str = ""
     ) -> DynamicFrameCollection:
-        """Return all frames that a function of a frame and a context makes of each."""
+        """Call a function with each frame and a context, and return all frames of its results."""
         found: dict[str, DynamicFrame] = {}
         for frame in self.values():
             made = f(frame, f"{transformation_ctx}:{frame.name}")
@@ -603,7 +603,7 @@ class DynamicFrameCollection(dict[str, DynamicFrame]):
 
 
 def as_dataframe(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> DataFrame:
-    """Return the DataFrame of either kind of frame."""
+    """Return the DataFrame of a DynamicFrame, or a DataFrame itself; raise NotOffGlueError for a collection."""
     if isinstance(frame, DynamicFrameCollection):
         raise NotOffGlueError("A DynamicFrameCollection", "Write its frames one by one.")
     found: DataFrame = frame.toDF() if isinstance(frame, DynamicFrame) else frame
@@ -615,12 +615,12 @@ def _listed(paths: str | Sequence[str]) -> list[str]:
 
 
 def _is_within(steps: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> bool:
-    """Tell whether a field lies in a struct that is named as well."""
+    """Return whether one of the other paths leads to a struct that contains the field."""
     return any(len(other) < len(steps) and steps[: len(other)] == other for other in others)
 
 
 def _as_structs(targets: Mapping[tuple[str, ...], Any]) -> list[Any]:
-    """Return columns for targets by path; those that share a first name are fields of one struct."""
+    """Return a column for each first name of the targets' paths; targets that share it become fields of one struct."""
     columns = []
     for first in dict.fromkeys(path[0] for path in targets):
         if (first,) in targets:

@@ -1,4 +1,4 @@
-"""`Job`: Glue's class of that name, over the table of watermarks."""
+"""`Job`: Glue's class of that name, over this package's table."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from scripts.helpers.watermarks import Watermarks, table_by_default
 logger = logging.getLogger(__name__)
 
 METRICS, EMBEDDED = "GLUE_WATERMARKS_METRICS", "emf"
-"""Environment variable, or argument of the job, and its value: a line of metrics is printed at the end of each run."""
+"""Environment variable or job argument, and the value with which each run prints a line of metrics at its end."""
 
 
 class Job:
-    """The bookmarks of a script: `init` at its start, `commit` at its end, one pair for all sources.
+    """The bookmarks of a script: call `init` at its start and `commit` at its end, once for all sources.
 
-    As in Glue the state belongs to the process and not to the object: readers of any `GlueContext`
-    find it. Between the two calls a source with a ``transformation_ctx`` takes what is new; at
-    `commit` all of them are saved in one write. Without `commit` nothing is saved, and an ERROR in the
-    log says so.
+    As in Glue, the state belongs to the process and not to the object: the readers of any `GlueContext`
+    use it. Between the two calls, a source with a ``transformation_ctx`` returns what is new. `commit`
+    saves the bookmarks of all sources in one write. Without `commit` nothing is saved, and an ERROR is
+    logged.
 
     Parameters
     ----------
@@ -37,12 +37,12 @@ class Job:
         The context of the script, or its SparkSession.
     watermarks
         The table; by default the one that the environment variable ``WATERMARKS_TABLE`` names, else
-        ``glue-watermarks`` in the default region. Glue's class has no argument but the first.
+        ``glue-watermarks`` in the default region. Glue's class has only the first argument.
     reporters
-        Who is told how the run ended, as of `IncrementalJob`. By default `EmbeddedMetrics()` if the job has the
-        argument ``--GLUE_WATERMARKS_METRICS emf`` or the environment that variable, and else nobody.
+        The reporters that receive the end of the run, as for `IncrementalJob`. By default `EmbeddedMetrics()` if the
+        job has the argument ``--GLUE_WATERMARKS_METRICS emf`` or the environment that variable, else none.
     job_runs
-        As of `IncrementalJob`: places runs of a range that never committed. On Glue it is asked for those.
+        As for `IncrementalJob`: places runs of a range that never committed. On Glue, Glue itself is asked for them.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Job:
     _batch: ClassVar[IncrementalJob | None] = None
     _table: ClassVar[Watermarks | None] = None
     _refused: ClassVar[tuple[str, str] | None] = None
-    """Name of the job and of the error with which the last `init` failed."""
+    """Name of the job and of the error if the last `init` failed."""
 
     def __init__(
         self,
@@ -81,17 +81,17 @@ class Job:
         job_name
             The job's name in the table.
         args
-            What `getResolvedOptions` returned. Of it count ``job_bookmark_option``, as in Glue
-            ``job-bookmark-disable`` where it is missing; ``job_bookmark_from``, ``job_bookmark_to``,
+            The result of `getResolvedOptions`. These names are used: ``job_bookmark_option``, as in Glue
+            ``job-bookmark-disable`` if it is missing; ``job_bookmark_from``, ``job_bookmark_to``,
             ``JOB_RUN_ID``, and ``BOOKMARK_CONTEXT``, the namespace of one parametrised job.
 
         Raises
         ------
         RunInProgressError
-            Another run works on the job. Nothing was read; Glue would tell at the commit, after the write.
-            After this or any other error sources and `commit` are refused until another `init`.
+            Another run works on the job. Nothing was read; Glue would fail at the commit, after the write.
+            After this or any other error, sources and `commit` are refused until another `init`.
         JobArgumentError
-            Arguments that do not go together, or metrics that are asked for in another way than ``emf``.
+            The arguments contradict each other, or the metrics setting is not ``emf``.
         """
         Job.forget()
         given = dict(args or {})
@@ -99,30 +99,30 @@ class Job:
         Job._table = self._watermarks or Watermarks(table_by_default())
         try:
             reporters = _asked_for() if self._reporters is None else self._reporters
-            # A context has the session, and a session is one.
+            # `glue_context` is a context with a session, or is itself a session.
             spark = getattr(self._glue_context, "spark_session", self._glue_context)
             batch = IncrementalJob(Job._table, spark=spark, reporters=reporters, job_runs=self._job_runs)
-            # Scripts for Glue write by `df.write` or by Glue's own writers.
+            # Scripts for Glue write with `df.write` or Glue's writers, so do not warn that no sink got the rows.
             batch.writes_itself = True
             Job._batch = batch.init(job_name, given)
         except BaseException as error:
-            # Scripts often catch errors around init. Without this their sources would read everything, untracked.
+            # Scripts often catch errors around init. Remember the failure, or their sources would read everything.
             Job._refused = (job_name, type(error).__name__)
             raise
 
     def isInitialized(self) -> bool:  # noqa: N802
-        """Tell whether `init` was called."""
+        """Return whether `init` was called."""
         return Job._batch is not None
 
     def commit(self) -> None:
-        """Save what all sources took, in one write; with pause or disable nothing. Again is no change.
+        """Save what all sources read, in one write; with pause or disable save nothing. Safe to call again.
 
         Raises
         ------
         VersionMismatchException
             Another run changed the bookmark meanwhile; the text is Glue's. Nothing was saved.
         FencedError
-            Another run has taken over and is at work. VersionMismatchException is one as well.
+            Another run took over the job and is at work. VersionMismatchException is a subclass.
         PlanConflictError
             `init` failed.
         """
@@ -134,20 +134,20 @@ class Job:
             batch.commit()
         except FencedError as error:
             found = table.latest(batch.job_id).version
-            # Glue's error tells of another version. With the same one another run has only begun, which Glue has no
-            # error for.
+            # Glue's error reports another version. If the version is the same, another run has begun and not yet
+            # committed, and Glue has no error for that.
             if found == batch.run.version:
                 raise
             raise VersionMismatchException(batch.job_id, batch.run_id, batch.run.version, found) from error
 
     @classmethod
     def tracking(cls, context: str) -> IncrementalJob | None:
-        """Return the run that a source belongs to; None, with a WARNING, where `init` was not called.
+        """Return the run that a source belongs to; None, with a WARNING for a `context`, if `init` was not called.
 
         Raises
         ------
         PlanConflictError
-            The run is committed, or `init` failed: everything would be read, and nothing remembered.
+            The run is over, or `init` failed: everything would be read, and nothing remembered.
         """
         cls._check_begun()
         batch = cls._batch
@@ -172,12 +172,12 @@ class Job:
 
     @classmethod
     def running(cls) -> IncrementalJob | None:
-        """Return the run that is open; None without one."""
+        """Return the open run, or None."""
         return None if cls._batch is None or cls._batch.run.closed else cls._batch
 
     @classmethod
     def forget(cls) -> None:
-        """End a run that was not committed, and say so. Called by the next `init`; `IncrementalJob` does it at exit."""
+        """Abort and log a run that was not committed. The next `init` calls this; at exit `IncrementalJob` does it."""
         batch, cls._batch, cls._table, cls._refused = cls.running(), None, None, None
         if batch is None:
             return
@@ -201,7 +201,7 @@ class Job:
 
 
 def _asked_for() -> list[Reporter]:
-    """Return who is told how runs end, as an argument of the job or the environment asks for."""
+    """Return the reporters that an argument of the job or the environment asks for."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument(f"--{METRICS}", nargs="?", const=EMBEDDED, default=os.environ.get(METRICS))
     asked = getattr(parser.parse_known_args(sys.argv[1:])[0], METRICS)

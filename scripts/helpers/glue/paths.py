@@ -1,4 +1,4 @@
-"""Glue's ``paths``: the folders to list, each place once, and the contexts under which they are remembered."""
+"""Glue's ``paths``: the folders to list, each location once, and the contexts that store their states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GLOB = "*?[{"
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder to list, and the globs below it; no `include` admits everything."""
+    """A folder to list, and the globs that select files below it; an empty `include` selects all files."""
 
     base: str
     include: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Folder:
 
     @property
     def place(self) -> str:
-        """The folder without its spelling."""
+        """The folder in one normal form, however `base` spells it."""
         scheme, separator, rest = self.base.partition("://")
         if not separator or scheme == "file":
             return os.path.abspath(rest or scheme).rstrip("/") + "/"
@@ -35,17 +35,17 @@ class Folder:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return what differs from the defaults, as options of `FileOptions`."""
+        """Return the settings that differ from the defaults, as options of `FileOptions`."""
         named = {"include": list(self.include), "exclude": list(self.exclude)}
         return {name: globs for name, globs in named.items() if globs}
 
     def with_globs_of(self, other: Folder) -> Folder:
-        """Return the folder with what either admits; `other` is the same place."""
+        """Return the folder with the files that this or the other one includes; `other` is the same location."""
         both = (*self.include, *other.include) if self.include and other.include else ()
         return replace(self, include=tuple(dict.fromkeys(both)))
 
     def covers(self, other: Folder) -> bool:
-        """Tell whether all that another folder admits lies in this one, and is admitted here."""
+        """Return whether this folder includes all files of another folder below it."""
         from scripts.helpers.files.rules import glob_to_regex
 
         if other.place == self.place or not other.place.startswith(self.place):
@@ -63,8 +63,8 @@ class Folder:
 def folders(paths: Sequence[str], *, recurse: bool, exclusions: Sequence[str] = ()) -> list[Folder]:
     """Return the folders of Glue's ``paths``, in their order.
 
-    Paths of one folder, such as several files, become one. A path is left out where another one
-    reads all of it, so no file comes twice.
+    Paths in the same folder, such as several files, become one. A path is left out if another path
+    includes all of its files, so no file is read twice.
 
     Raises
     ------
@@ -82,9 +82,9 @@ def folders(paths: Sequence[str], *, recurse: bool, exclusions: Sequence[str] = 
 def _folder(path: str, recurse: bool, exclusions: Sequence[str]) -> Folder:
     """Return the folder to list for a path, and the globs below it.
 
-    A path without a slash at its end whose last part has a dot may be a file or a folder: its parent
-    is listed. Without ``recurse`` Spark's rule holds: the files of the folder itself, and those in
-    folders called ``name=value``.
+    If a path has no slash at its end and a dot in its last part, it may be a file or a folder, so its
+    parent is listed. Without ``recurse`` Spark's rule applies: read the files in the folder itself, and
+    those in folders called ``name=value``.
     """
     if set(path.partition("://")[2] or path) & set(GLOB):
         raise GlueOptionError("paths", f"has {path!r}, which is a glob. Give the folder, and leave out by exclusions.")
@@ -99,7 +99,7 @@ def _folder(path: str, recurse: bool, exclusions: Sequence[str]) -> Folder:
 
 
 def _relative(glob: str, base: str) -> list[str]:
-    """Return an exclusion as globs below the folder: Glue reads it against the whole path, or below the folder."""
+    """Return an exclusion as globs below the folder: Glue matches it to the whole path, or to the path below it."""
     full = re.sub("^s3a?://", "", base)
     whole = re.sub("^s3a?://", "", glob)
     if whole.startswith(full):
@@ -111,10 +111,10 @@ def _relative(glob: str, base: str) -> list[str]:
 
 
 def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[str]) -> list[str | None]:
-    """Name the state of each folder; None where nothing is tracked.
+    """Return the name under which each folder's state is stored; None if the source is not tracked.
 
-    The context's own name stays with the folder that it was given to first, wherever that stands in
-    the list, and if it is gone from it. Other folders have a hash behind it.
+    The context's own name always belongs to the folder that used it first, wherever that folder is in
+    the list, or if it was removed from the list. Other folders get the name with a hash appended.
     """
     if job is None or not context:
         return [None] * len(folders)
@@ -133,7 +133,7 @@ def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[
 
 
 def _source(job: IncrementalJob, context: str) -> str | None:
-    """Return the folder that a context remembers, in its state, in an inherited plan or at the end of a range."""
+    """Return the folder stored for a context in an inherited plan, its state or the end of a range, else None."""
     run = job.run
     until = getattr(run, "until", None)
     for known in (run.planned(context), run.state(context), until(context) if until is not None else None):

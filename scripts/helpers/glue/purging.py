@@ -1,4 +1,4 @@
-"""`purge_s3_path`: delete what is older than some hours below a folder."""
+"""`purge_s3_path`: delete files below a folder that are older than a number of hours."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from scripts.helpers.sinks.places import place_of
 logger = logging.getLogger(__name__)
 
 RETENTION_HOURS = 168
-"""Glue's default: a week."""
+"""Glue's default: one week."""
 
 
 def purge(spark: SparkSession, path: str, options: Mapping[str, Any] | None) -> int:
-    """Delete the files below a folder that were last changed before some hours ago; return how many.
+    """Delete the files below a folder that are older than the retention period; return how many were deleted.
 
     Parameters
     ----------
     options
-        ``retentionPeriod``, in hours, by default 168, and ``excludeStorageClasses``, whose objects stay.
+        ``retentionPeriod`` in hours, by default 168, and ``excludeStorageClasses``, whose objects are kept.
 
     Raises
     ------
     GlueOptionError
-        A period that is no number from 0 on, or an option that is not here. Nothing is deleted.
+        The period is negative or not a number, or an option is unknown. Nothing is deleted.
     SourceError, TargetError
-        The folder cannot be listed, or a file not deleted.
+        The folder cannot be listed, or a file cannot be deleted.
     """
     left = dict(options or {})
     hours = left.pop("retentionPeriod", RETENTION_HOURS)
@@ -39,7 +39,7 @@ def purge(spark: SparkSession, path: str, options: Mapping[str, Any] | None) -> 
     if isinstance(hours, bool) or not isinstance(hours, int | float) or not hours >= 0:
         raise GlueOptionError("retentionPeriod", f"is {hours!r}. Write a number of hours, 0 for all files.")
     if left:
-        # A misspelt option would delete more than was asked for.
+        # Refuse unknown options, because ignoring a misspelt one would delete more than was asked for.
         raise GlueOptionError(sorted(left)[0], "is not here. There are retentionPeriod and excludeStorageClasses.")
     until = datetime.now(timezone.utc) - timedelta(hours=hours)
     folder = path.rstrip("/") + "/"

@@ -1,4 +1,4 @@
-"""`EvaluateDataQuality`: the check that Glue Studio writes before each target, with its default ruleset alone."""
+"""`EvaluateDataQuality`: the check that Glue Studio writes before each target. Supports only the default ruleset."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from scripts.helpers.glue.transforms import NotHere
 logger = logging.getLogger(__name__)
 
 _DEFAULT = re.compile(r"\s*Rules\s*=\s*\[\s*ColumnCount\s*>\s*(\d+)\s*\]\s*")
-"""The ruleset of scripts that Glue Studio writes, whatever the number."""
+"""The ruleset that Glue Studio writes into scripts, with any number."""
 INSTEAD = "Check the DataFrame of toDF(), and raise an error. Leave the call out, or name the rule ColumnCount > 0."
 
 
 class EvaluateDataQuality:
     """Evaluates ``Rules = [ColumnCount > 0]``, the ruleset that Glue Studio writes, and refuses other rules.
 
-    As on Glue, a rule that fails changes no row and stops no job. It is a WARNING, as nothing is published.
+    As on Glue, a failed rule changes no rows and does not stop the job. It is logged as a WARNING, not published.
 
     Examples
     --------
@@ -32,7 +32,7 @@ class EvaluateDataQuality:
 
     @classmethod
     def apply(cls, *args: Any, **options: Any) -> NoReturn:
-        """Refuse: what it returns is the outcome of the rules."""
+        """Raise NotOffGlueError, because the result would be the outcomes of the rules, which are not computed here."""
         raise NotOffGlueError("EvaluateDataQuality.apply", INSTEAD)
 
     def process_rows(
@@ -42,22 +42,22 @@ class EvaluateDataQuality:
         publishing_options: Mapping[str, Any] | None = None,
         additional_options: Mapping[str, Any] | None = None,
     ) -> NotHere:
-        """Evaluate the number of columns.
+        """Check the number of columns.
 
         Parameters
         ----------
         publishing_options, additional_options
-            Passed over: there is nowhere to publish outcomes.
+            Ignored, because outcomes are not published; only the log shows the context that is named.
 
         Returns
         -------
         NotHere
-            The frames of outcomes are not here: to select one is a NotOffGlueError.
+            A placeholder for the frames of outcomes: selecting one raises NotOffGlueError.
 
         Raises
         ------
         NotOffGlueError
-            Another ruleset.
+            The ruleset is not the default one.
         """
         rule = _DEFAULT.fullmatch(ruleset)
         if rule is None:

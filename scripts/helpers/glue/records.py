@@ -1,7 +1,7 @@
-"""Records: rows as the dictionaries that functions of a script get and return, and which types those have.
+"""Records: rows as the dictionaries that a script's functions get and return, and the column types for returned ones.
 
-As in Glue a field without a value is absent: ``record["x"]`` and ``record.x`` raise KeyError, and ``record.get("x")``
-is None. Spark does not tell a NULL from a field that is missing, so both are absent here.
+As in Glue, a field without a value is absent: ``record["x"]`` and ``record.x`` raise KeyError, and ``record.get("x")``
+is None. Spark does not distinguish NULL from a missing field, so both are absent here.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BITS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
-"""Of whole numbers, without the sign."""
+"""Bits of Spark's whole numbers by type, without the sign bit."""
 MAX_DIGITS = 38
-"""Of a decimal of Spark."""
+"""The most digits that a decimal of Spark has."""
 MIXED, TOO_LARGE = "mixed", "too large"
-"""What stands in the place of a type where values have several, or where no type of Spark has room for one."""
+"""Markers used in place of a type: the values have several types, or no type of Spark is large enough for one."""
 NO_FIELDS: Kind = {"type": "struct", "fields": []}
 _FIELD: Any = {"nullable": True, "metadata": {}}
 _PARTS = {"elementType", "keyType", "valueType"}
@@ -42,10 +42,10 @@ _NAMES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 class DynamicRecord(dict[str, Any]):
-    """A row, or a struct in it: a dictionary whose items are attributes as well."""
+    """A row, or a struct in a row: a dictionary whose items are also attributes."""
 
     def __getattr__(self, name: str) -> Any:
-        # Python itself asks for these, such as to copy the record, and takes only an AttributeError for "no".
+        # Python itself looks for such names, for example to copy the record, and expects an AttributeError.
         if name.startswith("__"):
             raise AttributeError(name)
         return self[name]
@@ -64,9 +64,9 @@ def record_of(row: Any, schema: T.StructType) -> DynamicRecord:
 
 
 def kept(df: DataFrame, f: Callable[[DynamicRecord], Any]) -> DataFrame:
-    """Return the rows for whose record a function is true; a KeyError, ValueError or TypeError of it counts as false.
+    """Return the rows for which a function of the record is true; its KeyError, ValueError or TypeError means false.
 
-    The function answers yes or no, and Spark keeps the rows: they do not pass through Python, and lose nothing there.
+    Only the function's answer comes from Python. Spark filters its own rows, so their values stay exact.
     """
     schema = df.schema
     answer = F.udf(partial(_holds, f, schema), "boolean")
@@ -74,18 +74,18 @@ def kept(df: DataFrame, f: Callable[[DynamicRecord], Any]) -> DataFrame:
 
 
 def mapped(df: DataFrame, f: Callable[[DynamicRecord], Mapping[str, Any]]) -> DataFrame:
-    """Return what a function makes of each record, in the types that it returns.
+    """Return the records that a function returns for each record, as rows.
 
-    A field whose values have several types gets the one that holds them all exactly; if there is none, they are texts,
-    with a WARNING.
+    If the values of a field have several types, the column gets the type that holds all of them exactly. If there is
+    none, it becomes text, with a WARNING.
 
-    The function runs twice, as in Glue: once for the types of what it returns, and again for the rows.
+    The function runs twice, as in Glue: once to find the types of its results, and again for the rows.
 
     Raises
     ------
     GlueOptionError
-        It returned something else than a record, or a value of a type that Spark does not have, or one too large for
-        any. From a worker of Spark, it comes within an error of Spark.
+        The function returned something other than a record, or a value that no type of Spark can hold. If it is raised
+        in a Spark worker, it is wrapped in an error of Spark.
     """
     schema = df.schema
     records = rdd_of(df).map(lambda row: _checked(f(record_of(row, schema))))
@@ -98,12 +98,12 @@ def frame_of(spark: SparkSession, records: RDD[Mapping[str, Any]], known: T.Stru
     Parameters
     ----------
     known
-        Types that fields keep whose values still fit.
+        The previous schema. A field keeps its type in it if all values still fit.
 
     Raises
     ------
     GlueOptionError
-        A whole number beyond 64 bits, or a decimal of more than 38 digits.
+        A whole number has more than 64 bits, or a decimal more than 38 digits.
     """
     kind = records.mapPartitions(lambda part: [reduce(_widest, map(_kind, part), NO_FIELDS)]).fold(NO_FIELDS, _widest)
     found = {part["name"]: part["type"] for part in kind["fields"]}
@@ -137,7 +137,7 @@ def _kind(value: Any) -> Kind:
         places = max(-int(exponent), 0)
         precision = max(len(digits) + int(exponent), 0) + places
         return f"decimal({max(precision, 1)},{places})" if precision <= MAX_DIGITS else TOO_LARGE
-    # The order counts: True is an int, and a datetime a date.
+    # The order of the types matters: True is also an int, and a datetime is also a date.
     for of_python, name in _NAMES:
         if isinstance(value, of_python):
             return name
@@ -147,7 +147,7 @@ def _kind(value: Any) -> Kind:
 
 
 def _widest(one: Kind, other: Kind) -> Kind:
-    """Return the smallest type that holds the values of two, or `MIXED`; within structs, lists and maps as well."""
+    """Return the smallest type that holds the values of both types, also inside structs, lists and maps, or `MIXED`."""
     if one == other:
         return one
     for kind in (TOO_LARGE, MIXED):
@@ -164,7 +164,7 @@ def _widest(one: Kind, other: Kind) -> Kind:
 
 
 def _fits(kind: Kind, known: Kind) -> bool:
-    """Return whether all values of a type may be of one that is known."""
+    """Return whether a known type can hold all values of a type."""
     if not (isinstance(kind, Mapping) and isinstance(known, Mapping)):
         return kind == "timestamp" if known == "timestamp_ntz" else bool(common(known, kind) == known)
     if kind["type"] == "struct" and known["type"] == "map":
@@ -179,7 +179,7 @@ def _fits(kind: Kind, known: Kind) -> bool:
 
 
 def _with_nulls(kind: Kind) -> Kind:
-    """Return a type whose parts may all be NULL: a function may leave out what a column always has."""
+    """Return a type whose parts may all be NULL, because a function may omit values that a column always had."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "struct":
@@ -190,7 +190,7 @@ def _with_nulls(kind: Kind) -> Kind:
 
 
 def _storable(kind: Kind, name: str) -> Kind:
-    """Return the type of a column for the values of a type."""
+    """Return the type of the column that stores values of a type."""
     if kind == TOO_LARGE:
         raise GlueOptionError(
             name, f"has a number beyond 64 bits, or of more than {MAX_DIGITS} digits. Make it a text, or round it."
@@ -199,7 +199,7 @@ def _storable(kind: Kind, name: str) -> Kind:
         logger.warning("event=mixed_types field=%s: its values have several types, and become texts", name)
         return "string"
     if isinstance(kind, str):
-        # Text takes whatever comes after NULLs, and files have no type of NULL.
+        # A column of NULLs becomes text: it accepts any later value, and files have no NULL type.
         return {"void": "string", "byte": "integer", "short": "integer"}.get(kind, kind)
     if kind["type"] != "struct":
         return {part: _storable(inner, name) if part in _PARTS else inner for part, inner in kind.items()}
@@ -237,7 +237,7 @@ def _row(record: Mapping[str, Any], schema: T.StructType) -> tuple[Any, ...]:
 
 
 def _spark(value: Any, kind: T.DataType) -> Any:
-    """Return a value of a record as Spark takes it."""
+    """Return a value of a record in the Python type that Spark requires for the column."""
     if value is None:
         return None
     if isinstance(kind, T.StructType):
@@ -251,9 +251,9 @@ def _spark(value: Any, kind: T.DataType) -> Any:
     if isinstance(kind, T.FloatType | T.DoubleType) and isinstance(value, int):
         return float(value)
     if isinstance(kind, T.StringType) and not isinstance(value, str):
-        # Values of several types: of plain ones what they show, of others their JSON.
+        # The values have several types: write decimals and dates as their plain text, others as JSON.
         return str(value) if isinstance(value, Decimal | date) else json.dumps(value, default=str)
     if isinstance(value, datetime) and value.tzinfo is None and kind.typeName() == "timestamp":
-        # Spark would pass over `fold`: of the hour that clocks go through twice, one would become the other.
+        # Spark ignores `fold`: of the hour that repeats when clocks are set back, it would mix up the two passes.
         return value.astimezone(timezone.utc)
     return value

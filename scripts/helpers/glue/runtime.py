@@ -1,4 +1,4 @@
-"""Which runtime this is: the only file that imports awsglue."""
+"""Calls that differ between Glue and other runtimes: the only file that imports awsglue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def glue_session(spark_context: SparkContext | None = None) -> SparkSession:
-    """Return the Spark session of Glue's own context. On Glue only."""
+    """Return the Spark session of Glue's own context. Works on Glue only."""
     from awsglue.context import GlueContext
     from pyspark.context import SparkContext
 
@@ -26,11 +26,11 @@ def glue_session(spark_context: SparkContext | None = None) -> SparkSession:
 def getResolvedOptions(  # noqa: N802
     args: Sequence[str], options: Sequence[str] | None = None, allow_abbrev: bool = False
 ) -> dict[str, Any]:
-    """Resolve the arguments of a job: by Glue's own parser on Glue, elsewhere by `arguments.getResolvedOptions`.
+    """Resolve the arguments of a job with Glue's own parser on Glue, elsewhere with `arguments.getResolvedOptions`.
 
-    Its GlueArgumentError comes out as ours, so that one ``except`` does for both.
+    Glue's GlueArgumentError is raised as this package's, so that one ``except`` catches both.
     """
-    if not on_glue() or options is None:  # Glue's own parser names no remedy for options that are left out.
+    if not on_glue() or options is None:  # Glue's own parser suggests no fix if `options` is left out.
         return arguments.getResolvedOptions(args, options, allow_abbrev)
     from awsglue import utils
 

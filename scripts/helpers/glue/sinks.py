@@ -1,4 +1,4 @@
-"""What Glue's writers do: files, tables of the catalogue and databases, appended, or a batch that is there once."""
+"""Glue's writers for files, catalogue tables and databases. They append rows, or write each batch exactly once."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILES = ("s3", "file", "parquet", "orc")
-"""Types of connections that lead to files; the last two are Glue's old way to name a format."""
+"""Connection types that write files; the last two are Glue's old way to name a format."""
 PER_BATCH = "perBatch"
-"""An option of ours: what is written is there once, whatever becomes of the run."""
+"""An option that only this package has: the target holds each batch once, even if the run fails."""
 
 
 def format_named(format: str | None, kind: str) -> str | None:
-    """Return the format of files, which the type of a connection may name."""
+    """Return the format of files; if `format` is not given, the connection type may name it."""
     return format or (kind if kind in ("parquet", "orc") else None)
 
 
@@ -45,25 +45,25 @@ def write_files(
     job: IncrementalJob | None,
     update: CatalogUpdate | None = None,
 ) -> None:
-    """Write rows into a folder; rows without columns, as where nothing was new, make no file.
+    """Write rows into a folder. A DataFrame without columns (nothing was new) writes no file.
 
     Parameters
     ----------
     given
-        Glue's ``path``, ``partitionKeys`` and ``compression``, and of ours ``perBatch``: `IncrementalJob.write` writes,
-        so that readers see each row once, after the commit. All sources must then be read before the first write.
-        Otherwise rows are appended, as by Glue, and come twice if a run dies between write and commit.
+        Glue's ``path``, ``partitionKeys`` and ``compression``, and this package's ``perBatch``. With ``perBatch``,
+        `IncrementalJob.write` writes, so readers see each row once, after the commit, and all sources must be read
+        before the first write. Otherwise rows are appended, as in Glue, and twice if a run dies before its commit.
     job
-        The running one, if there is one. One that was fenced writes nothing.
+        The open run, if there is one. A run that was fenced writes nothing.
     update
-        The table of the catalogue that is made or updated, after the rows are written.
+        The table of the catalogue to create or update after the rows are written.
 
     Raises
     ------
     GlueOptionError, NotOffGlueError
-        A missing path, keys that the rows do not have, or a format that is not here.
+        The path is missing, the rows lack a partition key, or the format is not supported here.
     PlanConflictError
-        ``perBatch`` without a run, or a second time to a path: it would replace what the first wrote.
+        ``perBatch`` is used without a run, or twice for one path: the second write would replace the first.
     FencedError
         Another run took over; nothing is written.
     """
@@ -72,7 +72,7 @@ def write_files(
     if not isinstance(path, str) or not path:
         raise GlueOptionError("path", f"is {path!r}. Write a folder such as 's3://bucket/prefix/'.")
     if re.fullmatch("s3[an]?://[^/]+", path):
-        path += "/"  # Without the slash Hadoop's S3A refuses a whole bucket, which Glue's own file system takes.
+        path += "/"  # Hadoop's S3A refuses a bucket without the slash, which Glue's own file system accepts.
     if isinstance(keys, str) or (df.columns and set(keys) - set(df.columns)):
         raise GlueOptionError("partitionKeys", f"is {keys!r}. Write a list of columns that the frame has.")
     per_batch = _is_true(left.pop(PER_BATCH, False))
@@ -102,18 +102,18 @@ def write_catalog_table(
     df: DataFrame, database: str, table_name: str, given: Mapping[str, Any], catalog_id: str | None,
     job: IncrementalJob | None,
 ) -> None:  # fmt: skip
-    """Write rows to a table of the catalogue: into its folder in its format, or over its connection.
+    """Write rows to a table of the catalogue: to its folder in its format, or over its connection.
 
     Parameters
     ----------
     given
-        Glue's ``additional_options``: ``partitionKeys`` (by default those of the table), ``enableUpdateCatalog``,
-        ``updateBehavior``, and of ours ``perBatch``.
+        Glue's ``additional_options``: ``partitionKeys`` (by default the table's), ``enableUpdateCatalog``,
+        ``updateBehavior``, and this package's ``perBatch``.
 
     Raises
     ------
     SourceError, GlueOptionError
-        A table that is not there, or options that do not fit it.
+        The table does not exist, or the options do not fit it.
     """
     catalog, left = Catalog(catalog_id), dict(given)
     table = catalog.table(database, table_name)
@@ -135,19 +135,19 @@ def write_catalog_table(
 def write_table(df: DataFrame, given: Mapping[str, Any], job: IncrementalJob | None) -> None:
     """Write rows to a table of a database, over JDBC.
 
-    As Glue's, it appends. With ``perBatch`` a `DatabaseSink` brings each batch there once; the table must be there.
+    Rows are appended, as in Glue. With ``perBatch`` a `DatabaseSink` writes each batch once; the table must exist.
 
     Parameters
     ----------
     given
-        ``url``, ``dbtable``, ``user``, ``password``, and of ours ``perBatch``.
+        ``url``, ``dbtable``, ``user``, ``password``, and this package's ``perBatch``.
 
     Raises
     ------
     GlueOptionError
-        Before anything is written.
+        An option is wrong; nothing is written.
     PlanConflictError, FencedError
-        As `write_files`.
+        As by `write_files`.
     """
     left = dict(given)
     per_batch = _is_true(left.pop(PER_BATCH, False))
@@ -165,24 +165,24 @@ def write_table(df: DataFrame, given: Mapping[str, Any], job: IncrementalJob | N
             run.write(df, DatabaseSink(request.table, spark=spark, url=request.url, properties=request.properties))
     elif _may_append(df, job):
         kind = database_of(request.url)
-        # Named, as Java's list of drivers does not hold those that came as jars of the session.
+        # Name the driver, because Java's list of drivers lacks those from jars of the session.
         properties = {"driver": kind.driver, **request.properties}
         with typed_database_errors(f"{kind.name} table {request.table}"):
             df.write.jdbc(request.url, request.table, mode="append", properties=properties)
 
 
 class DataSink:
-    """What `GlueContext.getSink` returns: options and format are set first, then frames are written.
+    """The sink that `GlueContext.getSink` returns: set its options and format first, then write frames.
 
     Parameters
     ----------
     connection_type
         ``s3``, ``file``, or a database.
     options
-        As the connection options of ``write_dynamic_frame.from_options``; also ``enableUpdateCatalog`` and
-        ``updateBehavior``, which go with `setCatalogInfo`.
+        The connection options of ``write_dynamic_frame.from_options``; also ``enableUpdateCatalog`` and
+        ``updateBehavior``, which require `setCatalogInfo`.
     running
-        Returns the job that is open when a frame is written; None without one.
+        Returns the run that is open when a frame is written, or None.
     """
 
     def __init__(
@@ -201,27 +201,27 @@ class DataSink:
         self._format, self._format_options = format, options
 
     def setAccumulableSize(self, size: int) -> None:  # noqa: N802
-        """Do nothing: it is the number of error records that Glue keeps, and here there are none."""
+        """Do nothing: Glue limits its number of error records by it, and there are none here."""
 
     def setCatalogInfo(self, catalogDatabase: str, catalogTableName: str, catalogId: str = "") -> None:  # noqa: N802
-        """Name the table of the catalogue that is made or updated where ``enableUpdateCatalog`` is on."""
+        """Set the catalogue table that is created or updated if ``enableUpdateCatalog`` is on."""
         self._table = (catalogDatabase, catalogTableName, catalogId or None)
 
     def writeFrame(self, dynamic_frame: DynamicFrame, info: str = "") -> DynamicFrame:  # noqa: N802
-        """Write a frame; return one of the rows that could not be written, which has none: they are errors."""
+        """Write a frame; return a frame of failed rows, always empty: rows that cannot be written raise an error."""
         self._write(as_dataframe(dynamic_frame))
         errors = dynamic_frame.errorsAsDynamicFrame()
         return DynamicFrame(errors.toDF(), self._glue_ctx, f"{dynamic_frame.name}_errors")
 
     def writeDataFrame(self, data_frame: DataFrame, glue_context: Any = None, info: str = "") -> DataFrame:  # noqa: N802
-        """Write a DataFrame; return one without rows."""
+        """Write a DataFrame; return one with the same columns and no rows."""
         self._write(data_frame)
         return data_frame.limit(0)
 
     def write(
         self, dynamic_frame_or_dfc: DynamicFrame | DynamicFrameCollection, info: str = ""
     ) -> DynamicFrame | DynamicFrameCollection:
-        """Write a frame, or each of a collection."""
+        """Write a frame, or each frame of a collection."""
         if isinstance(dynamic_frame_or_dfc, DynamicFrameCollection):
             written = [self.writeFrame(frame) for frame in dynamic_frame_or_dfc.values()]
             return DynamicFrameCollection(written, self._glue_ctx)
@@ -241,12 +241,12 @@ class DataSink:
 
 
 def catalog_update(options: dict[str, Any], database: str, table: str, catalog_id: str | None) -> CatalogUpdate | None:
-    """Take the options of the catalogue out of others; return what to update, None where nothing is asked for.
+    """Remove the catalogue's options from `options`; return the update that they ask for, or None.
 
     Raises
     ------
     GlueOptionError
-        ``enableUpdateCatalog`` without a table, or another ``updateBehavior``.
+        ``enableUpdateCatalog`` is on without a table, or ``updateBehavior`` is unknown.
     """
     wanted = _is_true(options.pop("enableUpdateCatalog", False))
     behaviour = options.pop("updateBehavior", None) or "UPDATE_IN_DATABASE"
@@ -260,7 +260,7 @@ def catalog_update(options: dict[str, Any], database: str, table: str, catalog_i
 
 
 def _may_append(df: DataFrame, job: IncrementalJob | None) -> bool:
-    """Return whether there are rows to append; FencedError if another run took over."""
+    """Return whether there are columns to append; raise FencedError if another run took over."""
     if not df.columns:
         logger.info("event=nothing_written: the frame has no columns, as nothing was new")
         return False
@@ -282,12 +282,12 @@ def _is_true(value: Any) -> bool:
 
 
 def of_database(url: str, database: str) -> str:
-    """Return the URL of another database of the same server; a connection of the catalogue names only one.
+    """Return the URL of another database on the same server, because a connection of the catalogue names only one.
 
     Raises
     ------
     GlueOptionError
-        The URL names its database elsewhere than behind the server. No text shows the URL.
+        The URL does not have its database right after the server. No text shows the URL.
     """
     match = re.fullmatch(r"(jdbc:(?:postgresql|mysql|mariadb|redshift)://[^/?;]+)(?:/[^?;]*)?(.*)", url)
     if match is None:

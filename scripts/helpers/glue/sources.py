@@ -1,4 +1,4 @@
-"""What Glue's readers read: files and tables, tracked by the running job or whole."""
+"""Reads files and tables for Glue's readers: the rows new to the running job, or all rows if nothing is tracked."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ def read_folders(
     schema: str | None = None,
     partitions: Partitions | None = None,
 ) -> DataFrame:
-    """Return the files that are new to a context of a job, or all of them where nothing is tracked.
+    """Return the rows of files that are new to a context of a job, or of all files if nothing is tracked.
 
-    Without a new file the DataFrame has no columns unless a schema is given, as Glue's frames have none.
-    With `partitions` of a table the keys are columns, in the catalogue's types.
+    If no file is new, the DataFrame has no columns, as in Glue, unless a schema is given.
+    With `partitions` of a table, the partition keys are columns with the catalogue's types.
     """
     name = spark_format(format)
     options, path_column = spark_options(name, format_options)
-    # Here as well: a run without new files reads none.
+    # Check now: a run without new files would never reach the reader's own check.
     check_reader_options(name, options)
 
     def frame_of(part: FileDelta, folders: Sequence[str]) -> DataFrame:
-        # As Glue: each batch has the types that it has, and nothing of it is kept.
+        # As in Glue, each batch has its own types, and its schema is not stored.
         read: Callable[..., DataFrame] = partial(replace(part, schemas=None).read, spark, path_column=path_column)
         if schema is None:
             return read(name, **options)
-        # Columns of the catalogue, which it gives for CSV only: they are those of the files by position, as in Hive.
+        # The catalogue's columns, used for CSV only, match the columns of the files by position, as in Hive.
         by_place = {**options, "enforceSchema": "true", "short_lines": "take"}
         columns = spark.createDataFrame([], schema).schema
         known = {column.lower() for column in columns.names}
@@ -94,13 +94,13 @@ def read_folders(
 
 
 class _GlueTable(JdbcTable):
-    """A table that a script of Glue reads, which has no place to say a zone: UTC, with a WARNING, also at first."""
+    """A table read by a Glue script, which cannot name a time zone: UTC is assumed, with a WARNING, even on run 1."""
 
     assumes_utc = True
 
 
 def read_table(spark: SparkSession, request: TableToRead, context: str, job: IncrementalJob | None) -> DataFrame:
-    """Return the rows of a table that are new to a context, or all of them where nothing is tracked."""
+    """Return the rows of a table that are new to a context, or all rows if nothing is tracked."""
     table = _GlueTable(spark, request.url, request.table, properties=request.properties, partitions=request.partitions)
     if job is None or not context or job.mode.name == "disable":
         return table.toDF()
@@ -112,7 +112,7 @@ def read_table(spark: SparkSession, request: TableToRead, context: str, job: Inc
 def read_lake(
     spark: SparkSession, table: CatalogTable, given: Mapping[str, Any], context: str, job: IncrementalJob | None
 ) -> DataFrame:
-    """Return the rows of a table of Delta Lake or Iceberg that are new to a context; all where nothing is tracked."""
+    """Return the rows of a Delta Lake or Iceberg table that are new to a context, or all if nothing is tracked."""
     options = lake_options(given)
     source = DeltaTable(table.location, spark=spark) if table.format == "delta" else _iceberg(spark, table)
     if job is not None and context and job.mode.name != "disable":
@@ -123,7 +123,7 @@ def read_lake(
 
 
 def _iceberg(spark: SparkSession, table: CatalogTable) -> IcebergTable:
-    """Return the table in the catalog of Iceberg in which the session has it: that says the same place."""
+    """Return the table from the session's Iceberg catalog that has it at the same location."""
     for key, value in spark.sql("SET").collect():
         catalog = key.removeprefix("spark.sql.catalog.")
         if catalog == key or "." in catalog or not str(value).startswith("org.apache.iceberg.spark."):
@@ -140,7 +140,7 @@ def _iceberg(spark: SparkSession, table: CatalogTable) -> IcebergTable:
 
 
 def _deltas(request: FoldersToRead, context: str, job: IncrementalJob | None) -> list[FileDelta]:
-    """Return the new files of each folder; the limits hold for all of them together, the oldest first."""
+    """Return the new files of each folder. Limits apply to all folders together; the oldest files come first."""
     names = folder_contexts(job, context, [folder for folder, _ in request.folders])
     sources = [
         _Source(folder, name, {**request.options, **own})
@@ -179,7 +179,7 @@ class _Source:
 
 
 def _shares(sources: Sequence[_Source], job: IncrementalJob | None, request: FoldersToRead) -> Counter[int]:
-    """Return how many files of each folder are among the oldest of all, as the limits of a batch admit."""
+    """Return how many files of each folder are in the batch if its limits admit the oldest files of all folders."""
     from scripts.helpers.files.rules import oldest_first
 
     found = [source.bookmark(job).new_files().table.select(["key", "size", "modified"]) for source in sources]
@@ -192,7 +192,7 @@ def _shares(sources: Sequence[_Source], job: IncrementalJob | None, request: Fol
 
 
 def _layout(key: str, partitions: Partitions | None) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """Return what the files must have in common that one reader reads: columns of folders, values of a partition."""
+    """Return the folder columns and partition values of a file; one reader reads only files that share both."""
     columns = folder_columns(key.rpartition("/")[0] + "/")
     return columns, None if partitions is None else partitions.values_of(key)
 
@@ -201,16 +201,16 @@ def _no_rows(spark: SparkSession, schema: str | None, partitions: Partitions | N
     empty = spark.createDataFrame([], schema or T.StructType([]))
     if partitions is None or not schema:
         return empty
-    # As of a NULL: Spark computes the constant also where no row has it, and fails on an empty text in ANSI mode.
+    # Use NULL as the keys' value: Spark casts the constant even without rows, and ANSI mode fails on an empty text.
     return partitions.typed(empty, (NULL_FOLDER,) * len(partitions.keys))
 
 
 def _named_as_by_glue(frame: DataFrame) -> DataFrame:
-    """Call columns without a header col0, col1, …, as Glue does."""
+    """Rename Spark's columns of a file without a header to col0, col1, …, as in Glue."""
     return frame.toDF(*(re.sub(r"^_c(\d+)$", r"col\1", name) for name in frame.columns))
 
 
-# --- the primary key, which Glue goes by where a script names no key ---------------------------------
+# --- the primary key, which Glue uses if a script names no key ---------------------------------------
 
 
 def bookmark_key(spark: SparkSession, request: TableToRead, context: str) -> str:
@@ -219,9 +219,9 @@ def bookmark_key(spark: SparkSession, request: TableToRead, context: str) -> str
     Raises
     ------
     GlueOptionError
-        The database tells of no primary key, as for a view, or of one of several columns.
+        The database reports no primary key, as for a view, or one with several columns.
     SourceError
-        The database cannot be asked.
+        The database cannot be queried.
     """
     with typed_database_errors(f"{database_of(request.url).name} table {request.table}"):
         found = _primary_key(spark, request)
@@ -237,11 +237,11 @@ def bookmark_key(spark: SparkSession, request: TableToRead, context: str) -> str
 
 
 def _primary_key(spark: SparkSession, request: TableToRead) -> list[str]:
-    """Ask JDBC's own metadata."""
+    """Return the columns of the primary key, from JDBC's metadata."""
     database = database_of(request.url)
     with jdbc_connection(spark, {"driver": database.driver, **request.properties, "url": request.url}) as connection:
         *above, table = request.table.split(".")
-        if isinstance(database, MySQL):  # What stands before a name is a database, to JDBC a catalogue.
+        if isinstance(database, MySQL):  # MySQL qualifies a name by a database, which is a catalogue in JDBC.
             catalog, schema = (above[-1] if above else connection.getCatalog()), None
         else:
             catalog = above[-2] if len(above) > 1 else connection.getCatalog()

@@ -1,4 +1,4 @@
-"""Glue's transforms as classes with `apply`: the methods of `DynamicFrame` by their other names."""
+"""Glue's transforms: classes with `apply`, which call the methods of `DynamicFrame`."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from scripts.helpers.spark.inferred import inferred_schema
 
 
 class GlueTransform:
-    """A transform of Glue's as a class with `apply`, which calls a method of its first argument."""
+    """A transform of Glue: a class whose `apply` calls a method of its first argument."""
 
     method, first = "", "frame"
     order: ClassVar[Sequence[str]] = ()
-    """Glue's names of the other arguments, where the method has them in another order."""
+    """Glue's names of the other arguments, if the method has them in another order."""
     renamed: ClassVar[Mapping[str, str]] = {}
-    """Arguments to which the method gives another name."""
+    """The method's names of arguments, by Glue's names, if they differ."""
 
     @classmethod
     def apply(cls, *args: Any, **options: Any) -> Any:
-        """Do what the method of the frame, or of the collection, does."""
+        """Call the method of the frame or of the collection."""
         of, *further = args or (options.pop(cls.first),)
         options |= zip(cls.order, further, strict=False)
         named = {cls.renamed.get(name, name): given for name, given in options.items()}
         return getattr(of, cls.method)(*further[len(cls.order) :], **named)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Do what `apply` does."""
+        """Call `apply`."""
         return self.apply(*args, **options)
 
 
@@ -98,7 +98,7 @@ class FlatMap(GlueTransform):
     def apply(
         cls, dfc: DynamicFrameCollection, BaseTransform: Any, frame_name: str, transformation_ctx: str = "", **base: Any
     ) -> DynamicFrameCollection:
-        """Apply a transform to each frame, which is its argument `frame_name`."""
+        """Apply a transform to each frame, passed as its argument `frame_name`."""
 
         def apply_one(frame: DynamicFrame, context: str) -> Any:
             return BaseTransform.apply(**base, **{frame_name: frame, "transformation_ctx": context})
@@ -150,16 +150,16 @@ class DropNullFields(GlueTransform):
     @classmethod
     @typed_analysis("frame")
     def apply(cls, frame: DynamicFrame, *args: Any, **options: Any) -> DynamicFrame:
-        """Leave out the fields of NULL's type, and of texts those that are NULL in all rows, which are read for it.
+        """Drop fields of the NULL type, and text fields that are NULL in all rows. This reads the rows.
 
-        Spark's reader makes text of a field of JSON that has no value. Where there are no rows, all texts stay.
+        Spark's reader makes a JSON field without values a text field. If there are no rows, all text fields are kept.
         """
         df = frame.toDF()
         gone = [steps for steps, kind in leaves(df.schema) if isinstance(kind, T.NullType)]
         texts = [steps for steps, kind in leaves(df.schema) if isinstance(kind, T.StringType)]
         if texts:
             rows = F.struct(*(SPARK.quote(name) for name in dict.fromkeys(steps[0] for steps in texts)))
-            # JSON leaves out what is NULL, however deep.
+            # JSON omits NULL fields at any depth.
             found = dict(leaves(inferred_schema(df.select(F.to_json(rows)), "json", {})))
             gone += [steps for steps in texts if found and steps not in found]
         for steps in gone:
@@ -199,19 +199,19 @@ class Relationalize(GlueTransform):
 
 
 class NotHere(Named):
-    """A name of Glue's library that is not here: it may be imported, and to use it is a NotOffGlueError."""
+    """A name of Glue's library that does not exist here: it can be imported, and using it raises NotOffGlueError."""
 
     def __init__(self, name: str) -> None:
         self.called = name
 
     def __instancecheck__(self, value: Any) -> bool:
-        """Return False: nothing here is of such a type."""
+        """Return False, because no value here has such a type."""
         return False
 
     def __call__(self, *args: Any, **options: Any) -> NoReturn:
-        """Refuse what is not here."""
+        """Raise NotOffGlueError."""
         raise NotOffGlueError(self.called, self.instead)
 
     def __getitem__(self, key: str) -> NoReturn:
-        """Refuse what is not here."""
+        """Raise NotOffGlueError."""
         raise NotOffGlueError(f"{self.called}[{key!r}]", self.instead)
