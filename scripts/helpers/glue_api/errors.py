@@ -1,8 +1,8 @@
-"""Errors under the names that AWS Glue gives them, with codes where botocore's errors have them.
+"""Errors with AWS Glue's names, and with their codes in the same place as in botocore's errors.
 
-Texts are those of botocore: the code, the operation and the message. Names of classes are the codes, so
+Texts have botocore's form: the code, the operation and the message. The class names are the codes, so
 ``except client.exceptions.EntityNotFoundException``, ``except ClientError`` and ``error.response["Error"]["Code"]``
-can be moved over.
+work unchanged in scripts that move here.
 """
 
 from __future__ import annotations
@@ -23,84 +23,84 @@ from scripts.helpers.errors import (
 )
 
 LATE = ("ConnectTimeoutError", "ReadTimeoutError", "RequestLimitExceeded", "ThrottlingException")
-"""Reasons of the table that mean "try again", besides those of too much load."""
+"""Causes of a table error that mean "try again", besides those that name the throughput."""
 
 
 def response_metadata(status: int) -> dict[str, Any]:
-    """Return what boto3 puts into each answer as ``ResponseMetadata``; the id is that of a call, not of a request."""
+    """Return the ``ResponseMetadata`` that boto3 adds to each answer; `RequestId` identifies a call, not a request."""
     return {"RequestId": str(uuid.uuid4()), "HTTPStatusCode": status, "HTTPHeaders": {}, "RetryAttempts": 0}
 
 
 class GlueApiError(WatermarkError, ClientError):
-    """Root of the errors that have a name in Glue. Each is a `botocore.exceptions.ClientError` as well.
+    """Base class of the errors with Glue's names. Each error is also a `botocore.exceptions.ClientError`.
 
     Attributes
     ----------
     response : dict
-        ``{"Error": {"Code": ..., "Message": ...}, "ResponseMetadata": {...}}``, as that of
+        ``{"Error": {"Code": ..., "Message": ...}, "ResponseMetadata": {...}}``, as in
         `botocore.exceptions.ClientError`.
     operation_name : str
-        Glue's name of the operation, such as ``GetJobBookmark``. Without one `named_as_by_glue` names it.
+        Glue's name of the operation, such as ``GetJobBookmark``. If it is empty, `named_as_by_glue` fills it in.
     """
 
     def __init__(self, message: str, operation_name: str = "") -> None:
         code = type(self).__name__
         self.message, self.operation_name = message, operation_name
-        # AWS answers 5xx where the service is at fault, and 4xx where the request is.
+        # AWS answers 5xx if the service is at fault, and 4xx if the request is.
         status = 500 if code == "InternalServiceException" else 400
         metadata: Any = response_metadata(status)
         self.response = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}
         Exception.__init__(self, f"An error occurred ({code}) when calling the {operation_name} operation: {message}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Stay what it is in another process, where botocore's errors become plain ones."""
+        """Keep the class when the error is pickled, because botocore's own way would lose it."""
         return type(self), (self.message, self.operation_name), vars(self)
 
 
 class EntityNotFoundException(GlueApiError, NothingThereError):
-    """What was asked for does not exist (yet)."""
+    """The requested job, run or bookmark does not exist (yet)."""
 
 
 class AlreadyExistsException(GlueApiError):
-    """There is something of this name already."""
+    """The name is already in use."""
 
 
 class InvalidInputException(GlueApiError, InvalidValueError):
-    """An argument outside the rules of the operation."""
+    """An argument breaks a rule of the operation."""
 
 
 class ValidationException(GlueApiError, InvalidValueError):
-    """An argument that is missing, unknown, or of a wrong type or length."""
+    """An argument is missing or unknown, or has a wrong type or length."""
 
 
 class AccessDeniedException(GlueApiError, ConfigurationError):
-    """The role may not do with the table what the call needs."""
+    """The role lacks a permission on the table that the call requires."""
 
 
 class InternalServiceException(GlueApiError):
-    """The table is down, cannot be used, or does not say what we write."""
+    """The table is down or cannot be used, or an item in it is not as this package writes it."""
 
 
 class OperationTimeoutException(GlueApiError):
-    """The table did not answer in time, or kept refusing for load; try again later."""
+    """The table did not answer in time, or kept throttling requests; try again later."""
 
 
 class ResourceNumberLimitExceededException(GlueApiError):
-    """More of something than there may be."""
+    """A limit on the number of something is exceeded."""
 
 
 class ConcurrentRunsExceededException(GlueApiError):
-    """As many runs of the job as may be at once are there already."""
+    """The job already has as many concurrent runs as it may have."""
 
 
 class VersionMismatchException(GlueApiError, FencedError):
-    """Another run changed the bookmark in the meantime; this one can save nothing.
+    """Another run changed the bookmark in the meantime; this run can save nothing.
 
     Attributes
     ----------
     expected, found : int
-        The version that the run began with, and the one that is there. Also as `fence` and
-        `current_fence`, as of any FencedError.
+        The version that the run began with, and the current one. Also available as `fence` and
+        `current_fence`, as in any FencedError.
     """
 
     def __init__(self, job_id: str, run_id: str, expected: int, found: int, operation_name: str = "Commit") -> None:
@@ -114,12 +114,12 @@ class VersionMismatchException(GlueApiError, FencedError):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Stay what it is in another process."""
+        """Keep the class and its attributes when the error is pickled."""
         return type(self), (self.job_id, self.run_id, self.expected, self.found, self.operation_name), vars(self)
 
 
 def named_as_by_glue(error: WatermarkError, operation_name: str) -> GlueApiError:
-    """Return the error of an operation that has the name which Glue gives to what happened to our table."""
+    """Return an operation's error under the name that Glue has for this cause."""
     if isinstance(error, GlueApiError):
         return error if error.operation_name else type(error)(error.message, operation_name)
     kind: type[GlueApiError] = InternalServiceException
@@ -134,4 +134,4 @@ def named_as_by_glue(error: WatermarkError, operation_name: str) -> GlueApiError
 
 
 class GlueArgumentError(WatermarkError):
-    """Job arguments that do not parse; the name and the text are those of awsglue."""
+    """The job arguments cannot be parsed; the name and the text are those of awsglue."""

@@ -1,4 +1,4 @@
-"""Paginators of botocore over calls of ours that come in pages."""
+"""Botocore's paginators for this package's calls that return pages."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from botocore.paginate import Paginator
 Call = Callable[..., Mapping[str, Any]]
 
 _MODEL = SimpleNamespace(input_shape=SimpleNamespace(members={"MaxResults": SimpleNamespace(type_name="integer")}))
-"""What a paginator asks of the model of an operation: of which type the size of a page is."""
+"""The part of an operation's model that a paginator reads: the type of the page size."""
 
 
 def paginator(operation_name: str, calls: Mapping[str, tuple[str, Call]]) -> Any:
-    """Return the paginator of a call that takes `NextToken` and `MaxResults`, as ``client.get_paginator`` does.
+    """Return the paginator for a call with `NextToken` and `MaxResults`, as ``client.get_paginator`` does.
 
     Parameters
     ----------
     calls
-        By name, the key of the results in an answer, and the call. An answer without ``NextToken`` is the last.
+        The key of the results in an answer, and the call, by its name. An answer without ``NextToken`` is the last.
 
     Raises
     ------
     OperationNotPageableError
-        There is no such call, as botocore says it.
+        `calls` has no such call; the error is botocore's.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What AWS Glue knows of a job's runs. The only module that asks it for runs."""
+"""Reads a job's runs from AWS Glue. No other module calls Glue for runs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from scripts.helpers.errors import AccessRefusedError
 logger = logging.getLogger(__name__)
 
 CLIENT_CONFIG = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 3})
-"""A run can do without the answer, so it does not wait for minutes, as it would with boto3's own 60 seconds a try."""
+"""Short timeouts, because the answer is optional: boto3's default of 60 seconds a try could stall a run for minutes."""
 
 
 def on_glue() -> bool:
-    """Tell whether this is a Glue job, by the presence of Glue's library."""
+    """Return whether this is a Glue job: whether Glue's library is installed."""
     return importlib.util.find_spec("awsglue") is not None
 
 
 def runs_on_glue(job_name: str, run_ids: Iterable[str | None]) -> Iterator[dict[str, Any]]:
-    """Yield Glue's JobRun of each run, asked for when it is needed; nothing where this is no Glue job.
+    """Yield Glue's JobRun for each run id, one request at a time as it is needed; yield nothing outside Glue.
 
-    A run that Glue does not know is left out, as is one that it does not tell about in time: a WARNING
-    says why.
+    A run is skipped, with a WARNING that has the reason, if Glue has no record of it or does not answer
+    in time.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Glue's Job Runs API, on Glue or on any Spark: start, watch and stop runs of jobs.
+"""Glue's Job Runs API on Glue or on any Spark: start, monitor and stop runs of jobs.
 
 May not know: bookmarks and Glue's readers; `glue` has those.
 """

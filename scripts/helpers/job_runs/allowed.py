@@ -1,4 +1,4 @@
-"""Where scripts and modules may run from, and what a run may pass to them. Others may write what the table has."""
+"""Checks where scripts and modules come from and which arguments they get, because other users may write the table."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from scripts.helpers.errors import InvalidValueError
 
 RESERVED = ("--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID", "--SECURITY_CONFIGURATION")
-"""Arguments that Glue sets for each run, and nobody gives. The others that Glue knows are the job's own business: they
+"""Arguments that Glue sets for each run, and that no user may pass. Glue's other arguments are up to the job: they
 choose a folder (``--TempDir``), or how its bookmark is used (``--job-bookmark-option`` and the like)."""
 SCRIPT_LOCATION = "--scriptLocation"
 SPARK_CONF = "--spark-conf"
-"""Argument of this package's own jobs with settings of Spark, as JSON."""
+"""Argument of this package's own jobs: settings of Spark, as JSON."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]+/.*", re.DOTALL)
 _MEANT_OTHERWISE = re.compile(r"[%*?\[\]{}\\#,\s]")
-"""Signs that Hadoop and Spark take for escapes, patterns, aliases or the end of a name: what is checked must be what
-is read."""
+"""Characters that Hadoop and Spark read as escapes, patterns, aliases or the end of a name. They are refused, so that
+the name that was checked is the name that is read."""
 _STEPS = {".", ".."}
 
 
 def check_places(places: Sequence[str], logs: str) -> None:
-    """Refuse places that would allow more than they seem to; InvalidValueError.
+    """Raise InvalidValueError for a place that allows more scripts than it seems to.
 
-    As does one that has the folder or the URL of logs in it, or is in it. A run prints what its arguments say: in a
-    place of scripts the next run could execute that.
+    A place that contains the log folder, or is inside it, is such a place: a run can print any text to its log, and the
+    next run could execute that text as a script.
 
     >>> check_places(["/srv/jobs", "s3://scripts/jobs/"], "/var/log/jobs")
     """
-    folders = os.path.realpath(logs), _comparable(logs)  # `SparkSubmit` would keep s3://logs here.
+    folders = os.path.realpath(logs), _comparable(logs)  # `SparkSubmit` treats s3://logs as a local path.
     for place in places:
-        # With a host or in capitals Hadoop reads a file of this machine, which is compared as a URL here.
+        # Refuse file: URLs with a host or in capitals: Hadoop reads local files, but they are compared as URLs here.
         is_file = place.lower().startswith("file:")
         is_url = "://" in place and not is_file
         if not place or (is_file and not place.startswith("file:///")) or (is_url and not _is_plain_url(place)):
@@ -50,16 +50,16 @@ def check_places(places: Sequence[str], logs: str) -> None:
 
 
 def refused(job_name: str, argument: str, problem: str) -> InvalidValueError:
-    """Return the error for an argument that a run may not have."""
+    """Return the error for an argument that a run may not pass."""
     return InvalidValueError(problem, reason="argument", job_id=job_name, argument=argument)
 
 
 def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
-    """Refuse arguments that a parser would read as others; InvalidValueError, without their values.
+    """Raise InvalidValueError, without values, for arguments that a parser would read as other arguments.
 
-    A script gets each name and its value as two words. Python's argparse, and with it `getResolvedOptions`, reads any
-    word as an option that begins with dashes and has no space in its name, also as ``--name=value`` or abbreviated.
-    So anybody who may only start a job could make its run commit under the name of another job.
+    A script receives each name and its value as two words. Python's argparse, and with it `getResolvedOptions`, reads
+    a word as an option if it begins with dashes and its name has no space, also as ``--name=value`` or abbreviated.
+    So a user who may only start a job could make its run commit under the name of another job.
     """
     for name, value in arguments.items():
         option, equals, _ = name.partition("=")
@@ -75,7 +75,7 @@ def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
 
 
 def check_settings(job_name: str, argument: str, names: Iterable[str], rules: Sequence[str]) -> None:
-    """Refuse settings of Spark that no rule names, as others may load code; InvalidValueError."""
+    """Raise InvalidValueError for Spark settings that no rule allows, because they may load code."""
     for name in names:
         if not any(name == rule or (rule.endswith("*") and name.startswith(rule[:-1])) for rule in rules):
             raise refused(
@@ -86,32 +86,32 @@ def check_settings(job_name: str, argument: str, names: Iterable[str], rules: Se
 
 
 def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequence[str]) -> None:
-    """Hold ``--spark-conf``, also abbreviated, to the rules of ``--conf``: it sets the same, once the script runs.
+    """Check ``--spark-conf``, also abbreviated, by the rules of ``--conf``: the script makes the same settings later.
 
-    Other text is allowed if it cannot be a JSON map: the script may mean something else by such a name.
+    A value that cannot be a JSON map is allowed, because the script may use the name for something else.
     """
     for option, value in arguments.items():
         if option.startswith("--") and SPARK_CONF.startswith(option) and value.lstrip().startswith("{"):
             try:
                 names = list(json.loads(value))
-            except (ValueError, RecursionError) as error:  # Another Python may read what this one cannot.
+            except (ValueError, RecursionError) as error:  # The script's Python may be able to parse it.
                 raise refused(job_name, option, "it is not a JSON map. Correct it.") from error
             check_settings(job_name, option, names, rules)
 
 
 def checked(job_name: str, location: str, places: Sequence[str]) -> str:
-    """Return a location that is in one of the places, a local one with its links resolved.
+    """Return a location if it is in one of the places, with links resolved if it is local.
 
     Raises
     ------
     InvalidValueError
-        It is in none of them.
+        The location is in none of the places.
     """
     local = _local(location)
     if local is None:
         if _is_plain_url(location) and any(_is_below(_url(location), _url(place)) for place in places):
             return location
-    # Links first: one in a folder that is allowed may lead to one that is not.
+    # Resolve links before comparing: a link in an allowed folder may lead out of it.
     elif local and not {os.pathsep, "\0"}.intersection(local):
         path = os.path.realpath(local)
         folders = [os.path.realpath(folder) for folder in map(_local, places) if folder]
@@ -121,14 +121,14 @@ def checked(job_name: str, location: str, places: Sequence[str]) -> str:
 
 
 def checked_module(job_name: str, location: str, places: Sequence[str]) -> str:
-    """Return a module as `checked` does; none whose name Spark would take for a pattern."""
+    """Return a module as `checked` does; also refuse names that Spark would read as a pattern."""
     if _MEANT_OTHERWISE.search(location):
         raise InvalidValueError(reason="script", job_id=job_name, location=location, allowed=places)
     return checked(job_name, location, places)
 
 
 def _local(location: str) -> str | None:
-    """Return the path of a local file; None of a URL."""
+    """Return the path of a local file; None for a URL."""
     location = location.removeprefix("file://")
     return None if "://" in location else location
 
@@ -148,7 +148,7 @@ def _is_plain_url(location: str) -> bool:
 
 
 def _url(location: str) -> str:
-    # Both are names of S3: the one of Glue, and the one of Hadoop.
+    # s3:// in Glue and s3a:// in Hadoop both mean S3.
     return "s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location
 
 

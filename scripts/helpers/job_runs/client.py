@@ -1,4 +1,4 @@
-"""`JobRuns`: start, watch and stop runs of jobs as Glue's client does, on Glue or on any Spark."""
+"""`JobRuns`: start, monitor and stop runs of jobs with the calls of Glue's client, on Glue or on any Spark."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ Answer = dict[str, Any]
 Call = TypeVar("Call", bound=Callable[..., Answer])
 
 KEEP = timedelta(days=90)
-"""For how long Glue keeps the history of runs."""
+"""How long Glue keeps the history of runs."""
 
 
 @contextmanager
 def _named(operation_name: str) -> Iterator[None]:
-    """Give what goes wrong Glue's name for it, and refusals the name of the operation."""
+    """Translate this package's errors into Glue's errors, and add the name of the operation to them."""
     try:
         yield
     except WatermarkError as error:
@@ -54,7 +54,7 @@ def _named(operation_name: str) -> Iterator[None]:
 
 
 def operation(method: Call) -> Call:
-    """Make a call of Glue of a method: on Glue the client's own, else with its request checked and Glue's errors."""
+    """Turn a method into a Glue call: pass it to Glue's client on Glue, else check its request and translate errors."""
     name = method.__name__.title().replace("_", "")
 
     @functools.wraps(method)
@@ -71,30 +71,30 @@ def operation(method: Call) -> Call:
 class JobRuns:
     """The Job Runs API of AWS Glue: names, arguments, answers, limits and errors of ``boto3.client("glue")``.
 
-    With the engine `Glue` every call goes to Glue. With `SparkSubmit` jobs run on this machine's
-    Spark, or on the master that it names. Their records are kept in the table of the watermarks.
+    With the engine `Glue` every call is passed to Glue. With `SparkSubmit`, jobs run on this machine's
+    Spark, or on the master that the engine names, and their records are kept in the watermarks table.
     Any call may be repeated after an error.
 
-    Calls that read change and start nothing. `start_job_run` starts the one run that it makes, where a
-    slot is free; the launcher of that run makes its retries. A run whose launcher was killed is shown as an ERROR by
-    all who look. The next start that finds no slot, or a stop, writes that and frees its slot.
+    Calls that read do not change or start anything. `start_job_run` starts one run if a slot is free; the launcher of
+    that run starts its retries. A run whose launcher was killed is shown as an ERROR by every read. A stop, or the
+    next start that finds no free slot, records the ERROR and frees the slot.
 
     Parameters
     ----------
     table
         A `Watermarks`, or the name of its table. Not used with `Glue`.
     engine
-        None: runs can be looked at and stopped, and none can be started. `SparkSubmit` starts scripts in
-        the places that its `scripts` names.
+        None: runs can be read and stopped, but not started. `SparkSubmit` runs scripts only from the
+        places that its `scripts` lists.
     keep
-        How long the record of a run is kept after its end; None: for ever.
+        How long a run's record is kept after the run is over; None keeps it forever.
     clock
-        Returns the time as an aware datetime. It decides leases and expiry.
+        Returns the time as an aware datetime. Leases and expiry are judged by it.
 
     Attributes
     ----------
     exceptions
-        The errors by name, as those of a boto3 client: ``jobs.exceptions.EntityNotFoundException``.
+        The error classes by name, as on a boto3 client: ``jobs.exceptions.EntityNotFoundException``.
 
     Examples
     --------
@@ -114,7 +114,7 @@ class JobRuns:
         keep: timedelta | None = KEEP,
         clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
-        # Glue's client has the same calls, and more: `__getattr__` passes those on.
+        # `operation` passes this class's calls to Glue's client, `__getattr__` the client's other calls.
         self._glue = engine.client if isinstance(engine, Glue) else None
         if isinstance(engine, Glue):
             return
@@ -126,7 +126,7 @@ class JobRuns:
         self.scheduler = Scheduler(self._records, engine, clock)
 
     def __getattr__(self, name: str) -> Any:
-        """Pass on Glue's other calls, such as ``get_system_logs_for_job_run``, where the engine is Glue."""
+        """Return another call of Glue's client, such as ``get_system_logs_for_job_run``, if the engine is Glue."""
         if not name.startswith("_") and self._glue is not None:
             return getattr(self._glue, name)
         remedy = " Call it on JobBookmarks of scripts.helpers.glue." if "bookmark" in name else ""
@@ -134,7 +134,7 @@ class JobRuns:
 
     @property
     def exceptions(self) -> Any:
-        """Return the errors by the names that Glue gives them."""
+        """Return the error classes by Glue's names."""
         return glue_errors if self._glue is None else self._glue.exceptions
 
     # --- jobs -----------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class JobRuns:
 
     @operation
     def update_job(self, **request: Any) -> Answer:
-        """Replace the definition of `JobName` by `JobUpdate` as a whole; runs that are there keep theirs."""
+        """Replace the whole definition of `JobName` with `JobUpdate`; existing runs keep their definition."""
         name = request["JobName"]
         wanted = _checked_definition(name, request["JobUpdate"])
 
@@ -186,9 +186,9 @@ class JobRuns:
 
     @operation
     def delete_job(self, **request: Any) -> Answer:
-        """Delete the definition of `JobName`, and its bookmark: a job of that name reads everything again.
+        """Delete the definition of `JobName` and its bookmark, so a new job of that name reads everything again.
 
-        Runs at work go on and can commit nothing any more. A second call deletes nothing.
+        Runs at work continue and can no longer commit. A second call deletes nothing.
         """
         name = request["JobName"]
         job = self._records.job(name)
@@ -196,19 +196,19 @@ class JobRuns:
             self._delete_bookmark(name)
 
         def delete(job: JobRecord | None) -> JobRecord | None:
-            # The record stays, for the runs that are still in its lists.
+            # Keep the record, because runs may still be in its lists.
             return job.changed(definition=None) if job and job.definition is not None else job
 
         self._records.change_job(name, delete)
-        self.scheduler.settle(name)  # Ends what an earlier version's queue holds.
+        self.scheduler.settle(name)  # End runs that an earlier version put into the queue.
         return {"JobName": name}
 
     def _delete_bookmark(self, name: str) -> None:
-        """Forget the watermarks of a job. Before its definition: who repeats a call that broke off deletes both."""
+        """Reset the watermarks of a job. Done before deleting its definition, so that a repeated call deletes both."""
         try:
             self._watermarks.reset(name, why="DeleteJob: the bookmark goes with its job, as in Glue")
         except UnknownJobError:
-            return  # It has none.
+            return  # The job has no watermarks.
         logger.warning("event=bookmark_deleted job=%s: a job of this name reads everything again", name)
 
     # --- runs -----------------------------------------------------------------------------------
@@ -217,9 +217,9 @@ class JobRuns:
     def start_job_run(self, **request: Any) -> Answer:
         """Start a run of `JobName`; return its ``JobRunId``.
 
-        InvalidInputException for a script or an argument that the engine does not allow: its ``__cause__`` is an
-        InvalidValueError. EntityNotFoundException for an unknown job or `JobRunId`,
-        ConcurrentRunsExceededException where no slot is free. With `JobRunId` it repeats that run under a new id.
+        With `JobRunId`, repeat that run under a new id. InvalidInputException: the engine does not allow the script or
+        an argument; its ``__cause__`` is an InvalidValueError. EntityNotFoundException: the job or `JobRunId` is
+        unknown. ConcurrentRunsExceededException: no slot is free.
         """
         name = request["JobName"]
         engine = self.engine
@@ -237,14 +237,14 @@ class JobRuns:
             nonlocal made, has_settled
             job = _defined(job, name)
             if not job.has_free_slot and not has_settled:
-                # Lost runs still hold their slots. Once is enough: if it changes the record, the write below fails, and
-                # this is called again with the record as it is then.
+                # Lost runs may still hold slots, so settle once. If that changes the record, the write below fails, and
+                # `take` is called again with the new record.
                 has_settled = True
                 job = _defined(self.scheduler.settle(name), name)
             made = job.new_run(run_id, wanted, now)
             shapes.check_capacity(made.told, is_python_shell(made))
-            engine.check(made)  # As does the one that launches it: that may be another one, with other limits.
-            made.check_new()  # What is too large is refused before anything is changed.
+            engine.check(made)  # The engine that launches the run checks again: it may have other limits.
+            made.check_new()  # Refuse a run that is too large before anything is changed.
             if not job.has_free_slot:
                 raise ConcurrentRunsExceededException(
                     f"Concurrent runs exceeded for {name}: {len(job.active)} of {job.slots} are at work. Start it "
@@ -260,18 +260,18 @@ class JobRuns:
     def _start(self, run: RunRecord) -> None:
         """Write the record of a run that has a slot, and start its launcher.
 
-        From here on the run has a place, so what goes wrong now is no error of the start: its caller would start a
-        second run.
+        The run already has its slot, so later failures are logged and not raised: on an error, the caller would start
+        a second run.
         """
         run = run.starting(self.scheduler.clock(), START_LEASE)
         try:
             outcome = self._records.write_run(None, run)
         except StoreUnavailableError as error:
             logger.warning("event=start_unsure run=%s error=%s", run.run_id, type(error).__name__)
-            # It may be written. A launcher that finds no record ends at once, so to start one does no harm.
+            # The record may have been written. If not, the launcher finds none and ends at once, which does no harm.
             outcome = Written(run)
-        # Somebody took this start for dead and wrote the end of the run first. No job was started, so here an error
-        # is true, and its caller may start another run.
+        # Another process gave up this start as dead and recorded the end of the run first. No job was started, so
+        # raise an error: the caller can safely start another run.
         if isinstance(outcome, Lost) and (outcome.to is None or outcome.to.state == "ERROR"):
             raise OperationTimeoutException(
                 f"The start of run {run.run_id!r} took too long and was given up. Start it again."
@@ -283,7 +283,7 @@ class JobRuns:
             logger.warning("event=start_unfinished run=%s error=%s", run.run_id, type(error).__name__)
 
     def _as_retry(self, request: Mapping[str, Any]) -> Answer:
-        """Return a request with what the run had that it repeats."""
+        """Return a request completed with the timeout and the arguments of the run that it repeats."""
         before = self._run(request["JobName"], request["JobRunId"])
         if self.scheduler.is_lost(before):
             self.scheduler.settle(before.job_name)
@@ -292,14 +292,14 @@ class JobRuns:
             raise InvalidInputException(
                 f"Job run {before.run_id!r} is {before.state}. Only a run that is over can be retried."
             )
-        # Every request that was recorded has a Timeout. Without one, the start broke off before its record was there,
-        # and a retry would run with no arguments at all.
+        # Every recorded request has a Timeout. If it is missing, the start broke off before the request was recorded,
+        # and a retry would run without any arguments.
         if "Timeout" not in before.told:
             raise InvalidInputException(
                 f"Job run {before.run_id!r} was never recorded with its arguments. Start a new run with them."
             )
         retry = {"Timeout": before.told["Timeout"], **request}
-        # One by one: a retry that gives an argument keeps the others of its run.
+        # Merge the arguments one by one: a retry that sets one argument keeps the run's other arguments.
         retry["Arguments"] = {**before.told["Arguments"], **request.get("Arguments", {})}
         retry["PreviousRunId"] = before.run_id
         return retry
@@ -308,33 +308,33 @@ class JobRuns:
     def get_job_run(self, **request: Any) -> Answer:
         """Return run `RunId` of `JobName` under ``JobRun``.
 
-        Only looks. A run whose launcher has given no sign for its lease is shown as the ERROR that it is.
+        Read-only. A run whose launcher has not renewed its lease in time is shown as an ERROR.
         """
-        # Nothing is written or started: who may write the job's items must not act through who looks.
+        # Write and start nothing: a user who may write the job's items must not act with the rights of the reader.
         run = self.scheduler.seen(self._run(request["JobName"], request["RunId"]))
         return {"JobRun": run.to_job_run()}
 
     @operation
     def get_job_runs(self, **request: Any) -> Answer:
-        """Return runs of `JobName`, the newest first: `MaxResults` of them, at most 200, from `NextToken` on.
+        """Return runs of `JobName`, the newest first: `MaxResults` runs, at most 200, after `NextToken`.
 
-        Only looks.
+        Read-only, as `get_job_run`.
         """
         name, limit, after = request["JobName"], request.get("MaxResults", shapes.MAX_PAGE), request.get("NextToken")
         if after is not None and not ids.is_run_id(after):
             raise InvalidInputException("The NextToken is invalid. Pass the NextToken of the previous page.")
-        found = self._records.newest_runs(name, limit + 1, after)  # One more says whether there is another page.
+        found = self._records.newest_runs(name, limit + 1, after)  # One more, to see whether there is another page.
         if not found:
-            self._job(name)  # Runs outlive their job's definition, so a job without one may still have some.
+            self._job(name)  # Raises if the job is unknown. Checked only now, as runs outlive their job's definition.
         answer: Answer = {"JobRuns": [self.scheduler.seen(run).to_job_run() for run in found[:limit]]}
         if len(found) > limit:
             answer["NextToken"] = found[limit - 1].run_id
         return answer
 
     def get_paginator(self, operation_name: str) -> Any:
-        """Return the paginator of ``get_job_runs``, with `paginate` and its `PaginationConfig` as botocore has it.
+        """Return botocore's paginator for ``get_job_runs``, with `paginate` and its `PaginationConfig`.
 
-        With the engine `Glue` it is the client's own, and there are those of its other calls.
+        With the engine `Glue`, return a paginator of Glue's client, also for its other calls.
 
         Raises
         ------
@@ -349,7 +349,7 @@ class JobRuns:
     def batch_stop_job_run(self, **request: Any) -> Answer:
         """Stop runs `JobRunIds` of `JobName`, 1 to 25: SIGTERM, and SIGKILL after the grace.
 
-        Returns at once: a run is STOPPING until it is STOPPED. What cannot be stopped is in ``Errors``.
+        Returns at once: a run is STOPPING until it is STOPPED. Runs that cannot be stopped are in ``Errors``.
         """
         name, stopped, errors = request["JobName"], [], []
         for run_id in request["JobRunIds"]:
@@ -378,9 +378,9 @@ class JobRuns:
         self._records.change_run(before, stop)
 
     def wait(self, job_name: str, run_id: str, seconds: float = 600.0, pause: float = 0.2) -> Answer:
-        """Wait until a run is over, and return its JobRun; as it is now once `seconds` have passed.
+        """Wait until a run is over, at most for `seconds`, and return its current JobRun.
 
-        Only looks. A run is brought to its end by its launcher, and is an ERROR a lease after that was lost.
+        Read-only. The launcher ends the run; if the launcher dies, the run is an ERROR once its lease has expired.
         """
         until = time.monotonic() + seconds
         while True:
@@ -389,7 +389,7 @@ class JobRuns:
                 return run
             time.sleep(pause)
 
-    # --- what a request names -------------------------------------------------------------------
+    # --- look-ups -------------------------------------------------------------------------------
 
     def _job(self, name: str) -> JobRecord:
         return _defined(self._records.job(name), name)
@@ -398,7 +398,7 @@ class JobRuns:
         return self._records.run(name, run_id) if ids.is_run_id(run_id) else None
 
     def _run(self, name: str, run_id: str) -> RunRecord:
-        """Return a run; one that has a place and no record yet as what is known of it."""
+        """Return a run; if it is in the job's lists and has no record yet, return what is known of it."""
         run = self._recorded_run(name, run_id)
         if run is not None:
             return run
@@ -421,7 +421,7 @@ def _run_not_found(name: str, run_id: str) -> GlueApiError:
 
 
 def _checked_definition(name: str, given: Mapping[str, Any]) -> Answer:
-    """Return a definition, or refuse it; warn of what it has that changes nothing here."""
+    """Return a definition if it is valid, else raise; log a WARNING for members that have no effect here."""
     found = _checked_arguments(name, given)
     shapes.check_capacity(found, found["Command"].get("Name") == "pythonshell")
     _say_without_effect(name, given)
@@ -437,9 +437,9 @@ def _say_without_effect(name: str, given: Mapping[str, Any]) -> None:
 
 
 def _checked_arguments(name: str, holder: Mapping[str, Any]) -> Answer:
-    """Return what holds arguments of a job, with a local script as an absolute path; refuse what nobody may give.
+    """Return a request or definition whose arguments are allowed, with a local script as an absolute path.
 
-    The process that starts the run later may be in another folder.
+    The path is absolute because the process that starts the run later may be in another folder.
     """
     found = dict(holder)
     for member in ("Arguments", "DefaultArguments", "NonOverridableArguments"):

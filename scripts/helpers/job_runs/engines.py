@@ -1,4 +1,4 @@
-"""The engines behind the Job Runs API: AWS Glue itself, or `spark-submit` and Python in processes of their own."""
+"""The engines of the Job Runs API: AWS Glue itself, or `spark-submit` and Python in separate processes."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from scripts.helpers.job_runs import allowed, ids
 from scripts.helpers.job_runs.run_record import RunRecord
 
 SETTINGS = "GLUE_WATERMARKS_LAUNCHER"
-"""Environment variable through which a launcher gets what it must know; the job does not see it."""
+"""Environment variable that passes settings to a launcher; the job does not see it."""
 PACKAGE_ROOT = str(Path(__file__).parents[3])
 OPTION_OF = {"--extra-py-files": "--py-files", "--extra-jars": "--jars", "--extra-files": "--files"}
-"""Glue's special arguments that are options of spark-submit. The script does not see them."""
+"""Glue's special arguments that become options of spark-submit. The script does not receive them."""
 CONF = "--conf"
 MAX_FOLDER_NAME = 200
-"""Characters of a job's folder: file systems take 255 bytes, and a job's name grows when it is quoted."""
+"""Most characters of a job's folder name: file systems allow 255 bytes, and quoting lengthens a job's name."""
 _DEPLOY_MODE = "spark.submit.deployMode"
 _MAIN = (
     "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; "
     "from scripts.helpers.job_runs.launcher import main; main()"
 )
-"""Without the folder that the process is in, whose modules would hide those of the same name."""
+"""Starts the launcher without the current folder in `sys.path`: its modules would hide others of the same name."""
 _DETACH = 'old=$(umask); umask 077; : >>"$0" || exit 1; umask "$old"; "$@" </dev/null >>"$0" 2>&1 &'
-"""The log is its owner's alone; the files that a job makes have the mode that its starter would give them."""
+"""Starts a command in the background. Only the owner can read its log; the job's files get the usual umask."""
 INHERITED = (
     "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "JAVA_HOME", "SPARK_HOME", "AWS_REGION", "AWS_DEFAULT_REGION",
 )  # fmt: skip
-"""Variables that a job gets from whoever starts its run: what programs need to be found, and no login."""
+"""Variables that a job inherits from the process that starts its run: what programs require, without credentials."""
 RUN_CONF = (
     "spark.default.parallelism", "spark.driver.cores", "spark.driver.memory", "spark.driver.memoryOverhead",
     "spark.dynamicAllocation.*", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",
@@ -47,12 +47,12 @@ RUN_CONF = (
     "spark.sql.files.*", "spark.sql.session.timeZone", "spark.sql.shuffle.partitions",
     "spark.sql.sources.partitionOverwriteMode",
 )  # fmt: skip
-"""Spark's settings that a run may choose by itself: sizes and numbers, and nothing that loads a class."""
+"""Spark settings that a run may make: sizes and numbers, but nothing that loads a class."""
 
 
 @dataclass(frozen=True)
 class Glue:
-    """AWS Glue itself: every call goes to the client as it is, and its answer and its errors come back as they are.
+    """AWS Glue itself: every call is passed to the client unchanged, as are its answers and errors to the caller.
 
     Parameters
     ----------
@@ -65,22 +65,22 @@ class Glue:
 
 @dataclass(frozen=True)
 class SparkSubmit:
-    """`spark-submit` on this machine, in client mode on any master; plain Python for Python shell jobs.
+    """`spark-submit` on this machine, in client mode with any master; plain Python for Python shell jobs.
 
-    Each run has a launcher, a process that outlives the caller. It keeps the logs, renews the run's
-    lease, and stops the job. The job has a process group of its own, and is killed as a whole when
-    its launcher dies. Needs a POSIX system, as Linux or macOS.
+    Each run has a launcher, a process that outlives the caller. It writes the logs, renews the run's
+    lease, and stops the job. The job has its own process group, and the whole group is killed if the
+    launcher dies. Requires a POSIX system such as Linux or macOS.
 
     Parameters
     ----------
     logs
-        Folder of the logs, apart from `scripts`. Each run has a folder in it with ``stdout``, ``stderr`` and
-        ``launcher``.
+        Folder for the logs, outside the places in `scripts`. Each run has a folder in it with ``stdout``, ``stderr``
+        and ``launcher``.
     master
         Such as ``local[4]``, ``spark://host:7077``, ``yarn`` or ``k8s://https://host``; by default
-        what spark-submit's own settings say.
+        the master in spark-submit's own settings.
     conf
-        Spark's settings. Those in the job's own ``--conf`` argument win.
+        Settings of Spark. Those in the job's own ``--conf`` argument override them.
     options
         Further options of spark-submit.
     spark_home
@@ -90,27 +90,27 @@ class SparkSubmit:
     environment
         Variables of the job, besides those of `INHERITED`.
     lease_seconds
-        For how long a run without a sign of its launcher counts as alive.
+        How long a run counts as alive after the last renewal by its launcher.
     beat_seconds
-        How often the launcher renews the lease, and looks whether it shall stop.
+        How often the launcher renews the lease and checks whether the run is to be stopped.
     grace_seconds
-        Between SIGTERM and SIGKILL.
+        Seconds between SIGTERM and SIGKILL.
     scripts
         Where scripts and modules of jobs may be: folders and files of this machine, and URLs; a URL
-        that ends in ``/`` stands for all below it. Nothing else is run, and by default nothing is:
-        what a job names is in its items, and whoever may write these would choose.
+        that ends in ``/`` stands for everything below it. Nothing else is run, and by default nothing
+        is: the table holds the name of the script, so anybody who may write the table could choose it.
     pass_on
-        Names of variables that a job gets from whoever starts its run, besides those of `INHERITED`,
-        such as ``AWS_PROFILE``. The job sees no others.
+        Names of variables that a job inherits from the process that starts its run, besides those of
+        `INHERITED`, such as ``AWS_PROFILE``. The job inherits no others.
     run_conf
-        Names of Spark's settings that a run's ``--conf`` and ``--spark-conf`` may set; a ``*`` at the
-        end stands for any end. Others may load code.
+        Names of Spark settings that a run's ``--conf`` and ``--spark-conf`` may set; a ``*`` at the
+        end matches any ending. Other settings are refused, because they may load code.
 
     Raises
     ------
     InvalidValueError
-        The deploy mode is cluster: then stopping spark-submit would not stop the driver. Or `logs` is in a place of
-        `scripts` or around one, so that a job could run what another one printed.
+        The deploy mode is cluster: then stopping spark-submit would not stop the driver. Or `logs` is inside a place of
+        `scripts` or contains one, so a job could run text that another job printed.
     """
 
     logs: str
@@ -120,17 +120,17 @@ class SparkSubmit:
     spark_home: str | None = None
     python: str = sys.executable
     environment: Mapping[str, str] = field(default_factory=dict)
-    # One renewal may take half the lease, which is as long as a write is tried (`store.BUDGET_SECONDS`): a table that
-    # does not answer for so long costs no run.
+    # One renewal may take half the lease, which is as long as a write is retried (`store.BUDGET_SECONDS`), so a table
+    # that does not answer for so long does not fail a run.
     lease_seconds: float = 60.0
     beat_seconds: float = 5.0
-    grace_seconds: float = 30.0  # As Kubernetes gives.
+    grace_seconds: float = 30.0  # Kubernetes' default.
     scripts: Sequence[str] = ()
     pass_on: Sequence[str] = ()
     run_conf: Sequence[str] = RUN_CONF
 
     def __post_init__(self) -> None:
-        """Refuse what could not keep the promises."""
+        """Raise InvalidValueError for settings that are malformed, unsafe, or make a run impossible to stop."""
         for name in ("options", "scripts", "pass_on", "run_conf"):
             if isinstance(getattr(self, name), str):
                 raise InvalidValueError(f"{name}={getattr(self, name)!r} must be a list of texts, not one text.")
@@ -149,23 +149,23 @@ class SparkSubmit:
             )
 
     def folder(self, job_name: str, run_id: str) -> Path:
-        """Return the folder of a run's logs; InvalidIdError of an id that is none, and might lead out of `logs`."""
+        """Return the folder of a run's logs; raise InvalidIdError for an invalid id, which could lead out of `logs`."""
         ids.check_own_id(run_id)
         name = quote(job_name, safe=" ")
         if not name.strip("."):
             name = name.replace(".", "%2E")
         if len(name) > MAX_FOLDER_NAME:
-            # No name has a + when it is quoted, so this is the folder of no other job.
+            # A quoted name never has a +, so no other job has this folder.
             name = f"{name[: MAX_FOLDER_NAME // 2]}+{ids.job_digest(job_name)}"
         return Path(os.path.abspath(self.logs), name, run_id)
 
     def make_folder(self, job_name: str, run_id: str) -> Path:
-        """Make the folder of a run's logs, which its owner alone can read.
+        """Create the folder of a run's logs, readable only by its owner.
 
         Raises
         ------
         ConfigurationError
-            There is something else, it is somebody else's, or others could rename folders in `logs`.
+            The path is not a folder or belongs to another user, or other users could rename folders in `logs`.
         """
         folder = self.folder(job_name, run_id)
         logs = folder.parents[1]
@@ -181,19 +181,19 @@ class SparkSubmit:
             found = made.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
                 raise unsafe("is a link, or belongs to another user", folder=str(made))
-            made.chmod(0o700)  # It may be one of an earlier version.
+            made.chmod(0o700)  # An earlier version may have created it with another mode.
         return folder
 
     def check(self, run: RunRecord) -> None:
-        """Refuse a run that this engine does not start.
+        """Raise an error for a run that this engine may not start.
 
         Raises
         ------
         InvalidIdError
-            Of its id.
+            Its id is not an id of this package.
         InvalidValueError
-            Its script, or a module that an argument names, is outside `scripts` (reason ``script``). An argument would
-            replace the script, bring code with it, or be read as another one (reason ``argument``).
+            Its script, or a module that an argument names, is outside `scripts` (reason ``script``). Or an argument
+            would replace the script, load code, or be read as another argument (reason ``argument``).
         """
         ids.check_own_id(run.run_id)
         self.script(run)
@@ -203,14 +203,14 @@ class SparkSubmit:
             self._settings(run)
 
     def launch(self, run: RunRecord, shared: Mapping[str, Any]) -> None:
-        """Start the launcher of a run as a process that nobody waits for; `shared` is `Scheduler.settings`.
+        """Start the launcher of a run as a detached process; `shared` is `Scheduler.settings`.
 
-        OSError if that fails, an error of `check` if it may not be.
+        Raise OSError if the process cannot be started, and the errors of `check` if the run is not allowed.
         """
         self.check(run)
         folder = self.make_folder(run.job_name, run.run_id)
         settings = {"shared": dict(shared), "engine": self.to_json(), "job": run.job_name, "run": run.run_id}
-        # A shell in between, so that the launcher has no parent to be waited for by.
+        # Start it by a shell that exits at once, so that this process need not wait for the launcher.
         subprocess.run(
             ["/bin/sh", "-c", _DETACH, str(folder / "launcher"), sys.executable, "-c", _MAIN, PACKAGE_ROOT],
             env=os.environ | {SETTINGS: json.dumps(settings)},
@@ -221,11 +221,11 @@ class SparkSubmit:
         )
 
     def script(self, run: RunRecord) -> str:
-        """Return where the script of a run is, links resolved; InvalidValueError outside `scripts`."""
+        """Return the location of a run's script, with links resolved; raise InvalidValueError outside `scripts`."""
         return allowed.checked(run.job_name, str(run.command.get("ScriptLocation", "")), self.scripts)
 
     def _modules(self, run: RunRecord) -> dict[str, list[str]]:
-        """Return the modules, jars and files of a run by argument; InvalidValueError outside `scripts`."""
+        """Return the modules, jars and files of a run by argument; raise InvalidValueError outside `scripts`."""
         found = {}
         for name in ("--extra-py-files",) if is_python_shell(run) else OPTION_OF:
             given = [one.strip() for one in run.told["Arguments"].get(name, "").split(",") if one.strip()]
@@ -235,45 +235,45 @@ class SparkSubmit:
         return found
 
     def _settings(self, run: RunRecord) -> list[str]:
-        """Return what the run's own ``--conf`` sets; one argument of Glue holds many: "a=1 --conf b=2"."""
+        """Return the settings in the run's own ``--conf``; one argument of Glue has several: "a=1 --conf b=2"."""
         given = [one.strip() for one in run.told["Arguments"].get(CONF, "").split("--conf ") if one.strip()]
         names = [one.partition("=")[0].strip() for one in given]
         allowed.check_settings(run.job_name, CONF, names, self.run_conf)
         return given
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings, for the launcher."""
+        """Return the engine's settings for the launcher, with absolute paths."""
         lists = {name: list(getattr(self, name)) for name in ("options", "pass_on", "run_conf")}
         places = [absolute(place) for place in self.scripts]
         return asdict(self) | lists | {"logs": os.path.abspath(self.logs), "scripts": places}
 
     def command(self, run: RunRecord, script: str) -> list[str]:
-        """Return what is started for a run: Python with the script, or spark-submit with its options.
+        """Return the command line of a run: Python with the script, or spark-submit with its options.
 
         Raises
         ------
         ConfigurationError
             There is no spark-submit.
         InvalidValueError
-            As `check`, of the arguments.
+            As by `check`, for the arguments.
         """
         if is_python_shell(run):
             return [self.python, script, *self.arguments(run)]
         options = ["--name", run.job_name]
         options += ["--master", self.master] if self.master else []
-        # The last one wins, over a run's own settings and the environment too.
+        # Put it last: spark-submit uses the last one, also over a run's own settings and the environment.
         client = ["--deploy-mode", "client"]
         spark = [self._spark_submit(), *options, *self.settings(run), *self.options, *client]
         return [*spark, script, *self.arguments(run)]
 
     def arguments(self, run: RunRecord) -> list[str]:
-        """Return what the script of a run gets; InvalidValueError as of `check`."""
+        """Return the command-line arguments of a run's script; raise InvalidValueError as `check` does."""
         given = run.told["Arguments"]
         allowed.check_arguments(run.job_name, given)
         allowed.check_spark_conf(run.job_name, given, self.run_conf)
         found: list[str] = []
-        # To a parser the last one counts. So a full name comes after `-n` and its own abbreviations, which else could
-        # replace what the job fixes, and at the end comes what no run may choose.
+        # Parsers use the last value. So full names come after `-n` and abbreviations, which could otherwise replace the
+        # job's fixed arguments, and the arguments that no run may choose come last.
         for name in sorted(given.keys() - {*OPTION_OF, CONF}, key=lambda name: (name.startswith("--"), name)):
             found += [name, given[name]]
         own = ["--JOB_NAME", run.job_name, "--JOB_ID", ids.job_digest(run.job_name), "--JOB_RUN_ID", run.run_id]
@@ -289,7 +289,7 @@ class SparkSubmit:
         return found
 
     def variables(self, run: RunRecord) -> dict[str, str]:
-        """Return the whole environment of a job: named variables, with this package and the job's own modules."""
+        """Return a job's whole environment: the named variables, and a path with this package and the job's modules."""
         named = (*INHERITED, *self.pass_on)
         found = {name: os.environ[name] for name in named if name in os.environ} | dict(self.environment)
         modules = self._modules(run)["--extra-py-files"] if is_python_shell(run) else []
@@ -317,10 +317,10 @@ def _is_cluster(option: str) -> bool:
 
 
 def absolute(location: str) -> str:
-    """Return a local path as it is meant here, whichever process will read it; a URL as it is."""
+    """Return a local path as an absolute path, because another process may read it; return a URL unchanged."""
     return location if "://" in location or not location else os.path.abspath(location)
 
 
 def is_python_shell(run: RunRecord) -> bool:
-    """Tell whether a run needs no Spark."""
+    """Return whether a run is a Python shell job, which needs no Spark."""
     return run.command.get("Name") == "pythonshell"

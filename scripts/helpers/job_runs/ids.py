@@ -1,4 +1,4 @@
-"""The ids of job runs: in Glue's shape, and in the order of their start. Pure."""
+"""Ids of job runs. They have Glue's shape and sort by the start of the run. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from scripts.helpers.errors import InvalidIdError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIME_DIGITS, _DIGITS = 14, 64
-"""Hex digits of an id, as of Glue's, and of the microseconds that it begins with: enough up to the year 4253."""
+"""Hex digits of the microseconds at an id's start, enough up to the year 4253, and of the whole id, as in Glue's."""
 _ID = re.compile(r"(jr_[0-9a-f]{64})(?:_attempt_([1-9][0-9]{0,2}))?")
 
 
 def new_id(started_on: datetime) -> str:
-    """Make an id whose first digits are the time of the start, so that ids sort as runs were started."""
+    """Return a new id that begins with the time of the start, so that ids sort in the order of starts."""
     return _stamped(started_on, secrets.token_hex(_DIGITS // 2))
 
 
 def attempt_id(run_id: str, attempt: int) -> str:
-    """Make the one id of the automatic retry of a run, as Glue does: the run's id and ``_attempt_1``.
+    """Return the id of a run's automatic retry, as in Glue: the id of the first attempt and ``_attempt_1``.
 
     >>> attempt_id("jr_" + "0" * 64 + "_attempt_1", 2) == "jr_" + "0" * 64 + "_attempt_2"
     True
@@ -30,22 +30,22 @@ def attempt_id(run_id: str, attempt: int) -> str:
 
 
 def job_digest(job_name: str) -> str:
-    """Return what is passed as ``--JOB_ID``: ``j_`` and 64 hexadecimal digits, the same for a job's every run."""
+    """Return the value of ``--JOB_ID``: ``j_`` and 64 hexadecimal digits, the same for every run of a job."""
     return "j_" + hashlib.sha256(job_name.encode()).hexdigest()
 
 
 def is_run_id(text: str) -> bool:
-    """Tell whether a text is the id of a run of ours."""
+    """Return whether a text is a run id of this package."""
     return _ID.fullmatch(text) is not None
 
 
 def check_own_id(text: str) -> str:
-    """Return the id of a run of ours.
+    """Return the text if it is a run id of this package.
 
     Raises
     ------
     InvalidIdError
-        It is none. Ids become names of folders, so one that was put into the table could lead out of them.
+        It is not. Ids become folder names, so a forged id in the table could lead out of the log folder.
     """
     if not is_run_id(text):
         raise InvalidIdError(

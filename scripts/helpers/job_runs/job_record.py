@@ -1,4 +1,4 @@
-"""The record of a job: its definition, the runs that hold its slots, and those that wait. Pure."""
+"""The record of a job: its definition, the runs that hold its slots, and the waiting runs. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.values import to_utc_string
 
 MAX_DEFINITION_BYTES = 64 * 1024
-"""Beside the definition, an item of 400 KB holds the lists of the job's runs, in up to 200 KB."""
+"""Limit of the definition: the job's item, at most 400 KB, also has the lists of its runs, which take up to 200 KB."""
 MAX_SLOTS = 1_000
-"""More runs than these at once would not fit into one item."""
+"""Most concurrent runs of a job; more would not fit into one item."""
 DEFAULT_TIMEOUT = 2_880
 """Minutes, as Glue's own default for Spark and Python shell jobs."""
 STREAMING_TIMEOUT = 10_080
@@ -27,11 +27,11 @@ TOLD = (
     *shapes.CAPACITY, "ExecutionRoleSessionPolicy", "GlueVersion", "JobMode", "JobRunQueuingEnabled",
     "MaintenanceWindow", "PreviousRunId",
 )  # fmt: skip
-"""Members of a JobRun that are as its start asked for, or else as its job has them."""
+"""Members of a JobRun that are copied from the start request or, if it lacks them, from the job."""
 
 
 class Entry(NamedTuple):
-    """A run of the job that is not over, and since when it is in its list."""
+    """A run in one of the job's lists, and the time when it was added."""
 
     run_id: str
     since: datetime
@@ -39,10 +39,10 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class JobRecord:
-    """One job: `active` holds the runs that have a slot.
+    """One job: `active` has the runs that hold a slot.
 
-    `waiting` holds runs that an earlier version put into a queue: they can be seen and stopped, and expire.
-    `definition` is None once the job is deleted; what is still in the lists comes to its end.
+    `waiting` has runs that an earlier version put into a queue: they can be read and stopped, and expire.
+    `definition` is None once the job is deleted; runs still in the lists are ended.
     """
 
     name: str
@@ -59,39 +59,39 @@ class JobRecord:
 
     @property
     def has_free_slot(self) -> bool:
-        """Tell whether a new run can start."""
+        """Return whether a new run can start."""
         return len(self.active) < self.slots
 
     def has_slot(self, run_id: str) -> bool:
-        """Tell whether a run has a slot."""
+        """Return whether a run has a slot."""
         return any(entry.run_id == run_id for entry in self.active)
 
     def entry(self, run_id: str) -> Entry | None:
-        """Return the place of a run in one of the lists; None if it is in neither."""
+        """Return the entry of a run in one of the lists; None if it is in neither."""
         return next((entry for entry in (*self.active, *self.waiting) if entry.run_id == run_id), None)
 
     def changed(self, **changes: Any) -> JobRecord:
-        """Return the record with changes, as a write of its own."""
+        """Return the record with changes and a new token, which identifies the next write."""
         return replace(self, token=new_token(), **changes)
 
     def started(self, run_id: str, now: datetime) -> JobRecord:
-        """Return the record with a run that takes a slot."""
+        """Return the record with a new run in a slot."""
         return self.changed(active=(*self.active, Entry(run_id, now)))
 
     def retried(self, run_id: str, retry_id: str, now: datetime) -> JobRecord:
-        """Return the record with a retry in the slot of its run."""
+        """Return the record with a retry in the slot of the run that it retries."""
         active = [Entry(retry_id, now) if entry.run_id == run_id else entry for entry in self.active]
         return self.changed(active=tuple(active))
 
     def without(self, ended: Collection[Entry]) -> JobRecord:
-        """Return the record without runs that are over."""
+        """Return the record without the entries of ended runs."""
         active, waiting = ([entry for entry in of if entry not in ended] for of in (self.active, self.waiting))
         return self.changed(active=tuple(active), waiting=tuple(waiting))
 
     def new_run(self, run_id: str, request: Mapping[str, Any], now: datetime) -> RunRecord:
-        """Return the record of a first attempt before its start: the definition with what the request overrides."""
+        """Return the record of a first attempt before its start: the definition, with the request's overrides."""
         definition = self.definition or {}
-        # In Glue's order: a start overrides the defaults, and nothing overrides what the job fixes.
+        # Glue's order: a start overrides the defaults, and nothing overrides the job's NonOverridableArguments.
         arguments = {
             **definition.get("DefaultArguments", {}),
             **request.get("Arguments", {}),
@@ -117,7 +117,7 @@ class JobRecord:
     # --- in the table ---------------------------------------------------------------------------
 
     def to_item(self) -> Item:
-        """Write the record; ValueErrors of `values.encode` name what cannot be stored."""
+        """Return the record as an item; a ValueError of `values.encode` names the value that cannot be stored."""
         item = items.key(self.name, items.JOB_RECORD_KEY)
         item |= {
             "fmt": items.number(items.FORMAT),
@@ -132,7 +132,7 @@ class JobRecord:
 
     @classmethod
     def from_item(cls, item: Item) -> JobRecord:
-        """Read a record; CorruptItemError if it was altered."""
+        """Return the record of an item; raise CorruptItemError if the item was altered."""
         items.check_format(item)
         return items.reading(item, cls._read)
 

@@ -1,4 +1,4 @@
-"""What a job said at its end: the line of its output that names the error. Pure."""
+"""Finds the error in a failed job's output: the last line that names one. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from scripts.helpers.display.redaction import redacted
 
 _NAMED = re.compile(r"(?:[A-Za-z_][\w.]*\.)?(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Warning|Exit|Failure)\b.*")
 _LOGGED = re.compile(r"\berror=(?P<error>\w+Error: .*)")
-"""The line of the jobs of this package."""
+"""The log line in which this package's own jobs report their error."""
 _PLACE = re.compile(r'\s*File "(?P<file>[^"]*)", line (?P<line>\d+)')
 _JDBC = re.compile(r"jdbc:[^\s'\"]+")
 _SIGNALS = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 LINES = 3
-"""Of an output that names no error: the last ones, as what ended a job is seldom further up."""
+"""Last lines to show of an output that names no error, because the cause is seldom further up."""
 MAX_TEXT = 1_000
-"""Characters of the error itself, so that the exit code and the place of the logs always fit behind it."""
+"""Most characters of the error text, so that the exit code and the log folder always fit after it."""
 
 
 def describe(outputs: Sequence[str], code: int, logs: str) -> str:
-    r"""Return the message of a failed run: the error that its output names last, the exit code, and its logs.
+    r"""Return the message for a failed run: the last error in its output, the exit code, and the log folder.
 
     Parameters
     ----------
     outputs
-        The ends of what was written, the one first that counts more. The last lines of the last one stand
-        for an error that none of them names, so that must be the standard error: it holds no data.
+        The ends of the outputs, the most important one first. If none of them names an error, the last
+        lines of the last output are shown, so it must be the standard error, which holds no data.
     code
-        The exit code; below 0 the number of the signal that killed the job.
+        The exit code; if negative, the number of the signal that killed the job.
 
     Examples
     --------
@@ -52,12 +52,12 @@ def _said(outputs: Sequence[str]) -> str:
 
 
 def _shown(line: str) -> str:
-    """Return a line without secrets, and without the URL of a database: once it is redacted, it has no space."""
+    """Return a line without secrets and database URLs; redact first, so that a URL has no space and is cut whole."""
     return _JDBC.sub("jdbc:...", redacted(line.strip()))
 
 
 def _without_ignored(lines: list[str]) -> list[str]:
-    """Leave out the errors that Python says it ignored, such as those of its own end."""
+    """Drop "Exception ignored in …" blocks, such as those that Python prints at shutdown."""
     kept: list[str] = []
     skipping = False
     for line in lines:

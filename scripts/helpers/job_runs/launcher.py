@@ -1,4 +1,4 @@
-"""The process that carries out one run: `main`, started by the engine."""
+"""The launcher: the process that executes one run. The engine starts its `main`."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from scripts.helpers.protocol.store import Store
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
-"""How soon the end of a job is noticed, and so how long a short job seems to take."""
+"""Interval at which the job is polled; a short job seems to take at least this long."""
 TAIL_BYTES = 64 * 1024
-"""How much of a log's end is searched for the error; a Python traceback is far shorter."""
+"""Size of a log's end that is searched for the error; a Python traceback is far shorter."""
 SURE_PART = 0.9
-"""Part of a lease in which its owner may count on it. The rest is for ending the job, and for clocks that run at other
-speeds: others measure one lease by a timer of their own, from when they first saw the last renewal."""
+"""Part of a lease that its owner relies on. The rest is for ending the job, and for clocks that run at other speeds:
+other processes measure a lease with their own timers, from when they first saw the last renewal."""
 _GUARDED = """
 exec 3<&0 </dev/null
 (
@@ -50,26 +50,26 @@ exec 3<&0 </dev/null
 exec 3<&-
 exec "$@"
 """
-"""Starts a job with a guard in its process group. The launcher holds the other end of the guard's pipe: when it dies,
-however that is, the pipe ends and the guard kills the group."""
+"""Starts a job with a guard in its process group. The launcher holds the other end of the guard's pipe: if it dies
+for any reason, the pipe closes and the guard kills the group."""
 
 
 class End(NamedTuple):
-    """How a run ends: its last state, and the error of one."""
+    """How a run ends: its final state, and its error if there is one."""
 
     state: str
     error: str | None
 
 
 class Launcher:
-    """Carries out one run: claims it, starts its job, keeps its lease, and writes how it ended.
+    """Executes one run: claims it, starts its job, renews its lease, and records how it ended.
 
     Parameters
     ----------
     timer
-        Seconds that the lease, the time limit and the grace are measured by.
+        Returns seconds; measures the lease, the time limit and the grace.
     told_to_end
-        Tells whether the launcher itself got a SIGTERM.
+        Returns whether the launcher itself received a SIGTERM.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Launcher:
     ) -> None:
         self._scheduler, self._records, self._engine, self._timer = scheduler, scheduler.records, engine, timer
         self._told_to_end = told_to_end
-        self._run = run  # As it was when it was last written here, or was read by `_beat`.
+        self._run = run  # As it was last written by this launcher or read by `_beat`.
         self._sure_until, self._is_ours = 0.0, True
         self._folder = engine.folder(run.job_name, run.run_id)
         self._job: subprocess.Popen[bytes] | None = None
@@ -90,15 +90,15 @@ class Launcher:
         self._logs: dict[str, BinaryIO] = {}
 
     def carry_out(self) -> Launcher | None:
-        """Do it all; return the launcher of the retry if one follows, else None."""
+        """Execute the run; return the launcher of its retry, or None if there is no retry."""
         try:
             is_claimed = self._claim()
             if is_claimed:
-                # Beside the work, so that a table that hangs never makes the lease last too long.
+                # Renew in another thread: a table that hangs must not keep this one from ending the job in time.
                 Heartbeat(self, Launcher._beat, self._engine.beat_seconds)
                 self._start_and_watch()
         finally:
-            self._is_ours = False  # A renewal that is under way is not waited for.
+            self._is_ours = False  # Do not wait for a renewal that is under way.
             self._kill()
             for log in self._logs.values():
                 log.close()
@@ -109,7 +109,7 @@ class Launcher:
         return Launcher(self._scheduler, self._engine, retry, self._timer, self._told_to_end)
 
     def _retry(self) -> RunRecord | None:
-        """Give the slot of the run to its retry, if one follows, and record that."""
+        """Record the retry of the run in the run's slot and return it; return None if the run is not retried."""
         failed, records = self._run, self._records
         if not failed.is_retried:
             return None
@@ -132,9 +132,9 @@ class Launcher:
     # --- the record -----------------------------------------------------------------------------
 
     def _claim(self) -> bool:
-        """Take the run. False: another launcher has it, or it was stopped or given up before."""
+        """Claim the run; return False if another launcher has it, or if it was stopped or given up before."""
         while self._run.state == "STARTING":
-            # Taken before the write: a lease that counts from after it would outlast the one in the table.
+            # Read the clock before the write: counted from after it, the lease would outlast the one in the table.
             written_at, now = self._timer(), self._scheduler.clock()
             running = replace(
                 self._run.to("RUNNING", now),
@@ -151,28 +151,28 @@ class Launcher:
             if outcome.to is None:
                 return False
             self._run = outcome.to
-        # Stopped before any launcher had it, so nobody else will write its end. With `running_since` another one will.
+        # No launcher claimed the run before it was stopped, so record its end. With `running_since`, another one will.
         if self._run.state == "STOPPING" and self._run.running_since is None:
             self._end("STOPPED", None)
         return False
 
     def _taken(self, written_at: float) -> None:
-        """Count the lease from before a write that took effect: when it reached the table is not known."""
+        """Count the lease from before a successful write, because the time when it reached the table is unknown."""
         self._sure_until = written_at + self._engine.lease_seconds * SURE_PART
 
     @property
     def _is_sure(self) -> bool:
-        """Tell whether nobody can have given the run up."""
+        """Return whether no other process can have given up the run yet."""
         return self._is_ours and self._timer() < self._sure_until
 
     def _beat(self) -> bool:
-        """Renew the lease, and learn what was asked meanwhile. False: it was let go, or the run was given up."""
+        """Renew the lease and read requests to stop; return False if the run is done or another process ended it."""
         seconds = self._engine.lease_seconds
         try:
             while self._is_ours:
                 run, written_at = self._run, self._timer()
                 renewed = run.renewed(self._scheduler.clock(), timedelta(seconds=seconds))
-                # Half a lease for one write: a table that hangs for longer leaves time to end the job all the same.
+                # Allow one write half a lease: if the table hangs for longer, there is still time to end the job.
                 outcome = self._records.write_run(run, renewed, seconds / 2)
                 if isinstance(outcome, Written):
                     self._run = renewed
@@ -181,7 +181,7 @@ class Launcher:
                 if outcome.to is None or outcome.to.is_over or outcome.to.launcher != run.launcher:
                     self._is_ours = False
                     break
-                # Somebody else wrote, as who asks for a stop does: that is learned from it, and this tried again.
+                # Another process changed the record, for example to request a stop. Use its record and try again.
                 self._run = outcome.to
         except WatermarkError as error:
             logger.warning("event=beat_failed run=%s error=%s", self._run.run_id, type(error).__name__)
@@ -189,12 +189,12 @@ class Launcher:
 
     def _end(self, state: str, error: str | None) -> None:
         def end(run: RunRecord) -> RunRecord:
-            # It was given up and ended by another, who may have made a retry of it: that end stays.
+            # Another process gave up this run and ended it, or another launcher has it. Keep what it wrote.
             if run.is_over or run.launcher != self._run.launcher:
                 return run
             return run.ended(state, self._scheduler.clock(), error)
 
-        # Later it would be in vain: after a lease without a sign whoever looks writes that the run was lost.
+        # Retry for one lease only. After that, other processes record the run as lost.
         give_up = self._timer() + self._engine.lease_seconds
         while True:
             try:
@@ -213,7 +213,7 @@ class Launcher:
         try:
             self._folder = self._engine.make_folder(self._run.job_name, self._run.run_id)
             command = self._engine.command(self._run, self._script())
-            # To fetch the script may have taken longer than the lease: then another launcher may have the run.
+            # Check again: fetching the script may have taken so long that the lease expired and the run was given up.
             end = self._why_to_end()
             if end is None:
                 self._job = self._spawn(command)
@@ -225,7 +225,7 @@ class Launcher:
         self._end(*end)
 
     def _why_to_end(self) -> End | None:
-        """Return how the run ends if there must be no job at once."""
+        """Return how the run ends if its job must not start or must be killed at once; otherwise None."""
         if self._told_to_end():
             return End("ERROR", "The launcher received SIGTERM, as when its machine shuts down.")
         if self._is_sure:
@@ -234,11 +234,11 @@ class Launcher:
         return End("ERROR", f"The lease of {seconds:g} s could not be renewed in time, so the job was killed.")
 
     def _watch(self, job: subprocess.Popen[bytes]) -> End:
-        """Wait for the end of the job, and see to it; return how the run ends."""
+        """Wait for the job, and stop it on request or timeout; return how the run ends."""
         minutes = self._run.told["Timeout"]
         deadline, end, kill_at = self._timer() + minutes * 60, None, 0.0
         while job.poll() is None:
-            # No grace here: the lease may end any moment, and then another attempt may start beside this one.
+            # Kill without grace: the lease may expire any moment, and then another attempt may start beside this one.
             if at_once := self._why_to_end():
                 end = at_once
                 logger.warning("event=killed run=%s: %s", self._run.run_id, end.error)
@@ -256,9 +256,9 @@ class Launcher:
                 self._signal(signal.SIGKILL)
             time.sleep(min(POLL_SECONDS, self._engine.beat_seconds))
         code = job.wait()
-        # Nobody takes the word of a launcher whose lease is over: those who look call the run an ERROR already.
+        # If the lease is over, end as an ERROR: other processes already show the run as one.
         end = end or self._why_to_end()
-        self._kill()  # Before the end is written: a retry must not meet children of this attempt.
+        self._kill()  # Kill before the end is recorded: a retry must not run beside children of this attempt.
         if end is not None or code == 0:
             return end or End("SUCCEEDED", None)
         # spark-submit writes both outputs of Python to its standard output, and its own log to the other.
@@ -267,7 +267,7 @@ class Launcher:
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         logger.info("event=spawned run=%s", self._run.run_id)
-        # They stay open for `_tail`: by then the name of a log may be that of another file.
+        # Keep the logs open for `_tail`: by then the name may belong to another file.
         self._logs |= {name: self._log(name) for name in ("stdout", "stderr")}
         return subprocess.Popen(
             ["/bin/sh", "-c", _GUARDED, "guard", *command],
@@ -279,28 +279,28 @@ class Launcher:
         )
 
     def _log(self, name: str) -> BinaryIO:
-        """Open a log that its owner alone can read; never one that somebody has put a link in the place of."""
+        """Open a log that only its owner can read; fail if it was replaced with a link."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         return os.fdopen(os.open(self._folder / name, flags, 0o600), "a+b")
 
     def _signal(self, number: signal.Signals) -> None:
         if self._job is not None:
-            with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies.
+            with suppress(ProcessLookupError, PermissionError):  # macOS raises the latter for zombies.
                 os.killpg(self._job.pid, number)
 
     def _kill(self) -> None:
-        """End what is left of the job's process group, the guard included; remove a fetched script."""
+        """Kill the rest of the job's process group, including the guard; delete a fetched script."""
         if self._job is not None:
             self._signal(signal.SIGKILL)
             self._job.wait()
-            self._job = None  # The group is gone, and its number may come to mean another one.
+            self._job = None  # The group is gone, and its number may be reused.
         if self._fetched_into is not None:
             shutil.rmtree(self._fetched_into, ignore_errors=True)
 
     # --- the script -----------------------------------------------------------------------------
 
     def _script(self) -> str:
-        """Return a local file with the script; it is fetched if it is on S3."""
+        """Return the path of the script; download it if it is on S3."""
         location = self._engine.script(self._run)
         if location.startswith(("s3://", "s3a://")):
             return str(self._fetched(location))
@@ -318,7 +318,7 @@ class Launcher:
         folder, _, name = location.rpartition("/")
         parsed = Location.parse(folder + "/")
         fetched = ObjectFetcher(parsed, make_client(1)).fetch(Planned(name, None, None, 0))
-        # Apart from the logs: who can rename these could put another script in its place before the job reads it.
+        # Not in the log folder: a user who can rename the logs could replace the script before the job reads it.
         self._fetched_into = tempfile.mkdtemp(prefix="glue-watermarks-")
         path = Path(self._fetched_into, name or "script.py")
         path.write_bytes(fetched)
@@ -332,7 +332,7 @@ class Launcher:
 
 
 def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
-    """Make the launcher of one run from its settings; None if there is no such run any more."""
+    """Return the launcher of one run from its settings; None if the run no longer exists."""
     shared = settings["shared"]
     keep = None if shared["keep_seconds"] is None else timedelta(seconds=shared["keep_seconds"])
     client = make_table_client(shared["region"], shared["endpoint"]) if shared["region"] else None
@@ -343,7 +343,7 @@ def make(settings: dict[str, Any], **options: Any) -> Launcher | None:
 
 
 def main() -> None:
-    """Carry out the run that the environment names, and its retries."""
+    """Execute the run that the environment names, and its retries."""
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
         stream=sys.stderr,
@@ -358,9 +358,9 @@ def main() -> None:
 
 
 def told_to_end(*signals: signal.Signals) -> Callable[[], bool]:
-    """Let some signals end nothing by themselves; return what tells whether one came.
+    """Install handlers that only record signals; return a function that returns whether one arrived.
 
-    An exception raised in between would be taken for a failed request by whatever talks to the table.
+    An exception from a handler could look like a failed request to the code that accesses the table.
     """
     told: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The record of one job run: its item in the table, what Glue's JobRun says of it, and its legal changes. Pure."""
+"""The record of one job run: its item in the table, its form as Glue's JobRun, and its legal changes. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEGAL: dict[str, frozenset[str]] = {
     "ERROR": frozenset(),
     "EXPIRED": frozenset(),
 }
-"""Glue's ten states. A run that is told to stop and fails is STOPPED, so that no retry follows."""
+"""Glue's ten states and their successors. A run that fails while STOPPING becomes STOPPED, so it is not retried."""
 
 TERMINAL = frozenset(state for state, following in LEGAL.items() if not following)
 AT_WORK = frozenset({"STARTING", "RUNNING", "STOPPING"})
@@ -34,20 +34,20 @@ AT_WORK = frozenset({"STARTING", "RUNNING", "STOPPING"})
 FAILURES = frozenset({"FAILED", "ERROR"})
 
 MAX_BYTES, HEADROOM_BYTES = 64 * 1024, 16 * 1024
-"""What a start may give a run, and what a retry and its launcher may add to it."""
+"""Bytes that a start may give a run, and bytes reserved for what a retry and the launcher add."""
 CLOCK_MARGIN = timedelta(minutes=15)
-"""By how much the clocks of two machines may differ. Those that are set by a time server differ by a second at most."""
+"""How far the clocks of two machines may differ. Clocks set by a time server differ by a second at most."""
 MAX_ERROR = 2_000
-"""Characters of an error that are kept: with all else it must fit into the headroom."""
+"""Most characters of an error that are stored: with all other additions it must fit into the headroom."""
 
 
 @dataclass(frozen=True, repr=False)
 class RunRecord:
     """One run of a job.
 
-    `told` holds the members of JobRun that never change after the start; `command` and
-    `max_retries` are what was in force then. `lease` is for how long the record may stand still before
-    its launcher is taken for dead, `launcher` says where that was.
+    `told` has the members of JobRun that never change after the start; `command` and
+    `max_retries` are the job's values at the start. `lease` is how long the record may stay unchanged
+    before its launcher counts as dead; `launcher` is that process's host and id.
     """
 
     job_name: str
@@ -68,7 +68,7 @@ class RunRecord:
 
     @classmethod
     def without_record(cls, job_name: str, run_id: str, since: datetime) -> RunRecord:
-        """Make what is known of a run that has its place, and whose record is not there yet."""
+        """Return a stand-in for a run that is in its job's lists and has no record yet."""
         return cls(job_name, run_id, "WAITING", since, since, {"Arguments": {}, "Attempt": 0})
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class RunRecord:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the state is a final one."""
+        """Return whether the state is final."""
         return self.state in TERMINAL
 
     @property
@@ -86,27 +86,27 @@ class RunRecord:
 
     @property
     def lease_until(self) -> datetime | None:
-        """Return when the lease is over by the clock of who renewed it; None where nobody has to give a sign."""
+        """Return when the lease ends by the clock of its owner; None if the run has no lease to renew."""
         if self.lease is None or self.state not in AT_WORK:
             return None
         return self.modified_on + self.lease
 
     def is_lost(self, now: datetime) -> bool:
-        """Tell whether the lease is over by clocks alone, however they differ; `Scheduler.is_lost` tells it sooner."""
+        """Return whether the lease is over, with a margin for clocks that differ; `Scheduler.is_lost` is faster."""
         until = self.lease_until
         return until is not None and now > until + CLOCK_MARGIN
 
     @property
     def is_retried(self) -> bool:
-        """Tell whether another attempt follows, which the run's launcher makes.
+        """Return whether the run's launcher starts another attempt.
 
-        Not of an ERROR: then there is no launcher any more, or none whose word counts. Glue does not retry runs that
-        reach their time limit, nor those that a person stops.
+        An ERROR is not retried, because its launcher is dead or has lost the run. As in Glue, runs that reach their
+        timeout or that a user stops are not retried either.
         """
         return self.state == "FAILED" and self.running_since is not None and self.attempt < self.max_retries
 
     def starting(self, now: datetime, lease: timedelta) -> RunRecord:
-        """Return the run as it has a slot: for `lease` its launcher has time to claim it."""
+        """Return the run in a slot, in the state STARTING; its launcher must claim it within `lease`."""
         return replace(self.to("STARTING", now), lease=lease)
 
     def renewed(self, now: datetime, lease: timedelta) -> RunRecord:
@@ -114,7 +114,7 @@ class RunRecord:
         return replace(self, modified_on=now, lease=lease, token=new_token())
 
     def to(self, state: str, now: datetime, *, error: str | None = None) -> RunRecord:
-        """Return the run in its next state; ValueError if no way leads there."""
+        """Return the run in its next state; raise ValueError if that state may not follow."""
         if state not in LEGAL[self.state]:
             raise ValueError(f"A run does not go from {self.state} to {state}.")
         over = state in TERMINAL
@@ -125,12 +125,12 @@ class RunRecord:
             completed_on=now if over else None,
             lease=None if over else self.lease,
             error=error[:MAX_ERROR] if error else self.error,
-            detail=None,  # It said why a run of an earlier version waited.
+            detail=None,  # Only earlier versions set it, to explain why a run waits.
             token=new_token(),
         )
 
     def ended(self, state: str, now: datetime, error: str | None = None) -> RunRecord:
-        """Return the run over in a state; one that was told to stop is STOPPED instead of retried."""
+        """Return the run ended in a state; a run that fails while STOPPING becomes STOPPED, so it is not retried."""
         if self.state == "STOPPING" and state in FAILURES:
             state = "STOPPED"
         return self.to(state, now, error=error)
@@ -138,7 +138,7 @@ class RunRecord:
     def retry(self, now: datetime) -> RunRecord:
         """Return the automatic retry of the run, before its start."""
         attempt = self.attempt + 1
-        # The logs are in a folder of each attempt, which the launcher names.
+        # Each attempt has its own log folder, which its launcher adds.
         told = {name: value for name, value in self.told.items() if name != "LogGroupName"}
         return RunRecord(
             job_name=self.job_name,
@@ -151,7 +151,7 @@ class RunRecord:
             max_retries=self.max_retries,
         )
 
-    # --- as Glue shows it -----------------------------------------------------------------------
+    # --- as Glue's JobRun -----------------------------------------------------------------------
 
     def to_job_run(self) -> dict[str, Any]:
         """Return Glue's JobRun: times as aware datetimes in UTC, `ExecutionTime` in seconds, `Timeout` in minutes."""
@@ -167,12 +167,12 @@ class RunRecord:
             "ErrorMessage": self.error,
             "StateDetail": self.detail,
         }
-        # As in Glue's answers, what has no value is not there.
+        # As in Glue's answers, omit members without a value.
         return {name: value for name, value in shown.items() if value is not None}
 
     @property
     def seconds(self) -> int:
-        """Return for how many seconds the run worked, up to its last sign of life."""
+        """Return the seconds from the start of the job to its end, or to the last change of the record."""
         if self.running_since is None:
             return 0
         until = self.completed_on or self.modified_on
@@ -181,7 +181,7 @@ class RunRecord:
     # --- in the table ---------------------------------------------------------------------------
 
     def check_new(self) -> None:
-        """Refuse a new run that leaves no room for what is added later, TooLargeError, or could not be read again."""
+        """Raise TooLargeError if the run leaves no room for later additions, CorruptItemError if it cannot be read."""
         self._encoded(MAX_BYTES)
         self.from_item(self.to_item())
 
@@ -189,7 +189,7 @@ class RunRecord:
         return values.encode({"told": dict(self.told), "command": dict(self.command)}, what="run", limit=limit)
 
     def to_item(self) -> Item:
-        """Write the record."""
+        """Return the record as an item."""
         item = items.key(self.job_name, items.run_record_key(self.run_id))
         item["run"], item["types"] = self._encoded(MAX_BYTES + HEADROOM_BYTES)
         item |= {
@@ -208,7 +208,7 @@ class RunRecord:
 
     @classmethod
     def from_item(cls, item: Item) -> RunRecord:
-        """Read a record; CorruptItemError if it was altered."""
+        """Return the record of an item; raise CorruptItemError if the item was altered."""
         items.check_format(item)
         return items.reading(item, cls._read)
 
@@ -220,7 +220,7 @@ class RunRecord:
             raise ImplausibleError(f"'state' must be one of {', '.join(LEGAL)}")
         if (state in TERMINAL) != ("completedOn" in found):
             raise ImplausibleError("'completedOn' must be there if the run is over, and only then")
-        # The start of one that is over may have broken off before it was recorded with what it was to get.
+        # A run that is over may lack these: its start may have broken off before its arguments were recorded.
         if (LEGAL[state] or "Timeout" in told) and not {"Arguments", "Timeout"} <= told.keys():
             raise ImplausibleError("'run.told' must have Arguments and Timeout")
         fields = {name: found[name] for name in _TEXTS if name in found}

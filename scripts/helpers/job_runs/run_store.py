@@ -1,4 +1,4 @@
-"""Reading and changing the records of jobs and runs, one conditional write each."""
+"""Reads and changes the records of jobs and runs. Each change is one conditional write."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ class RunStore:
     Parameters
     ----------
     keep
-        How long the record of a run is kept once it is over; None: for ever.
+        How long a run's record is kept after the run is over; None keeps it forever.
     """
 
     def __init__(self, store: Store, keep: timedelta | None = None) -> None:
         self.store, self.keep = store, keep
 
     def job(self, name: str) -> JobRecord | None:
-        """Read a job's record; None before its definition."""
+        """Return a job's record; None if the job was never defined."""
         item = self.store.read(name, items.JOB_RECORD_KEY)
         return JobRecord.from_item(item) if item else None
 
     def run(self, job_name: str, run_id: str) -> RunRecord | None:
-        """Read a run's record."""
+        """Return a run's record, or None."""
         item = self.store.read(job_name, items.run_record_key(run_id))
         return RunRecord.from_item(item) if item else None
 
     def newest_runs(self, job_name: str, limit: int, after: str | None = None) -> list[RunRecord]:
-        """Read the runs of a job, the newest first; those older than the run `after` if it is given."""
+        """Return runs of a job, the newest first; with `after`, only runs older than that run."""
         first, last = items.run_record_key(""), items.run_record_key("~")
         behind = None if after is None else items.run_record_key(after)
         wanted = Between(job_name, first, last, newest_first=True, limit=limit, after=behind)
         return [RunRecord.from_item(item) for item in itertools.islice(self.store.query(wanted), limit)]
 
     def write(self, before: JobRecord | None, after: JobRecord) -> bool:
-        """Write the record of a job in place of `before`. False: it has changed since."""
+        """Replace a job's record `before`; return False if another process has changed it since it was read."""
         return isinstance(self.store.replace(before.to_item() if before else None, after.to_item()), Written)
 
     def write_run(
         self, before: RunRecord | None, after: RunRecord, budget: float = BUDGET_SECONDS
     ) -> Written[RunRecord] | Lost[RunRecord]:
-        """Write a run's record in place of `before`."""
+        """Replace a run's record `before`; return Lost with the current record if it has changed since it was read."""
         item = after.to_item()
         if self.keep is not None and after.is_over:
             item[items.TTL_ATTRIBUTE] = items.number(int((after.modified_on + self.keep).timestamp()))
@@ -61,13 +61,13 @@ class RunStore:
         return Lost(RunRecord.from_item(outcome.to) if outcome.to else None)
 
     def change_job(self, name: str, change: Callable[[JobRecord | None], JobRecord | None]) -> JobRecord | None:
-        """Change a job's record, whoever else writes meanwhile; return it as it is then.
+        """Change a job's record despite concurrent writes; return the record after the change.
 
         Parameters
         ----------
         change
-            Gets the record, and returns the next one, or the same or None for no change. It is called
-            again for each write of others that came in between, so it must change nothing else.
+            Receives the record and returns the next one; to change nothing, it returns the same record or
+            None. It is called again after each concurrent write, so it must have no side effects.
         """
         for _ in TO_CHANGE_A_JOB.races(self.store.sleep):
             before = self.job(name)
@@ -77,9 +77,9 @@ class RunStore:
         raise lost_race("job")
 
     def change_run(self, run: RunRecord, change: Callable[[RunRecord], RunRecord]) -> RunRecord | None:
-        """Change a run's record as `change_job` does a job's; None if it is gone.
+        """Change a run's record as `change_job` changes a job's; return None if the record no longer exists.
 
-        Without pauses: a heartbeat in a pause would make what was read an old record each time.
+        There are no pauses between tries: a heartbeat during a pause would outdate the record that was read.
         """
         for _ in TO_CHANGE_A_RUN.races(self.store.sleep):
             after = change(run)
@@ -95,5 +95,5 @@ class RunStore:
 
 
 def lost_race(what: str) -> OperationTimeoutException:
-    """Return the error where others kept changing a record, so that nothing was changed."""
+    """Return the error for a change that failed because other processes kept changing the record."""
     return OperationTimeoutException(f"Others kept changing the {what}. Try again.")

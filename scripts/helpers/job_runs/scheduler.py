@@ -1,4 +1,4 @@
-"""What follows from what happened to a job's runs: lost ones are ended, and slots of those that are over get free."""
+"""Brings a job's runs up to date: ends lost runs, and frees the slots of runs that are over."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from scripts.helpers.protocol.races import Written
 logger = logging.getLogger(__name__)
 
 START_LEASE = timedelta(seconds=60)
-"""For how long a run may be without a sign of its launcher after it was given a slot. Longer than a slow machine takes
-to start a Python, or runs that are about to begin would be given up."""
+"""How long a run may stay in a slot before its launcher claims it. Longer than a slow machine takes to start Python,
+otherwise runs that are about to begin would be given up."""
 QUEUE_TIME = timedelta(hours=24)
-"""How long a run of an earlier version waits before it has EXPIRED: nothing starts those any more."""
+"""How long a run that an earlier version queued waits before it is EXPIRED: this version does not start such runs."""
 
 
 class Engine(Protocol):
-    """What starts a run that has a slot: a launcher of ours, which writes how it ends."""
+    """Starts a run that has a slot, through a launcher of this package, which records how the run ends."""
 
     def launch(self, run: RunRecord, shared: Mapping[str, Any]) -> None:
-        """Start the run; OSError if that fails, a WatermarkError if the engine does not run such a run."""
+        """Start the run; raise OSError if that fails, a WatermarkError if the engine does not allow such a run."""
 
 
 class Scheduler:
-    """Brings the runs of a job up to date. Everything it does may be done twice, by many at once, or by the next one.
+    """Brings the runs of a job up to date. Every change may be made twice, concurrently, or by a later process.
 
-    Whoever may write the items of a job decides what is in its lists and records. So nothing here
-    starts a run, but `start` the one that it is given.
+    Any user who may write a job's items controls what its lists and records contain. So no method
+    starts runs that it finds there; only `start` starts a run, the one that it is given.
 
     Parameters
     ----------
     engine
-        None: runs are started by somebody else.
+        Starts the launchers; None if this process starts no runs.
 
     Attributes
     ----------
     timer
-        Seconds on a clock that nobody sets. Leases of others are measured by it.
+        Returns seconds on a clock that is never set. It measures the leases of other processes.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Scheduler:
         self._seen: dict[tuple[str, str], tuple[str, float]] = {}
 
     def settings(self) -> dict[str, Any]:
-        """Return what makes another process look after the same runs in the same way; plain enough for JSON."""
+        """Return the settings with which another process manages the same runs, in types that JSON has."""
         store = self.records.store
         meta = store.client and store.client.meta
         return {
-            # Another process may be in another folder.
+            # Use an absolute path, because another process may be in another folder.
             "table": store.table.place if is_file(store.table_name) else store.table_name,
             "region": meta and meta.region_name,
             "endpoint": meta and meta.endpoint_url,
@@ -72,9 +72,9 @@ class Scheduler:
         }
 
     def settle(self, job_name: str, looked_at: Collection[str] = ()) -> JobRecord | None:
-        """Write the end of runs that are lost, and free the slots of those that are over; start nothing.
+        """Record the end of lost runs, and free the slots of runs that are over; start nothing.
 
-        Of the runs that wait, which an earlier version left, those are read that are due to expire or `looked_at`.
+        Of the waiting runs, which an earlier version left, only those are read that are due to expire or `looked_at`.
         """
 
         def settle(job: JobRecord | None) -> JobRecord | None:
@@ -82,54 +82,54 @@ class Scheduler:
                 return job
             ended = [entry for entry in job.active if self._is_free(job, entry)]
             ended += [entry for entry in job.waiting if self._has_ended_waiting(job, entry, looked_at)]
-            # Without a change nothing is written, or all who look at once would make each other's writes fail.
+            # Write only if something changed, or concurrent calls would make each other's writes fail.
             return job.without(ended) if ended else job
 
         job = self.records.change_job(job_name, settle)
         if job is not None:
             listed = {(job_name, entry.run_id) for entry in (*job.active, *job.waiting)}
             for key in {key for key in list(self._seen) if key[0] == job_name} - listed:
-                self._seen.pop(key, None)  # Or a list that names other runs each time would fill the memory.
+                self._seen.pop(key, None)  # Otherwise lists that change each time would fill the memory.
         return job
 
     def seen(self, run: RunRecord) -> RunRecord:
-        """Return a run as it is to be shown: one whose launcher is lost as the ERROR that will be written of it."""
+        """Return a run as it is shown to users: a lost run as the ERROR that will be recorded for it."""
         return self._lost(run, run.lease_until) if run.lease_until and self.is_lost(run) else run
 
     def is_lost(self, run: RunRecord) -> bool:
-        """Tell whether the launcher of a run has given no sign for its lease, as far as this process knows."""
-        key = run.job_name, run.run_id  # A record of any job may have the id of another's run.
+        """Return whether, as far as this process can see, a run's launcher let its lease expire."""
+        key = run.job_name, run.run_id  # With the job, because another job's record may have the same run id.
         if run.lease is None or run.lease_until is None:
             self._seen.pop(key, None)
             return False
         return self._is_over(key, run.token, run.modified_on, run.lease)
 
     def _is_over(self, key: tuple[str, str], token: str, since: datetime, lease: timedelta) -> bool:
-        """Tell whether a lease is over that was last renewed, with a token, at `since` by the clock of its owner.
+        """Return whether a lease is over. Its owner last renewed it with `token`, at `since` by the owner's clock.
 
-        As the Kinesis client judges leases: a token that was not seen before starts a lease on the timer of this
-        process. The clocks of two machines are compared only where one says that the lease is over for longer than
-        clocks differ: a process that looks once, as a command does, sees no token stand still.
+        As in the Kinesis client, a new token starts a lease on this process's own timer. The clocks of two machines
+        are also compared, with a margin of `CLOCK_MARGIN`, because a process that looks only once, such as a command,
+        cannot see that a token stays the same.
         """
         seen = self._seen.get(key)
         if seen is None or seen[0] != token:
             seen = self._seen[key] = token, self.timer()
-        # Up to its very end the lease is its owner's, so `>` and not `>=`.
+        # Use `>` and not `>=`, because the owner holds the lease up to its very end.
         stands_still = self.timer() - seen[1] > lease.total_seconds()
         return stands_still or self.clock() > since + lease + CLOCK_MARGIN
 
     def _is_free(self, job: JobRecord, entry: Entry) -> bool:
-        """Tell whether the slot of a run is to be had: the run is over, and its launcher makes no retry of it."""
+        """Return whether the slot of a run is free: the run is over, and its launcher does not retry it."""
         run = self._up_to_date(job, entry)
         if run is None or not run.is_over:
             return False
-        # A launcher writes the end of its run first and then gives the slot to the retry: without this time somebody
-        # else's run could come in between.
+        # A launcher records the end of its run before it moves the slot to the retry. Wait for `START_LEASE`, or a
+        # new run could take the slot in between.
         is_retried = run.is_retried and job.definition is not None
         return not is_retried or self._is_over((job.name, run.run_id), run.token, run.modified_on, START_LEASE)
 
     def _has_ended_waiting(self, job: JobRecord, entry: Entry, looked_at: Collection[str]) -> bool:
-        """Tell whether a run that waits is over; up to 500 may wait, so only those are read whose state can matter."""
+        """Return whether a waiting run is over. Up to 500 may wait, so read only those that are due or `looked_at`."""
         is_due = self.clock() >= entry.since + QUEUE_TIME or job.definition is None
         if not is_due and entry.run_id not in looked_at:
             return False
@@ -137,11 +137,11 @@ class Scheduler:
         return run is not None and run.is_over
 
     def _up_to_date(self, job: JobRecord, entry: Entry) -> RunRecord | None:
-        """Return the run of an entry, ended if it must be; None while it is being made."""
+        """Return the run of an entry, and end it first if it is lost or expired; None while its start is under way."""
         now = self.clock()
         run = self.records.run(job.name, entry.run_id)
         if run is None:
-            # The place in the list is written before the record, so a young one is about to get its record.
+            # The entry is written before the record, so a recent entry will soon have its record.
             if not self._is_over((job.name, entry.run_id), "", entry.since, START_LEASE):
                 return None
             return self._never_started(job.name, entry)
@@ -160,7 +160,7 @@ class Scheduler:
         return self.records.change_run(run, end)
 
     def _never_started(self, job_name: str, entry: Entry) -> RunRecord | None:
-        """Write the record that a start left out which died or is very slow; it then can write its own no more."""
+        """Record an ERROR for a run whose start died or is very slow; after that, the start cannot write a record."""
         run = RunRecord.without_record(job_name, entry.run_id, entry.since)
         error = "The start of the run broke off before it was recorded. Start it again."
         ended = run.to("ERROR", self.clock(), error=error)
@@ -176,7 +176,7 @@ class Scheduler:
     # --- launching ------------------------------------------------------------------------------
 
     def start(self, run: RunRecord) -> bool:
-        """Start the launcher of a run that is STARTING; the run has failed if that cannot be done."""
+        """Start the launcher of a STARTING run; if that fails, record the run as FAILED or ERROR and return False."""
         assert self.engine is not None
         try:
             self.engine.launch(run, self.settings())

@@ -1,7 +1,7 @@
-"""The requests and the stored records of the Job Runs API, checked by Glue's service model as botocore has it.
+"""Checks requests and stored records of the Job Runs API by Glue's service model in botocore.
 
-Botocore's own validation knows types and what is required, but no upper limit and no pattern, and shows values in its
-errors: arguments can hold secrets.
+Botocore's own validation checks types and required members, but no upper limits and no patterns. Its errors also show
+values, and arguments can hold secrets.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from scripts.helpers.protocol.items import LONGEST_LEASE, Item
 from scripts.helpers.protocol.values import ImplausibleError
 
 MAX_PAGE, MAX_INTEGER = 200, 2**31 - 1
-"""Results of one page where a request names no number, and the largest whole number, as in Glue."""
+"""The most results of one page, used if a request names no number, and the largest whole number, as in Glue."""
 MAX_NUMBER = 1e15
-"""Glue names no limit of a fraction; neither infinity nor 1e400 can be stored."""
+"""Limit for fractions. Glue documents none, but the table cannot store infinity or 1e400."""
 MOST_WORKERS = {"G.1X": 299, "G.2X": 149}
 LEAST_DPUS, MOST_DPUS = 2, 100
 SHELL_DPUS = (0.0625, 1)
-"""Machines that Glue gives a job: workers by their type, DPUs of a Spark job, and those of a Python shell job."""
+"""Glue's limits: most workers by type, fewest and most DPUs of a Spark job, and the DPUs of a Python shell job."""
 CAPACITY = (
     "AllocatedCapacity", "ExecutionClass", "MaxCapacity", "NotificationProperty", "NumberOfWorkers",
     "SecurityConfiguration", "WorkerType",
 )  # fmt: skip
-"""What a job asks for by default, and each of its runs may ask for otherwise."""
+"""Members that a job sets as defaults and that each of its runs may override."""
 WITHOUT_EFFECT = frozenset({
     *CAPACITY, "Connections", "ExecutionRoleSessionPolicy", "GlueVersion", "JobMode", "LogUri", "MaintenanceWindow",
     "Role", "Tags",
 })  # fmt: skip
-"""Members of requests that only Glue's own machines know."""
+"""Members of requests that have an effect only on Glue's own machines."""
 NOT_TAKEN = frozenset({"CodeGenConfigurationNodes", "SourceControlDetails"})
-"""Members of what is not here: visual jobs."""
+"""Members that are refused, because visual jobs are not supported."""
 _RETRIES = {"min": 0, "max": 10}
 _QUEUING = "JobRunQueuingEnabled"
 _OURS: dict[str, dict[str, Any]] = {
-    "CreateJobRequest": {"required": ["Name", "Command"]},  # `Role` means nothing off Glue.
+    "CreateJobRequest": {"required": ["Name", "Command"]},  # `Role` is optional, as it has no effect off Glue.
     "JobUpdate": {"required": ["Command"]},
     "JobCommand": {"required": ["ScriptLocation"], "members": {"Name": {"shape": "CommandName"}}},
     "CommandName": {"type": "string", "enum": ["glueetl", "gluestreaming", "pythonshell"]},
@@ -57,9 +57,9 @@ _OURS: dict[str, dict[str, Any]] = {
     "GenericMap": {"key": {"shape": "NameOfArgument"}},
     "NameOfArgument": {"type": "string", "min": 1},
 }
-"""Shapes of the model with the rules that only Glue's documentation has, and those of this package."""
+"""Changes to the model's shapes: rules that only Glue's documentation has, and rules of this package."""
 MAX_ITEM_BYTES = 390_000
-"""Of a record that is read. An item of DynamoDB has 400 KB, and one more run must fit into that of a job."""
+"""Limit of a record that is read: one more run must still fit into a job's item, and DynamoDB's limit is 400 KB."""
 
 
 def _structure(needed: str, **members: str) -> dict[str, Any]:
@@ -79,21 +79,21 @@ _RECORDS: dict[str, dict[str, Any]] = {
         "tok active waiting", tok="RecordName", active="RecordPairs", waiting="RecordPairs", job="JobMap",
     ),
     "JobMap": _structure("definition", definition="Job"),
-    # Names are shown, logged and become keys. 2,000 runs are more than have a place in an item. A text has at most
-    # `run_record.MAX_ERROR` characters.
+    # Names are shown, logged and used as keys, so they have no control characters. An item has room for fewer than
+    # 2,000 runs. A text has at most `run_record.MAX_ERROR` characters.
     "RecordName": {"type": "string", "min": 1, "max": 255, "pattern": r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*"},
     "RecordPair": {"type": "list", "min": 2, "max": 2, "member": {"shape": "RecordName"}},
     "RecordPairs": {"type": "list", "max": 2_000, "member": {"shape": "RecordPair"}},
     "RecordLease": {"type": "double", "min": 1e-6, "max": int(LONGEST_LEASE.total_seconds())},
     "RecordText": {"type": "string", "max": 8_000},
 }  # fmt: skip
-"""Shapes of what is stored. What Glue has a shape for is held to its types and numbers: another botocore, by whose
-model the request was checked, may know other members, kinds of workers and patterns."""
+"""Shapes of stored records. Members that have a shape of Glue's are checked only for types and numbers: the request may
+have been checked by another botocore version, with other members, worker types and patterns."""
 _HELD = {*_RECORDS, "NameString"}
 _FLOAT = {"M": {"leaseSeconds": {"S": "float"}}}
 _BROKEN = re.compile("[\0\ud800-\udfff]")
 _PAIRS = r"\uD800\uDC00-\uDBFF\uDFFF", r"\U00010000-\U0010FFFF"
-"""What the model's patterns have for characters beyond 16 bits, and what Python has."""
+"""How the model's patterns write characters beyond 16 bits, and how Python writes them."""
 _TYPES: dict[str, Any] = {
     "string": (str,), "integer": (int,), "double": (int, float), "boolean": (bool,), "map": (dict,),
     "list": (list, tuple), "structure": (dict,), "timestamp": (datetime,),
@@ -102,12 +102,12 @@ _TYPES: dict[str, Any] = {
 
 @functools.cache
 def model() -> ServiceModel:
-    """Return Glue's service model with our rules in it."""
+    """Return Glue's service model with this package's rules added."""
     return with_ours(create_loader().load_service_model("glue", "service-2"))
 
 
 def with_ours(theirs: Mapping[str, Any]) -> ServiceModel:
-    """Return a service model with our rules in it."""
+    """Return a service model with this package's rules added."""
     shapes = {**theirs["shapes"], **_RECORDS}
     for name, ours in _OURS.items():
         found = shapes.get(name, {})
@@ -116,34 +116,34 @@ def with_ours(theirs: Mapping[str, Any]) -> ServiceModel:
 
 
 def check(operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request that keeps the rules of its operation.
+    """Return a request if it follows the rules of its operation.
 
     Raises
     ------
     InvalidInputException
-        Names the member and its rule. No text is shown: arguments can hold secrets.
+        Names the member and the rule. It shows no text values, because arguments can hold secrets.
     """
     wrong = _problems(model().operation_model(operation).input_shape, dict(request), "")
     if wrong:
         count = f"{len(wrong)} validation error{'s' if len(wrong) > 1 else ''} detected"
-        # An older boto3 lacks what is newer: members, and types of workers.
+        # Name the version, because an older boto3 lacks newer members and worker types.
         by = f"Checked by Glue's model in botocore {botocore.__version__}."
         raise InvalidInputException(f"{count}: {'; '.join(wrong)}. {by}", operation)
     return dict(request)
 
 
 def read(item: Item, record: str, longest: int) -> dict[str, Any]:
-    """Return the attributes of an item that a record has, as plain values.
+    """Return those attributes of an item that belong to a record, as plain values.
 
     Parameters
     ----------
     longest
-        Bytes of the map that has its types beside it in the item.
+        Most bytes of the map whose types are stored in the item's attribute ``types``.
 
     Raises
     ------
     ImplausibleError
-        Names the attribute that was altered, and what it must be. No text is shown.
+        Names the attribute that was altered and its rule. It shows no text values.
     """
     if values.size_of({"M": item}) > MAX_ITEM_BYTES:
         raise ImplausibleError(f"it is larger than {MAX_ITEM_BYTES:,} bytes")
@@ -153,27 +153,27 @@ def read(item: Item, record: str, longest: int) -> dict[str, Any]:
         try:
             if shape.members[name].type_name == "structure":
                 found[name] = values.decode(item[name], item["types"])
-                values.encode(found[name], limit=longest)  # Or it could never be written again.
+                values.encode(found[name], limit=longest)  # A larger map could not be written again.
             else:
                 found |= values.decode({"M": {name: item[name]}}, _FLOAT)
         except DAMAGE as error:
             what = f"what can be stored in {longest:,} bytes, with the types of its values"
             raise ImplausibleError(f"{name!r} must be {what}") from error
     if wrong := _problems(shape, found, "", stored=True):
-        raise ImplausibleError("; ".join(wrong[:3])[:1_000])  # Names of arguments are shown, as long as they may be.
+        raise ImplausibleError("; ".join(wrong[:3])[:1_000])  # The text has names of arguments, which can be long.
     return found
 
 
 @functools.cache
 def _shape(service: ServiceModel, name: str) -> Any:
-    """Return a shape that keeps those of its members: making them takes longer than reading a record by them."""
+    """Return a shape from a cache, with its members: making them takes longer than checking a record."""
     return service.shape_for(name)
 
 
 def _problems(shape: Any, value: Any, path: str, stored: bool = False) -> list[str]:
-    """Say what is wrong with the value at a path, which is in a request or stored."""
+    """Return what is wrong with the value at a path of a request or, if `stored`, of a record."""
     kind, found = shape.type_name, list[str]()
-    # To Python True is a whole number as well; to Glue it is none.
+    # In Python True is also a whole number; in Glue it is not.
     if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
         return [f"'{path}' must be of type {kind}, not {type(value).__name__}"]
     if kind == "structure":
@@ -187,7 +187,7 @@ def _problems(shape: Any, value: Any, path: str, stored: bool = False) -> list[s
             elif not stored:
                 found.append(f"'{start}{name}' is not known; known are {', '.join(sorted(known))}")
     elif (not stored or kind in ("integer", "double") or shape.name in _HELD) and (rule := _broken_rule(shape, value)):
-        shown = f" {value}" if kind == "integer" else ""  # Whole numbers are no secrets.
+        shown = f" {value}" if kind == "integer" else ""  # Whole numbers are not secret.
         found.append(f"Value{shown} at '{path}' failed to satisfy constraint: {rule}")
     elif kind == "list":
         for index, member in enumerate(value):
@@ -200,12 +200,12 @@ def _problems(shape: Any, value: Any, path: str, stored: bool = False) -> list[s
 
 
 def _broken_rule(shape: Any, value: Any) -> str | None:
-    """Return the rule that a value of the right type breaks."""
+    """Return the rule that a value of the right type breaks, or None."""
     kind, rules = shape.type_name, shape.metadata
-    # Asked this way round, as NaN is neither above nor below anything.
+    # Written as `not <=`, because comparisons with NaN are always false.
     if kind == "double" and not abs(value) <= MAX_NUMBER:
         return f"Member must be a number of at most {MAX_NUMBER:g}"
-    # First, as halves of surrogate pairs have no bytes in UTF-8.
+    # Check this before the length, because halves of surrogate pairs cannot be encoded in UTF-8.
     if kind == "string" and shape.name != "RecordText" and _BROKEN.search(value):
         return "Member must be text without NUL characters and halves of surrogate pairs"
     measured, what, count = value, "value", ""
@@ -225,7 +225,7 @@ def _broken_rule(shape: Any, value: Any) -> str | None:
 
 
 def check_capacity(wanted: Mapping[str, Any], is_shell: bool) -> None:
-    """Refuse machines that a job or a run may not ask for; numbers are shown, as they are no secrets."""
+    """Raise InvalidInputException for machines that Glue does not offer; it shows numbers, which are not secret."""
     found = []
     workers = [name for name in ("WorkerType", "NumberOfWorkers") if name in wanted]
     if "MaxCapacity" in wanted and workers:
@@ -234,7 +234,7 @@ def check_capacity(wanted: Mapping[str, Any], is_shell: bool) -> None:
         if name not in wanted:
             continue
         dpus = wanted[name]
-        # Glue gives a Python shell job a sixteenth of a machine, or one; a Spark job whole machines.
+        # In Glue, a Python shell job has 1/16 DPU or 1 DPU, and a Spark job has whole DPUs.
         if is_shell and name == "MaxCapacity" and dpus not in SHELL_DPUS:
             found.append(f"MaxCapacity is {dpus:g}, and a Python shell job takes 0.0625 or 1")
         elif not is_shell and (not LEAST_DPUS <= dpus <= MOST_DPUS or dpus != int(dpus)):
