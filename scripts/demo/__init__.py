@@ -1,1 +1,1 @@
-"""The demo: a local server, a real data set, and the jobs run against both. Not part of the wheel."""
+"""The demo: runs the jobs on a real data set against a local server. Not part of the wheel."""

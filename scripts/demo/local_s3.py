@@ -1,4 +1,4 @@
-"""Spark settings to read and write S3 on a server of this machine."""
+"""Spark settings to read and write S3 on a local server."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 JARS = ("hadoop-aws-3.3.1.jar", "aws-java-sdk-bundle-1.11.901.jar")
 SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    # Of each class that is not ready-made, such as those of connectors, the JVM proves that its code is sound.
+    # Otherwise the JVM verifies the code of each class that is not in the archive, such as classes of connectors.
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
-    # With one compiler the JVM has room for 48 MB of compiled code, and always looks for what it can drop.
+    # With one compiler the JVM's default is 48 MB of compiled code, and it keeps looking for code to drop.
     "-XX:ReservedCodeCacheSize=240m"
 )
 CLASSES = Path(sys.prefix, "spark.jsa")
-"""What a JVM loads when Spark starts, ready-made by `python -m scripts.demo.spark_classes`."""
+"""Archive of the classes that a JVM loads when Spark starts, written by `python -m scripts.demo.spark_classes`."""
 
 NUMBERS = {
     "threads.keepalivetime": "60",
@@ -24,20 +24,20 @@ NUMBERS = {
     "connection.timeout": "200000",
     "multipart.purge.age": "86400",
 }
-"""The jars' own defaults: the Hadoop of Spark 4 has durations with units there, which they cannot read."""
+"""The jars' own defaults. Spark 4's Hadoop has durations with units here, which these older jars cannot parse."""
 
 
 def short_lived() -> str:
-    """Return SPARK_SUBMIT_OPTS for Spark that works on little: it starts in half the time and needs half the CPU.
+    """Return SPARK_SUBMIT_OPTS for small Spark jobs: Spark starts in half the time and needs half the CPU.
 
-    The JVM compiles less of itself, and takes the classes of Spark's start as they are if they are ready-made.
+    The JVM compiles less code, and loads the classes of Spark's start from the archive `CLASSES` if it exists.
     """
     ready = CLASSES.exists() and " " not in str(CLASSES)
     return f"{SHORT_LIVED} -XX:SharedArchiveFile={CLASSES} -Xlog:disable" if ready else SHORT_LIVED
 
 
 def find_jars() -> list[Path]:
-    """Return the two S3A jars from the installed sagemaker_pyspark package; empty if it is absent."""
+    """Return the two S3A jars of the installed sagemaker_pyspark package; an empty list if they are missing."""
     spec = importlib.util.find_spec("sagemaker_pyspark")
     if spec is None or spec.origin is None:
         return []
@@ -47,12 +47,12 @@ def find_jars() -> list[Path]:
 
 
 def in_place(jars: Iterable[Path]) -> str:
-    """Return jars as a value of `spark.jars`. Those without `local:` are copied for each session; S3A's have 190 MB."""
+    """Return jars as a value of `spark.jars`. Without `local:`, each session would copy them; S3A's are 190 MB."""
     return ",".join(f"local:{jar}" for jar in jars)
 
 
 def spark_conf(endpoint_url: str) -> dict[str, str]:
-    """Return the settings for S3A against one endpoint: path-style, s3:// the same as s3a://."""
+    """Return the settings of S3A for one endpoint: path-style access, and s3:// equal to s3a://."""
     return {
         "spark.jars": in_place(find_jars()),
         "spark.hadoop.fs.s3a.endpoint": endpoint_url,

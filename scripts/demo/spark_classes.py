@@ -1,4 +1,4 @@
-"""Keep what a JVM loads when Spark starts, so that later ones start in half the time: see `local_s3.short_lived`."""
+"""Archive the classes that a JVM loads when Spark starts, which halves later starts: see `local_s3.short_lived`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripts.demo.local_s3 import CLASSES, SHORT_LIVED
 
 
 def main() -> None:
-    """Write and read a little, and end the JVM in the way in which it keeps its classes."""
+    """Write and read a little data, then exit the JVM normally, because it writes the archive at its exit."""
     CLASSES.unlink(missing_ok=True)
     os.environ["SPARK_SUBMIT_OPTS"] = f"{SHORT_LIVED} -Xlog:disable -XX:ArchiveClassesAtExit={CLASSES}"
     settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
