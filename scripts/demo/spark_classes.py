@@ -1,4 +1,4 @@
-"""Archive the classes that a JVM loads when Spark starts, which halves later starts: see `local_s3.short_lived`."""
+"""Archive the classes that a JVM loads for Spark, so that it starts in half the time: see `local_s3.short_lived`."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class JobBookmarks:
                 after = self._watermarks.rewind(JobName, to_run=RunId, why="ResetJobBookmark with RunId")
             return {"JobBookmarkEntry": self._entry_of(after)}
 
-    # --- within ---------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------
 
     def _page(self, **request: Any) -> Json:
         """Return a page, the last one without a token."""

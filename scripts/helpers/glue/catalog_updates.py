@@ -61,12 +61,12 @@ class CatalogUpdate:
             raise GlueOptionError("updateBehavior", f"is {self.behaviour!r}. Write one of {', '.join(BEHAVIOURS)}.")
 
     def check(self, path: str, format: str, keys: Sequence[str]) -> None:
-        """Check that the rows fit the table, before they are written. GlueOptionError: path or keys do not.
+        """Raise an error if the rows do not fit the table. Called before they are written.
 
         Raises
         ------
-        NotOffGlueError
-            Tables of this format cannot be created here.
+        GlueOptionError, NotOffGlueError
+            The table has another location or other partition keys; tables cannot have this format here.
         SourceError
             The catalogue cannot be read, or does not have the database.
         """

@@ -25,7 +25,7 @@ from scripts.helpers.spark.java_errors import reason_of
 logger = logging.getLogger(__name__)
 
 SPARK_NAMES = {"long": "bigint", "short": "smallint", "byte": "tinyint", "decimal": "decimal(10,2)"}
-"""Spark's names for Glue's types. A decimal without precision has 10 digits; in Glue, 2 of them are decimals."""
+"""Spark's names for Glue's types. A decimal without precision has 10 digits, in Glue 2 of them after the point."""
 REFUSALS = ("AnalysisException", "ParseException", "SparkRuntimeException", "IllegalArgumentException")
 """Names of the errors that Spark raises if it refuses a call before it reads rows."""
 ACTIONS = ("cast", "project", "make_cols", "make_struct", "match_catalog")

@@ -106,7 +106,7 @@ class GlueContext:
         raise NotOffGlueError(f"GlueContext.{name}", INSTEAD)
 
     def write_from_options(self, frame_or_dfc: Any, *args: Any, **options: Any) -> Any:
-        """Do what ``write_dynamic_frame.from_options`` does."""
+        """Call ``write_dynamic_frame.from_options``."""
         return self.write_dynamic_frame.from_options(frame_or_dfc, *args, **options)
 
     def getSink(  # noqa: N802

@@ -93,7 +93,7 @@ class DynamicFrame(Named):
         """Wrap a DataFrame."""
         return cls(dataframe, glue_ctx, name)
 
-    # --- looking ---------------------------------------------------------------------------------
+    # --- inspection ------------------------------------------------------------------------------
 
     def toDF(self, options: Sequence[ResolveOption] | None = None) -> DataFrame:  # noqa: N802
         """Return the DataFrame, with columns cast as the options say."""
@@ -343,7 +343,7 @@ class DynamicFrame(Named):
         """Keep the rows for which a function of the record is true; a KeyError, ValueError or TypeError means false.
 
         A record is a dictionary without the fields that are NULL; see `records`. The function runs in Python for each
-        row: ``toDF().where(...)`` is many times as fast.
+        row: ``toDF().where(...)`` is many times faster.
         """
         return self._with(kept(self._df, f)) if self._df.columns else self
 
@@ -505,7 +505,7 @@ class DynamicFrame(Named):
             sample.limit(most).write.mode("append").json(path)
         return self
 
-    # --- within ----------------------------------------------------------------------------------
+    # --- helpers ---------------------------------------------------------------------------------
 
     def _mapped(self, source: str, steps: Sequence[str], kind: str) -> Any:
         """Return the value of a mapping's source, cast to the target's type."""

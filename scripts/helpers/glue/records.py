@@ -1,4 +1,4 @@
-"""Records: rows as the dictionaries that a script's functions get and return, and the column types for returned ones.
+"""Records: the dictionaries that represent rows in a script's functions, and the column types of returned records.
 
 As in Glue, a field without a value is absent: ``record["x"]`` and ``record.x`` raise KeyError, and ``record.get("x")``
 is None. Spark does not distinguish NULL from a missing field, so both are absent here.

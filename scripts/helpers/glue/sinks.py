@@ -201,7 +201,7 @@ class DataSink:
         self._format, self._format_options = format, options
 
     def setAccumulableSize(self, size: int) -> None:  # noqa: N802
-        """Do nothing: Glue limits its number of error records by it, and there are none here."""
+        """Do nothing: the size limits how many error records Glue keeps, and none are kept here."""
 
     def setCatalogInfo(self, catalogDatabase: str, catalogTableName: str, catalogId: str = "") -> None:  # noqa: N802
         """Set the catalogue table that is created or updated if ``enableUpdateCatalog`` is on."""

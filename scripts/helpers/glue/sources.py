@@ -94,7 +94,7 @@ def read_folders(
 
 
 class _GlueTable(JdbcTable):
-    """A table read by a Glue script, which cannot name a time zone: UTC is assumed, with a WARNING, even on run 1."""
+    """A Glue script's table. Scripts cannot set its time zone, so assume UTC, with a WARNING, also on a first run."""
 
     assumes_utc = True
 

@@ -1,4 +1,4 @@
-"""What AWS Glue's API has in all its parts: errors under Glue's names, pages, and the runs that Glue has recorded.
+"""The parts of AWS Glue's API that `glue` and `job_runs` share: errors with Glue's names, pages, and Glue's own runs.
 
 May not know: other parts of the package, except errors and the filter of log lines. `glue` and `job_runs` both import
 it, and never each other.

@@ -141,9 +141,9 @@ class JobRuns:
 
     @operation
     def create_job(self, **request: Any) -> Answer:
-        """Define a job: `Name`, `Command` with `ScriptLocation`, and what its runs have by default.
+        """Define a job by its `Name`, `Command` with `ScriptLocation`, and the defaults of its runs.
 
-        AlreadyExistsException if there is one of the name.
+        Raise AlreadyExistsException if a job has the name.
         """
         name = check_job_id(request.pop("Name"), self._watermarks.job_id_rule)
         wanted = _checked_definition(name, request)
@@ -154,7 +154,7 @@ class JobRuns:
                 raise AlreadyExistsException(f"Job {name!r} already exists. Use update_job.")
             now = self.scheduler.clock()
             definition = wanted | {"CreatedOn": now, "LastModifiedOn": now}
-            # A record without a definition is that of a deleted job: runs of it may still be in its lists.
+            # A record without a definition belongs to a deleted job. Keep its lists, which may still have runs.
             return job.changed(definition=definition) if job else JobRecord(name, definition)
 
         self._records.change_job(name, create)

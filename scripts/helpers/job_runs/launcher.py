@@ -213,7 +213,7 @@ class Launcher:
         try:
             self._folder = self._engine.make_folder(self._run.job_name, self._run.run_id)
             command = self._engine.command(self._run, self._script())
-            # Check again: fetching the script may have taken so long that the lease expired and the run was given up.
+            # Check the lease: fetching the script may have taken so long that another launcher may have the run.
             end = self._why_to_end()
             if end is None:
                 self._job = self._spawn(command)
@@ -327,7 +327,7 @@ class Launcher:
     def _tail(self, name: str) -> str:
         output = self._logs[name]
         size = output.seek(0, os.SEEK_END)
-        output.seek(max(0, size - TAIL_BYTES))  # A seek to before the start would fail on short logs.
+        output.seek(max(0, size - TAIL_BYTES))  # A negative position would fail on short logs.
         return output.read().decode(errors="replace")
 
 

@@ -137,7 +137,7 @@ class Scheduler:
         return run is not None and run.is_over
 
     def _up_to_date(self, job: JobRecord, entry: Entry) -> RunRecord | None:
-        """Return the run of an entry, and end it first if it is lost or expired; None while its start is under way."""
+        """Return an entry's run; None while it is starting. End it first if it is lost, expired or of a deleted job."""
         now = self.clock()
         run = self.records.run(job.name, entry.run_id)
         if run is None:
