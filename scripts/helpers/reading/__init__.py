@@ -1,5 +1,5 @@
-"""Reading exactly the objects that were planned: by Spark, by many small fetches, or by pandas.
+"""Read exactly the objects that a plan names: with Spark, with many small fetches, or with pandas.
 
-May not know: why they were planned. A key, its ETag and its version come in; rows, or an error that names the
-key, go out.
+May not know: why the objects were planned. The input is a key with its ETag and version; the output is rows, or an
+error that names the key.
 """

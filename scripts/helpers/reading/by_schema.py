@@ -1,4 +1,4 @@
-"""Planned files read with the columns that were decided on, whatever columns the files of this batch have."""
+"""Read planned files with the columns that a decision fixed, whatever columns the files of this batch have."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
 
 TEXTS = ("csv", "json", "xml")
-"""Formats whose types are inferred, and whose values may not fit them."""
+"""Formats whose types are inferred, so that values may not fit."""
 RESCUED = "_rescued"
 _FLAGS = ("header", "multiline", "enforceschema", "wholetext")
-"""Options that are looked at here. Their texts are compared, so that each has to be one of two."""
+"""Options that this module evaluates. Their values must be true or false, as they are compared as text."""
 
 _DUPLICATES = re.compile("(?:COLUMN_ALREADY_EXISTS|duplicate column)(?:[^`]*(`[^`]+`))?")
-"""In the text of Spark's error about columns of one name, which it calls by it."""
+"""Matches Spark's error about duplicate columns; the group is the name of the column."""
 
 ReadFiles = Callable[[pa.Table, Any, Mapping[str, Any]], "DataFrame"]
-"""Reads some files: with a schema, or with None in the columns and types that it finds, and with reader options."""
+"""Reads some files with a schema and reader options. With None as schema, it infers columns and types."""
 
 
 class Part(NamedTuple):
-    """Files of one header, their columns, what Spark reads of them by itself (None where it was not asked), the header.
+    """Files with the same header, and their columns.
 
-    The last is empty where it was not fetched.
+    `frame` has the rows as Spark reads them; None if it was not created. `header` is empty if it was not fetched.
     """
 
     table: pa.Table
@@ -56,7 +56,7 @@ def _first_key(part: Part) -> str:
 
 
 def _in_files(part: Part) -> list[str]:
-    """Return the names of the columns of a part that its folders do not give."""
+    """Return the names of the columns of a part, without those of its folders."""
     folders = {name.lower() for name in folder_columns(_first_key(part))}
     return [name for name in part.columns if name.lower() not in folders]
 
@@ -68,12 +68,12 @@ class Asked:
     Attributes
     ----------
     format, schema, path_column, options
-        As of `read_files`; the format as `format_name` has it.
+        As in `read_files`; the format as `format_name` returns it.
     policy
-        What becomes of columns that are not as before. None: ``add`` for CSV and JSON, else ``take``. One element of
-        XML is no list, and several are one, so that its types change with what a batch has.
+        What happens to columns that changed. None means ``add`` for CSV and JSON, otherwise ``take``. Types in XML
+        change from batch to batch: several elements of the same name are a list, and a single one is not.
     rescue
-        Name of the column of values that do not fit; None for none.
+        Name of the column for values that do not fit; None for no such column.
     """
 
     format: str
@@ -93,12 +93,12 @@ class Asked:
         options: Mapping[str, Any],
         **others: Any,
     ) -> Asked:
-        """Check what a caller gave.
+        """Check the arguments of a caller, and return them as `Asked`.
 
         Raises
         ------
         InvalidValueError
-            It is none of the values that there are, or does not go with the other options.
+            A value is invalid, or cannot be combined with the other options.
         """
         called = format_name(format)
         check_reader_options(called, options)
@@ -134,22 +134,22 @@ class Asked:
 
     @property
     def handles_misfits(self) -> bool:
-        """Whether the caller has told Spark what to do with values that do not fit."""
+        """Whether the caller's options set what Spark does with values that do not fit."""
         return self.is_text and bool({"mode", "columnnameofcorruptrecord"} & {name.lower() for name in self.options})
 
     @property
     def finds_by_header(self) -> bool:
-        """Whether columns of CSV are found by their names. Spark's enforceSchema, if given, goes by position."""
+        """Whether CSV columns are found by name. If Spark's enforceSchema is given, they are found by position."""
         has_header = str(self.option("header")).lower() == "true"
         return self.format == "csv" and has_header and self.option("enforceSchema") is None
 
     @property
     def policy_in_force(self) -> OnSchemaChange:
-        """The policy, where none was given."""
+        """The policy that applies: the given one, or the default of the format."""
         return self.policy or ("add" if self.format in ("csv", "json") else "take")
 
     def option(self, option: str) -> Any:
-        """Return a reader option, whose name Spark takes in any case; None if it is not given."""
+        """Return a reader option, ignoring the case of its name as Spark does; None if it is not given."""
         return next((value for name, value in self.options.items() if name.lower() == option.lower()), None)
 
 
@@ -160,17 +160,17 @@ class SchemaReader:
     Parameters
     ----------
     asked
-        How.
+        How to read them.
     read_files
         Reads rows of some of the files, with the columns of their folders and `Asked.path_column`.
     kept
-        The columns that earlier batches had; None for a first one.
+        The columns that earlier batches had; None for the first batch.
     context
         For error texts.
     client, request_payer
-        How headers of CSV files on S3 are fetched.
+        Used to fetch headers of CSV files from S3.
     skip_changed
-        `read_files` leaves files out that were overwritten or deleted.
+        Whether `read_files` leaves out files that were overwritten or deleted.
     """
 
     spark: SparkSession
@@ -184,22 +184,22 @@ class SchemaReader:
     skip_changed: bool = False
 
     def decided(self, table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Look at the columns of some files, and return what is read of them.
+        """Return the decision about the columns of some files, and the parts to read.
 
         Raises
         ------
         SchemaChangedError
-            The policy does not let a change pass.
+            The policy does not allow a change.
         MisfitError
-            A record of JSON cannot be parsed, and is not to be rescued.
+            A JSON record cannot be parsed, and there is no rescue column.
         InvalidValueError, SourceError
-            Options that do not go together; or as `read_files`.
+            Options cannot be combined; or as `read_files`.
         """
         asked = self.asked
         if not table.num_rows:
             columns = self._given_columns() or (self.kept if asked.policy_in_force != "take" else None)
             if columns is None:
-                # What is known without any file, such as the line of a text.
+                # Infer the columns that are known without files, such as `value` for text.
                 columns = self._found(table).columns
             return Decision(columns, columns), [Part(table, columns)]
         if asked.schema is not None:
@@ -212,7 +212,7 @@ class SchemaReader:
         return decision, parts
 
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Return what `read` takes for some of the files, with what was decided of all of them."""
+        """Return the arguments of `read` for some of the files, with the decision that was made for all files."""
         if self.asked.finds_by_header or self.asked.format == "avro":
             return decision, [self._found(*part) for part in self._groups(table)]
         if self.asked.is_text:
@@ -232,9 +232,9 @@ class SchemaReader:
         frames = []
         for part in parts:
             frame = part.frame
-            # Headers of CSV were looked at by a read without the schema, whose types are those of the header's file.
+            # The frame of a CSV part was read without the given schema to find its header, so its types are inferred.
             if frame is None or asked.schema is not None:
-                # An empty batch has no file that could tell columns.
+                # An empty batch has no files to infer columns from.
                 schema = asked.schema if part.table.num_rows else struct_of(part.columns)
                 frame = self._frame(part.table, schema)
             if not as_it_is or len(parts) > 1:
@@ -256,16 +256,16 @@ class SchemaReader:
 
     @property
     def _rescues(self) -> bool:
-        """Whether a value of another type goes to the rescue column. Of XML it may be read, with a part of it."""
+        """Whether a value of another type is rescued. In XML, part of such a value may be read without an error."""
         return self.asked.rescue is not None and self.asked.format != "xml"
 
     def _where(self) -> Given:
-        # Of XML Spark's reader drops all but the last element where its column is no list: no other type may pass.
+        # XML does not count as text: Spark keeps only the last element if a column is not a list, so types must match.
         is_text, may_lack = self.asked.format in ("csv", "json"), self.asked.format in ("json", "xml")
         return Given(str(self.location), self.context, is_text, may_lack)
 
     def _by_given_schema(self, table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Decide where the caller gave the schema: that is the one to keep."""
+        """Return decision and parts for a schema that the caller gave, which is the one to keep."""
         asked, wanted = self.asked, self._given_columns()
         assert wanted is not None
         if not asked.is_text or (asked.format == "csv" and not self.asked.finds_by_header):
@@ -278,7 +278,7 @@ class SchemaReader:
                 )
             return Decision(wanted, wanted), [Part(table, wanted)]
         if asked.format != "csv" and asked.policy in (None, "take"):
-            # Nothing is read to look for other columns: a schema may be meant to choose some.
+            # Do not look for other columns in the files: the schema may select only some of them on purpose.
             return Decision(wanted, wanted), [Part(table, wanted)]
         parts = [self._found(*part) for part in self._groups(table)]
         decision = Decision(wanted, wanted)
@@ -289,7 +289,7 @@ class SchemaReader:
         return decision, parts
 
     def _check_names(self, wanted: Columns, parts: list[Part]) -> None:
-        """Refuse a schema that names no column of a header: it was meant for values by position."""
+        """Raise InvalidValueError if the schema and a header share no column: it was meant for values by position."""
         known = {name.lower() for name in wanted}
         for part in parts:
             if part.columns and not known & {name.lower() for name in _in_files(part)}:
@@ -311,13 +311,13 @@ class SchemaReader:
         )  # fmt: skip
 
     def _found(self, table: pa.Table, header: bytes = b"") -> Part:
-        """Return the columns that Spark finds in some files; where only names are asked for, in one with the header."""
+        """Return the columns that Spark infers from some files; from the first file if only names are needed."""
         asked = self.asked
         names_only = asked.schema is not None and asked.policy in (None, "take")
         try:
             frame = self._frame(table.slice(0, 1) if names_only and header else table, None)
         except Exception as error:
-            # Of names within a struct. Those of columns are found below, as Spark reads them by position.
+            # This error is about names inside a struct. Clashing columns are found below, as Spark reads by position.
             if asked.format == "json" and (same := _DUPLICATES.search(str(error))):
                 names = same[1] or "see Spark's error"
                 raise MisfitError(str(self.location), None, names, MisfitError.CASE) from error
@@ -340,7 +340,7 @@ class SchemaReader:
         return Part(table, found, frame, header)
 
     def _merged(self, parts: list[Part]) -> dict[str, Kind]:
-        """Return the columns of all groups; a type that holds the values of all, text if there is no other."""
+        """Return the columns of all parts, each with a type that fits all values; string if there is no other."""
         merged: dict[str, Kind] = {}
         spelled: dict[str, str] = {}
         for part in parts:
@@ -358,7 +358,7 @@ class SchemaReader:
         asked = self.asked
         options = {**asked.options, **more}
         if self.asked.finds_by_header and table.num_rows > 1 and not can_compare(self.location, table):
-            # Spark would take values by position under the header of the first file. So it compares the headers.
+            # Let Spark compare headers; otherwise it reads values by position under the header of the first file.
             options["enforceSchema"] = False
         names = {}
         if nanoseconds_of(asked.format, options)[0] == "microseconds":
@@ -372,10 +372,10 @@ class SchemaReader:
         return frame.select(*(self._time(one, names[one]) if one in names else quoted(one) for one in frame.columns))
 
     def _time(self, name: str, is_utc: bool) -> Column:
-        """Return a column of nanoseconds as times, in UTC or without a zone, which Spark 3.3 does not have."""
+        """Return a column of nanoseconds as times, in UTC or without a zone. Spark 3.3 has only times in UTC."""
         value = quoted(name)
         seconds = (value.cast("decimal(20,0)") / 10**9).cast("decimal(18,6)")
-        # The text "timestamp" would be a time without a zone where spark.sql.timestampType says so.
+        # Use the type object: the text "timestamp" means a time without a zone if spark.sql.timestampType says so.
         time = seconds.cast(type_of("timestamp"))
         if not is_utc and self.spark.version >= "3.4":
             time = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + seconds.cast("interval second")
@@ -385,7 +385,7 @@ class SchemaReader:
         return F.when(value % 1000 != 0, fails).otherwise(time).alias(name)
 
     def _texts(self, decision: Decision, part: Part) -> DataFrame:
-        """Read files of one header: each column by its name, in the type that was decided."""
+        """Read files with the same header: each column by its name, with the type from the decision."""
         asked = self.asked
         left_out = {name.lower() for name in decision.left_out}
         kinds = self._kinds_to_read(decision, part.columns)
@@ -419,20 +419,20 @@ class SchemaReader:
         return frame.select(*selected)
 
     def _kinds_to_read(self, decision: Decision, columns: Mapping[str, Kind]) -> dict[str, Kind]:
-        """Return the columns that are read of files, as the files call them, with the types that were decided."""
+        """Return the columns to read from files, spelled as in the files, with the types from the decision."""
         wanted = {name.lower(): kind for name, kind in decision.target.items()}
         kinds: dict[str, Kind] = {}
         for name, kind in columns.items():
             if name.lower() in wanted:
                 kinds[name] = wanted[name.lower()]
             elif self.asked.format == "csv" or self.asked.rescue is not None:
-                # Values of CSV are found by position, also those beside the ones that are wanted.
+                # CSV values are found by position, so the columns in between must be read too.
                 kinds[name] = kind
         return kinds
 
     @property
     def _looks_at_values(self) -> bool:
-        """Whether values that do not fit are looked for: not where the caller has decided what Spark does with them."""
+        """Whether to look for values that do not fit. False if the caller lets Spark handle such values."""
         asked = self.asked
         if asked.rescue is not None:
             return True

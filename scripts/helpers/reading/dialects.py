@@ -1,7 +1,7 @@
-"""The options of formats: one name, one default and one meaning for each, in every reader and writer. Pure.
+"""Options of file formats, with the same name, default and meaning in every reader and writer. Pure.
 
-`TABLE` is the table of `docs/files.md`, and what Glue's names are translated by. Those and their defaults are from AWS'
-page "Format options".
+`TABLE` is the table in `docs/files.md`, and also translates Glue's names of options. Glue's names and defaults are from
+AWS' page "Format options".
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from scripts.helpers.display.options import nearest
 from scripts.helpers.errors import InvalidValueError
 
 MERGING = ("parquet", "orc")
-"""Formats of which Spark by itself reads the columns of one file only."""
+"""Formats for which Spark by default takes the columns of one file only."""
 NO_QUOTE = "\uffff"
-"""A sign that no text has. Spark's parser of CSV takes NUL for the quote if there is none."""
+"""A character that no text contains, to turn quotes off. Without a quote, Spark's CSV parser uses NUL as one."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Option:
     Attributes
     ----------
     name, default, meaning
-        The name in `read`, `read_small` and `job.write`, which is Spark's; what counts without it.
+        The name in `read`, `read_small` and `job.write`, which is Spark's name; the value if it is not given.
     glue, glue_default
-        Glue's name, and its default; empty where Glue has none. Where `here` is empty it counts for Glue's names, too.
+        Glue's name and default; empty if Glue has none. If `here` is empty, Glue's names have this default here, too.
     here
-        What Glue's names do instead, and why.
+        What Glue's names do here instead, and why.
     """
 
     format: str
@@ -92,7 +92,7 @@ TABLE = (
     Option("json", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
     Option("json", "timestampFormat", "ISO 8601", "of times", "timestampFormat"),
 )  # fmt: skip
-# Not pathGlobFilter, modifiedBefore or modifiedAfter: files that they leave out would count as read.
+# Without pathGlobFilter, modifiedBefore and modifiedAfter: the files that they skip would count as read.
 _FILES = "recursiveFileLookup basePath ignoreCorruptFiles ignoreMissingFiles"
 _TEXTS = (
     "mode columnNameOfCorruptRecord samplingRatio charset encoding lineSep multiLine locale timeZone "
@@ -123,11 +123,11 @@ READERS = {
     "orc": "",
     "binaryfile": "",
 }
-"""Options that Spark's readers have, of Spark 3.3 to 4.1, beside those of `TABLE`."""
+"""Options of the readers in Spark 3.3 to 4.1 that are not in `TABLE`."""
 
 
 def format_name(format: str) -> str:
-    """Return a format as it is called here: Spark takes its names in any case, and those of the first packages."""
+    """Return a format's name in this package. Spark accepts names in any case, and those of the first packages."""
     if not isinstance(format, str):
         raise InvalidValueError(f"format is {format!r}. Name one, such as 'csv', 'json' or 'parquet'.")
     name = format.lower().removeprefix("com.databricks.spark.")
@@ -135,7 +135,7 @@ def format_name(format: str) -> str:
 
 
 def reader_options(format: str) -> list[str]:
-    """Return the options of a format's reader; none of a format that is not of `TABLE`, whose options are unknown."""
+    """Return the options of a format's reader; an empty list for a format whose options are unknown here."""
     if format.lower() not in READERS:
         return []
     named = [option.name for option in TABLE if option.format == format.lower()]
@@ -143,15 +143,15 @@ def reader_options(format: str) -> list[str]:
 
 
 def unknown_options(format: str, options: Iterable[str]) -> list[str]:
-    """Return options that the reader of a format does not use. A name with a dot is a setting of Hadoop."""
+    """Return options that the reader of a format does not use. Names with a dot are allowed: Hadoop settings."""
     known = {name.lower() for name in reader_options(format)}
     return [name for name in options if known and name.lower() not in known and "." not in name]
 
 
 def check_reader_options(format: str, options: Iterable[str]) -> None:
-    """Refuse an option that the reader of a format does not use: InvalidValueError says what may have been meant.
+    """Raise InvalidValueError for an option that the reader of a format does not use, with the nearest known name.
 
-    XML without the name of the element that is a row is refused, too: the package for Spark 3 looks for ``ROW``.
+    Also raise it for XML without ``rowTag``, the element of a row: the package for Spark 3 would look for ``ROW``.
     """
     for name in unknown_options(format, options):
         why = nearest([*reader_options(format), *glue_names(format)], name) or "Leave it out."
@@ -163,7 +163,7 @@ def check_reader_options(format: str, options: Iterable[str]) -> None:
 
 
 def with_dialect(format: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of a reader or writer with what counts without them, where Spark's own default is another."""
+    """Return options of a reader or writer, with the defaults of `TABLE` added where Spark's own are different."""
     asked = {name.lower(): value for name, value in options.items()}
     if format.lower() in MERGING:
         return {**({} if "mergeschema" in asked else {"mergeSchema": "true"}), **options}
@@ -174,7 +174,7 @@ def with_dialect(format: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nanoseconds_of(format: str, options: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Return what becomes of nanoseconds, and the other options; InvalidValueError for what has no effect."""
+    """Return the option ``nanoseconds`` and the other options; InvalidValueError if its value is invalid here."""
     found = {name: value for name, value in options.items() if name.lower() == "nanoseconds"}
     for value in found.values():
         if format != "parquet" or value not in ("microseconds", "bigint"):
@@ -185,5 +185,5 @@ def nanoseconds_of(format: str, options: Mapping[str, Any]) -> tuple[str | None,
 
 
 def glue_names(format: str) -> dict[str, str]:
-    """Return Spark's names of options by those that Glue has for them."""
+    """Return a map from Glue's option names to Spark's."""
     return {option.glue: option.name for option in TABLE if option.format == format and option.glue}

@@ -1,4 +1,4 @@
-"""Single planned objects, fetched or looked at: the very bytes that were planned, or an error that names the key."""
+"""Fetch or check single planned objects: return exactly the planned bytes, or raise an error that names the key."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
 
 WORKERS = 64
-"""Requests at once of one task. With 25 ms a request 64 fetch some 4 times as fast as 16, for the same CPU time."""
+"""Concurrent requests of one task. At 25 ms a request, 64 are about 4 times as fast as 16, for the same CPU time."""
 WORKERS_HERE = 16
-"""Requests at once where this process takes the answers apart itself: Python does so in one thread at a time."""
+"""Concurrent requests if this process parses the answers, which Python does in only one thread at a time."""
 _NOT_FOR_OBSTORE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
-"""Keys that obstore refuses or reads as others: empty, ``.`` or ``..`` between slashes, control characters."""
+"""Keys that obstore refuses or changes: nothing, ``.`` or ``..`` between slashes, or control characters."""
 _CREDENTIALS_LAST = timedelta(minutes=15)
-"""How long obstore may use what it was given: botocore renews temporary logins 15 minutes before they end."""
+"""How long obstore may use credentials: botocore renews temporary ones 15 minutes before they expire."""
 
 
 class Planned(NamedTuple):
-    """What a plan says of one object; the key is relative to the location's prefix."""
+    """One object in a plan. The key is relative to the location's prefix."""
 
     key: str
     etag: str | None
@@ -39,27 +39,27 @@ class Planned(NamedTuple):
 
     @property
     def kept_version(self) -> str | None:
-        """The version that stays, whatever is written later. Without one only the ETag tells the object."""
+        """The version id if later writes keep that version. If None, only the ETag identifies the object."""
         return None if self.version_id == OVERWRITABLE else self.version_id
 
 
 def planned_of(table: pa.Table) -> Iterator[Planned]:
-    """Return the planned objects of a table with at least their columns."""
+    """Return the planned objects in a table, which has at least the columns of `Planned`."""
     return map(Planned, *(table.column(name).to_pylist() for name in Planned._fields))
 
 
 class ObjectFetcher:
-    """Fetches planned objects of one location; many threads may use it.
+    """Fetches planned objects of one location. Thread-safe.
 
-    obstore where it is installed and can name the key, else boto3. In a versioned bucket the planned
-    version is read, whatever came after it.
+    It uses obstore if that is installed and supports the key, otherwise boto3. In a versioned bucket
+    it reads the planned version, even if there is a newer one.
 
     Parameters
     ----------
     client
         A boto3 client; None for a local directory.
     request_payer
-        Pay for the requests, as buckets of others may demand.
+        Pay for the requests, as another account's bucket may require.
     """
 
     def __init__(self, location: Location, client: S3Client | None, request_payer: bool = False) -> None:
@@ -69,7 +69,7 @@ class ObjectFetcher:
 
     @cached_property
     def obstore_get(self) -> Callable[..., Any] | None:
-        """The `get` of obstore for the bucket; None where every object is fetched by boto3."""
+        """The `get` of obstore for the bucket; None if boto3, or the local file system, fetches every object."""
         if self._client is None:
             return None
         return _obstore_get(self._location.bucket, self._client, self._request_payer)
@@ -80,11 +80,11 @@ class ObjectFetcher:
         Raises
         ------
         ChangedObjectError
-            It was overwritten or deleted.
+            The object was overwritten or deleted.
         CredentialsError, SourceUnavailableError
-            The login has ended, or S3 cannot be reached or refuses for load.
+            The credentials have expired; S3 cannot be reached, or throttles.
         SourceError
-            It cannot be read for another reason, which is named.
+            The object cannot be read for another reason, which the error names.
         """
         if self._location.is_local:
             return self._read_file(planned)
@@ -94,9 +94,9 @@ class ObjectFetcher:
         return body
 
     def look(self, planned: Planned, pinned: bool = False) -> None:
-        """Check that the object of this key is now what was planned, without reading it. Raises as `fetch` does.
+        """Check, without reading it, that the object is still the planned one. Raises as `fetch` does.
 
-        If `pinned`, it is enough that the planned version is still there, whatever came after it.
+        If `pinned`, it is enough that the planned version still exists, even if there is a newer one.
         """
         if self._location.is_local:
             self._compare_file(planned, self._of_file(planned, os.stat))
@@ -107,10 +107,10 @@ class ObjectFetcher:
                 raise self._changed(planned)
 
     def ends(self, planned: Planned, first: int, last: int) -> tuple[bytes, bytes]:
-        """Return the first and the last bytes of the object that was planned, as many as it has.
+        """Return the `first` and the `last` bytes of a planned object, or fewer if it is shorter.
 
-        Only what is asked for is fetched, with a request for each end; of 0 bytes at both ends it is looked at only.
-        Raises as `fetch` does.
+        Only these bytes are fetched, with one request for each end. If both are 0, or the object is empty, the object
+        is only checked. Raises as `fetch` does.
         """
         if self._location.is_local:
             return self._ends_of_file(planned, first, last)
@@ -154,7 +154,7 @@ class ObjectFetcher:
             raise told or self._unreadable(planned, obstore_code(error), str(error)) from error
 
     def _call(self, operation: str, planned: Planned, **parameters: Any) -> Any:
-        """Return the answer about an object; of ``get_object`` its bytes."""
+        """Return the response for an object; for ``get_object``, its bytes."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         from scripts.helpers.listing.s3 import code_of, login_or_load
@@ -167,23 +167,23 @@ class ObjectFetcher:
             asked["VersionId"] = planned.kept_version
         try:
             answer = getattr(self._client, operation)(**asked)
-            # Here, as a transfer may break off in the middle.
+            # Read the body inside `try`, because a transfer may fail half-way.
             return answer["Body"].read() if operation == "get_object" else answer
         except (ClientError, BotoCoreError) as error:
             code, text = code_of(error), str(error)
             if code in ("PreconditionFailed", "412"):
                 raise self._changed(planned) from None
-            # 405: the version that was asked for is a delete marker.
+            # 405 means that the requested version is a delete marker.
             if code in ("NoSuchKey", "NoSuchVersion", "404", "MethodNotAllowed", "405"):
                 raise self._deleted(planned) from None
             raise login_or_load(str(self._location), error) or self._unreadable(planned, code, text) from error
 
     def _read_file(self, planned: Planned) -> bytes:
         with self._of_file(planned, partial(open, mode="rb", opener=open_at_once)) as file:
-            # Before the read as well, as what took the place of a file may have no end.
+            # Compare before the read too: the file may have been replaced by one without an end, such as a pipe.
             self._compare_file(planned, os.fstat(file.fileno()))
             body: bytes = file.read()
-            # After the read, and of the file that is open: one that was overwritten meanwhile is noticed.
+            # Compare the open file again after the read, to notice that it was overwritten meanwhile.
             self._compare_file(planned, os.fstat(file.fileno()))
         return body
 
@@ -215,14 +215,14 @@ class ObjectFetcher:
 
 
 def fetcher_of(location: Location, client: S3Client | None, workers: int, request_payer: bool) -> ObjectFetcher:
-    """Return a fetcher; without a client it makes one for so many requests at once, unless the location is local."""
+    """Return a fetcher. Without a client, make one for `workers` concurrent requests, unless the location is local."""
     if client is None and not location.is_local:
         client = make_client(workers)
     return ObjectFetcher(location, client, request_payer)
 
 
 def _obstore_get(bucket: str, client: S3Client, request_payer: bool) -> Callable[..., Any] | None:
-    """Return obstore's `get` for a bucket, with the client's endpoint, region and login; None without obstore."""
+    """Return obstore's `get` for a bucket, with the client's endpoint, region and login; None if it cannot be used."""
     if bucket.startswith("arn:"):
         return None
     try:

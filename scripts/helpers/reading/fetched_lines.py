@@ -1,4 +1,4 @@
-"""What executors do for `small_files`: fetch planned objects, many at once, and cut them into lines."""
+"""Code that executors run for `small_files`: fetch planned objects, many at once, and split them into lines."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.fetch import WORKERS, ObjectFetcher, Planned, planned_of
 
 _IN_FLIGHT = 64 * 1024 * 1024
-"""Bytes that one task holds, fetched and not yet handed on; a single object may be larger."""
+"""Bytes that one task fetches ahead of what it has returned. A single object may be larger."""
 _BATCH = 2 * 1024 * 1024
-"""Bytes of files in one batch for Spark, so that it parses the first while others are fetched."""
+"""Bytes of files in one batch for Spark, so that it parses the first batch while later files are fetched."""
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _JSON = json.JSONDecoder()
 _BOM = b"\xef\xbb\xbf"
 
 
 def _inflated(body: bytes) -> bytes:
-    """Undo all streams of zlib in a file, as Hadoop does."""
+    """Decompress all zlib streams in a file, as Hadoop does."""
     found = []
     while body:
         stream = zlib.decompressobj()
@@ -63,9 +63,9 @@ DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "deflate": _inflated,
 }
 UNKNOWN = ("zst", "snappy", "lz4")
-"""Endings of compressions that are not undone here."""
+"""Extensions of compressed files that are not decompressed here."""
 GZIP = b"\x1f\x8b\x08"
-"""How a gzip file begins. No text in UTF-8 does, but one in ISO-8859-1 could."""
+"""The first bytes of a gzip file. Text in UTF-8 cannot begin with them, but text in ISO-8859-1 can."""
 NAMED_WRONG = "it is a gz file, and its name does not end in .gz"
 _MARK = "glue-watermarks error"
 _FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
@@ -77,26 +77,26 @@ _FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
     SourceUnavailableError: ("source", "cause"),
     UnreadableObjectError: ("source", "key", "cause", "remedy"),
 }
-"""The attributes that an error is made of anew."""
+"""The attributes from which `unmarked` builds each type of error again."""
 _KINDS: dict[str, Callable[..., WatermarkError]] = {kind.__name__: kind for kind in (*_FACTS, LedgerError, SourceError)}
 
 
 @dataclass(frozen=True)
 class LineRules:
-    """How Spark's reader of a format cuts a file.
+    """How Spark's reader of a format splits a file into records.
 
     Attributes
     ----------
     whole
         The file is one record.
     separator
-        Between lines; by default line feed, carriage return or both.
+        Bytes between lines; by default line feed, carriage return or both.
     blank
-        Bytes of which lines that are dropped consist: a format's white space. None keeps all lines.
+        The white space of the format: lines of nothing else are dropped. None keeps all lines.
     comment
-        Start of lines that are dropped.
+        Prefix of comment lines, which are dropped.
     header
-        Drop the first line that is kept.
+        Drop the first of the remaining lines.
     """
 
     whole: bool = False
@@ -111,10 +111,10 @@ class LineRules:
         return lines[1:] if self.header else lines
 
     def lines(self, body: bytes) -> list[bytes]:
-        """Return the records of one file, behind its header if it has one."""
+        """Return the lines of one file, with its header if it has one."""
         if not body:
             return []
-        # As Spark does: only text that is read as a whole keeps its byte order mark. JSON has blank lines to drop.
+        # As in Spark, only text that is read as a whole keeps its byte order mark. `blank` is None for text alone.
         if self.blank is not None or not self.whole:
             body = body.removeprefix(_BOM)
         lines = [body] if self.whole else self._split(body)
@@ -129,18 +129,18 @@ class LineRules:
         if self.separator is None:
             return body.splitlines()
         lines = body.split(self.separator)
-        if not lines[-1]:  # A separator at the end ends the last line, and begins none.
+        if not lines[-1]:  # A separator at the end does not begin another line.
             return lines[:-1]
         return lines
 
 
 @dataclass(frozen=True)
 class Fetching:
-    """What one read fetches and how; executors get it by pickle.
+    """What one read fetches and how. Executors receive this object by pickle.
 
-    `client_options` are pairs, so that it can be hashed. `folders` is how many ``name=value`` folders
-    each key has, and whose values are added as columns. `planned` finds the objects in what Spark sends a task.
-    `header` is what each file with any line must begin with; None compares none.
+    `client_options` are pairs, so that they can be hashed. `folders` is the number of ``name=value`` folders in
+    each key, whose values are added as columns. `planned` extracts the objects from the batches that Spark sends to a
+    task. `header` is the line that each file must begin with, unless it is empty; None skips the comparison.
     """
 
     location: Location
@@ -153,7 +153,7 @@ class Fetching:
     header: bytes | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Turn packed plans into records, for Spark's `mapInArrow`: record, path, folder values."""
+        """Fetch the objects of packed plans; yield record, path and folder values, for Spark's `mapInArrow`."""
         received = read_whole_input(batches)
         try:
             yield from self._records(chain.from_iterable(map(self.planned, received)))
@@ -189,7 +189,7 @@ class Fetching:
         return lines[1:]
 
     def _bodies(self, fetcher: ObjectFetcher, planned: Iterator[Planned]) -> Iterator[tuple[Planned, bytes]]:
-        """Fetch in order, several at once, within bounded memory."""
+        """Yield the bytes of objects in order, fetching several at once within bounded memory."""
 
         def fetch(one: Planned) -> bytes | None:
             try:
@@ -204,8 +204,8 @@ class Fetching:
         with ThreadPoolExecutor(WORKERS) as pool:
             try:
                 for one in planned:
-                    # `waiting` is asked first: an object larger than the limit is fetched alone, or never would be.
-                    # The number counts too: empty files take no bytes, and still a future each.
+                    # Check `waiting` first, so that an object larger than the limit is fetched alone, not never. Limit
+                    # the number of futures as well, because empty files add no bytes.
                     while waiting and (len(waiting) >= 8 * WORKERS or flying + one.size > _IN_FLIGHT):
                         first, future = waiting.popleft()
                         flying -= first.size
@@ -218,7 +218,7 @@ class Fetching:
                     if (body := future.result()) is not None:
                         yield first, body
             finally:
-                # After an error, or when Spark needs no more rows: what has not been asked for is not fetched.
+                # After an error, or when Spark needs no more rows, cancel the requests that have not started.
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _batch(self, records: list[bytes], counts: list[tuple[str, int]]) -> pa.RecordBatch:
@@ -238,17 +238,17 @@ class Fetching:
 
 
 def read_whole_input(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Read all that Spark sends a task, before any of it is worked on.
+    """Read all input that Spark sends to a task, before any of it is processed.
 
-    A Python worker that raises closes its socket. If Spark's JVM were still writing into it, Spark would report
-    "Broken pipe" or "Socket is closed" in place of what was raised (PythonRunner.ReaderIterator.handleException),
-    and users would not get the typed error. A task's input is one part of a plan, so that all of it is small.
+    A Python worker that raises an error closes its socket. If Spark's JVM is still writing to it, Spark reports
+    "Broken pipe" or "Socket is closed" in place of that error (PythonRunner.ReaderIterator.handleException), and
+    users do not get the typed error. The input of a task is one part of a plan, so it is small.
     """
     return list(batches)
 
 
 def values_of(text: str) -> Iterator[Any]:
-    """Yield the values of JSON in a text, one after the other."""
+    """Yield the JSON values that follow each other in a text."""
     place = 0
     while place < len(text):
         value, end = _JSON.raw_decode(text, place)
@@ -257,7 +257,7 @@ def values_of(text: str) -> Iterator[Any]:
 
 
 def pack(table: pa.Table) -> bytes:
-    """Write planned objects as one Arrow stream, to send them to an executor."""
+    """Return planned objects as one Arrow stream, to send them to an executor."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -266,20 +266,20 @@ def pack(table: pa.Table) -> bytes:
 
 
 def unpacked(batch: pa.RecordBatch) -> Iterator[Planned]:
-    """Read the planned objects of plans that `pack` wrote."""
+    """Yield the planned objects of the plans that `pack` wrote."""
     for packed in batch.column(0).to_pylist():
         yield from planned_of(pa.ipc.open_stream(packed).read_all())
 
 
 @lru_cache(maxsize=4)
 def _fetcher(location: Location, client_options: tuple[tuple[str, Any], ...], request_payer: bool) -> ObjectFetcher:
-    """Keep a fetcher in the worker: making a boto3 client takes longer than fetching a hundred objects."""
+    """Return a fetcher, cached in the worker: creating a boto3 client takes longer than fetching a hundred objects."""
     client = None if location.is_local else make_client(WORKERS, **dict(client_options))
     return ObjectFetcher(location, client, request_payer)
 
 
 def decompressed(location: Location, key: str, body: bytes) -> bytes:
-    """Undo the compression that the key's ending names, as Hadoop does."""
+    """Return the bytes decompressed according to the key's extension, as Hadoop does."""
     ending = packing(key)
     if ending in UNKNOWN:
         raise SourceError(str(location), f"key {key!r} is compressed ({ending}). Read it with Spark's own reader.")
@@ -290,20 +290,20 @@ def decompressed(location: Location, key: str, body: bytes) -> bytes:
 
 
 def unpacked_text(body: bytes) -> bytes:
-    """Return the bytes of a file whose name has no ending of a compression; BadGzipFile if they are compressed."""
+    """Return the bytes of a file without a compression extension; raise BadGzipFile if they are gzip all the same."""
     if body.startswith(GZIP):
         raise gzip.BadGzipFile(NAMED_WRONG)
     return body
 
 
 def marked(error: WatermarkError) -> str:
-    """Write an error so that `unmarked` finds it in the text of Spark's own."""
+    """Return an error as text that `unmarked` can find inside the text of a Spark error."""
     facts: dict[str, Any] = {"kind": type(error).__name__}
     if type(error) in _FACTS:
         facts |= {name: getattr(error, name) for name in _FACTS[type(error)]}
     elif isinstance(error, SourceError):
         detail = str(error).removeprefix(f"Source {error.source!r}: ")
-        # The facts of a reason make its sentence again.
+        # If the error has a reason, its text is built again from its attributes.
         facts |= vars(error) if error.reason else {"source": error.source, "detail": detail}
     else:
         facts["text"] = str(error)
@@ -311,9 +311,9 @@ def marked(error: WatermarkError) -> str:
 
 
 def unmarked(raised: BaseException | str) -> WatermarkError | None:
-    """Read back what `marked` wrote, from anywhere in an error or its text.
+    """Return the error that `marked` wrote, found anywhere in an error or its text; None if there is none.
 
-    An AnalysisException shows the plan, and with it the errors of rows that nobody has read.
+    An AnalysisException is ignored: it shows the plan, including the errors for rows that were never read.
     """
     if any(kind.__name__ == "AnalysisException" for kind in type(raised).__mro__):
         return None

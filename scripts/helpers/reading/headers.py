@@ -1,4 +1,4 @@
-"""Files of CSV and Avro by their headers: Spark takes that of one file for all, and drops or mixes up other columns."""
+"""Group CSV and Avro files by header: Spark uses one file's header for all, and drops or mixes up other columns."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
 
 HEAD = 64 * 1024
-"""Bytes at the start of a file that are fetched: the header of a thousand columns, also where it is compressed."""
+"""Bytes to fetch from the start of a file: enough for the header of a thousand columns, even if compressed."""
 _AS_A_WHOLE = ("deflate", "bz2")
-"""Endings of compressions that are undone here where `HEAD` is the whole file: a block of bz2 is longer."""
+"""Extensions that are decompressed here only if the whole file fits into `HEAD`, as a block of bz2 is longer."""
 
 
 def can_compare(location: Location, table: pa.Table) -> bool:
-    """Tell whether headers can be fetched here: from S3 and local directories, and from compressions undone here."""
+    """Return whether headers can be fetched: files are on S3 or local, and this module can decompress them."""
     if not (location.is_local or location.is_s3):
         return False
     for key, size in zip(table.column("key").to_pylist(), table.column("size").to_pylist(), strict=True):
@@ -44,18 +44,18 @@ def by_header(
     request_payer: bool = False,
     skip_changed: bool = False,
 ) -> list[tuple[pa.Table, bytes]]:
-    """Return the files in groups of the same header, and this, with one request for each file, many at once.
+    """Return the files grouped by header, each group with its header. One request for each file, many at once.
 
-    The first file of a group has the header. Of one file nothing is fetched: its header is empty here.
+    The first file of a group has the header. For a single file nothing is fetched, and its header is empty here.
 
     Parameters
     ----------
     table
-        The planned files, with the columns of `FileDelta.table`, whose headers `can_compare`.
+        The planned files, with the columns of `FileDelta.table`; `can_compare` is true for them.
     first_line
-        Returns the header at the start of a file, `csv_header` or `avro_schema`.
+        Returns the header from the first bytes of a file: `csv_header` or `avro_schema`.
     skip_changed
-        A file that was overwritten or deleted counts as one without a header: whoever reads it leaves it out.
+        Treat an overwritten or deleted file as one without a header; the later read leaves it out.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def by_header(
     with ThreadPoolExecutor(WORKERS_HERE) as pool:
         for index, line in enumerate(pool.map(header, planned)):
             groups.setdefault(line, []).append(index)
-    # Files without any line have no rows, and would have no columns.
+    # Files without a line have no rows and no columns, so they join the first group.
     empty = groups.pop(b"", [])
     if not groups:
         return [(table, b"")]
@@ -94,19 +94,19 @@ def _unpacked(location: Location, key: str, head: bytes) -> bytes:
         return decompressed(location, key, head)
     found = b""
     try:
-        # A file may have several members, of which the first ones may be empty.
+        # A gzip file may have several members, and the first ones may be empty.
         while head and len(found) < HEAD:
-            member = zlib.decompressobj(31)  # 31 is gzip.
-            # What is cut off at the end of the head is not asked for.
+            member = zlib.decompressobj(31)  # 31 selects the gzip format.
+            # The head may end in the middle of a member, which is not an error here.
             found += member.decompress(head, HEAD)
             head = member.unused_data
     except zlib.error:
-        return found or head  # It is not such a file. Spark's reader raises when it reads it.
+        return found or head  # It is not a gzip file. Spark raises the error when it reads the file.
     return found
 
 
 def avro_schema(head: bytes) -> bytes:
-    """Return the schema in the header of an Avro file; all of the bytes where it cannot be found."""
+    """Return the schema in the header of an Avro file; all of `head` if there is none."""
     _, _, rest = head.partition(b"avro.schema")
     size = length = 0
     for size, byte in enumerate(rest):
@@ -117,7 +117,7 @@ def avro_schema(head: bytes) -> bytes:
 
 
 def csv_header(comment: str | None, head: bytes) -> bytes:
-    """Return the first line that Spark takes for a header: not empty, and no comment."""
+    """Return the line that Spark uses as the header: the first that is neither blank nor a comment."""
     for line in head.removeprefix(b"\xef\xbb\xbf").splitlines():
         is_comment = bool(comment) and line.startswith(str(comment).encode())
         if line.strip() and not is_comment:

@@ -1,4 +1,4 @@
-"""Readers that Spark has in packages of their own: Avro, and XML on Spark 3, whose reader takes one path only."""
+"""Use readers from separate Spark packages: Avro, and XML on Spark 3, whose reader accepts only one path."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _NOT_FOUND = ("Failed to find data source", "Failed to find the data source")
 
 
 def is_xml_of_spark_3(spark: SparkSession, format: str) -> bool:
-    """Return whether a format is that of the package spark-xml. Spark 4 reads XML as it reads other files."""
+    """Return whether the package spark-xml reads a format. Spark 4 reads XML with a reader of its own."""
     return format == "xml" and int(spark.version.partition(".")[0]) < 4
 
 
 @contextmanager
 def typed_errors(spark: SparkSession, location: Location, format: str) -> Iterator[None]:
-    """Turn errors that Spark raises before it reads into our own: the package of a reader is missing, for one."""
+    """Translate errors that Spark raises before it reads into those of this package, such as a missing reader."""
     try:
         yield
     except Exception as error:
@@ -48,14 +48,14 @@ def typed_errors(spark: SparkSession, location: Location, format: str) -> Iterat
 
 
 def package_of(spark: SparkSession, format: str) -> str | None:
-    """Return Maven's coordinate of the package with a format's reader, for this Spark; None if there is none."""
+    """Return the Maven coordinate of the package with a format's reader for this Spark; None if unknown."""
     if has_jvm(spark):
         scala = ".".join(java_of(spark).scala.util.Properties.versionNumberString().split(".")[:2])
     else:
-        # The server does not tell. This is what Spark's own distributions are built with.
+        # The server does not report its version of Scala. Spark's own distributions are built with these.
         scala = "2.12" if int(spark.version.partition(".")[0]) < 4 else "2.13"
     if format == "avro":
-        # A vendor's build is called 3.5.2-amzn-1, and is no version of the package.
+        # Cut off a vendor's suffix, as in 3.5.2-amzn-1: the package has no such version.
         return f"org.apache.spark:spark-avro_{scala}:{spark.version.partition('-')[0]}"
     if is_xml_of_spark_3(spark, format):
         return f"com.databricks:spark-xml_{scala}:0.18.0"
@@ -70,15 +70,15 @@ def read_xml(
     schema: T.StructType | str | None,
     options: Mapping[str, Any],
 ) -> DataFrame:
-    """Read XML with the package for Spark 3, all files at once and with the columns of their folders.
+    """Read all XML files at once with the package for Spark 3, and add the columns of their folders.
 
-    The package takes one text of paths for Hadoop, which parts it at commas and globs each part. It knows no columns
-    of ``name=value`` folders. They are added here, with the types that Spark gives them.
+    The package passes a single string of paths to Hadoop, which splits it at commas and expands globs in each part. It
+    does not support ``name=value`` folders, so their columns are added here, with the types that Spark would infer.
 
     Raises
     ------
     SourceError
-        Of several files one has braces that are not in pairs, within which Hadoop would find no comma.
+        There are several files, and one has an unmatched brace, after which Hadoop would find no comma.
     """
     if len(paths) > 1:
         for key in paths:
@@ -93,12 +93,12 @@ def read_xml(
         return _load(reader if whole is None else reader.schema(whole), list(paths.values()))
     lower = [name.lower() for name in columns]
     if whole is None:
-        # Once for all files: those of one folder alone might give another schema.
+        # Infer from all files: the files of one folder alone might have another schema.
         of_files = _load(reader, list(paths.values())).schema
     else:
         of_files = type(whole)([field for field in whole if field.name.lower() not in lower])
     given = {} if whole is None else {field.name.lower(): field for field in whole}
-    # As Spark finds them for text, whose own schema is known beforehand.
+    # Let Spark infer the folder columns by reading the files as text, whose other columns are known.
     text = spark.read.format("text").option("basePath", str(location)).load(list(paths.values()))
     kinds = [given.get(field.name.lower(), field) for field in list(text.schema)[-len(columns) :]]
     folders: dict[tuple[str | None, ...], list[str]] = {}
@@ -114,12 +114,12 @@ def read_xml(
 
 
 def _load(reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
-    # A comma within braces parts neither the paths nor, as it is escaped, the alternatives of a glob.
+    # A comma inside braces does not split the paths, and as it is escaped, it does not split glob alternatives.
     return reader.load(",".join(path.replace(",", "{\\,}") for path in paths))
 
 
 def _in_pairs(key: str) -> bool:
-    """Tell whether every brace has its counterpart, in this order."""
+    """Return whether every brace is matched."""
     depth = 0
     for character in key:
         depth += {"{": 1, "}": -1}.get(character, 0)

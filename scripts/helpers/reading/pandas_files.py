@@ -1,4 +1,4 @@
-"""Planned files read by pandas: exactly those bytes that were planned, without Spark."""
+"""Read planned files with pandas and without Spark: exactly the bytes that were planned."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "json", "parquet")
 EXACT = {"lines", "encoding"}
-"""Options of JSON that leave the values as they are."""
+"""JSON options that do not change values."""
 QUOTING = ("quotechar", "doublequote", "escapechar")
 COUNTED = {"sep", "delimiter", "encoding", "dtype", "dtype_backend", "index_col", "keep_default_na", "na_values"}
 COUNTED |= {*QUOTING}
-"""Options of CSV that leave it to this module which lines and values count."""
+"""CSV options with which this module can still count the values of each line."""
 TYPING = {"decimal", "thousands", "true_values", "false_values"}
-"""Options of CSV that only columns heed to which ``dtype`` gives a type."""
+"""CSV options that affect only columns with a type in ``dtype``."""
 WHOLE, NUMBER = r"^-?(0|[1-9][0-9]*)$", r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^NaN$|^-?Inf$"
-"""Texts of CSV that become numbers. Digits behind a leading zero are those of a name, such as 01234."""
+"""CSV texts that become numbers. Digits after a leading zero are an identifier, such as 01234, and stay text."""
 LARGEST_FLOAT = 2**53
-"""Beyond it a float does not hold each whole number."""
+"""Above this, a float cannot hold every whole number."""
 NULLABLE = {f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NULLABLE |= {"bool": "boolean", "float": "Float32", "double": "Float64", "string": "string", "large_string": "string"}
-"""Types of pandas with a NULL of their own, by what pyarrow writes for its types."""
+"""Nullable types of pandas, by the names of pyarrow's types."""
 BLANK = " \t\r\n"
 
 
@@ -62,50 +62,50 @@ def read_pandas(
     options: Mapping[str, Any] | None = None,
     kept: Columns | None = None,
 ) -> pd.DataFrame:
-    """Read planned files into one DataFrame of pandas, in the order of their keys.
+    """Read planned files into one pandas DataFrame, in the order of their keys.
 
     Each file is fetched as it was planned: an object that was overwritten since is an error, and in a
-    versioned listing the planned version is read. All of it is held in memory.
+    versioned listing the planned version is read. All rows are held in memory.
 
-    A column of CSV or JSON has the type that holds the values of all files: a nullable type of pandas (``Int64``,
-    ``UInt64``, ``Float64``, ``boolean``), else ``string``. Whole numbers that neither 64 bits nor a float hold exactly
-    are text. Columns of Parquet have the nullable types of pandas, too.
+    A column of CSV or JSON has the type that fits the values of all files: a nullable type of pandas (``Int64``,
+    ``UInt64``, ``Float64``, ``boolean``), otherwise ``string``. Whole numbers that neither 64 bits nor a float can hold
+    exactly stay text. Columns of Parquet have the nullable types of pandas, too.
 
     Parameters
     ----------
     table
         The planned objects, with the columns of `FileDelta.table`.
     format
-        ``csv``, ``json`` (records on lines) or ``parquet``. CSV and JSON may be packed, as their ending says.
+        ``csv``, ``json`` (records on lines) or ``parquet``. CSV and JSON may be compressed, as their extension says.
     path_column
         Name of a column to add, with the URI of each row's file.
     s3_client
-        By default one from boto3's default session.
+        By default a client of boto3's default session.
     options
-        Of `pandas.read_csv`, `pandas.read_json` or `pyarrow.parquet.read_table`, and ``dtype_backend``. In CSV only
-        the empty field is missing, as in Spark, unless ``keep_default_na`` or ``na_values`` is given. With any option
-        of JSON but ``lines`` and ``encoding``, `read_json` chooses the types of each file and rounds large numbers.
+        Arguments of `pandas.read_csv`, `pandas.read_json` or `pyarrow.parquet.read_table`, and ``dtype_backend``. In
+        CSV only an empty field is NULL, as in Spark, unless ``keep_default_na`` or ``na_values`` is given. With JSON
+        options other than ``lines`` and ``encoding``, `read_json` types each file by itself and rounds large numbers.
     kept
-        The columns that earlier batches of CSV had, each ``any`` or ``string``: such a column stays text.
+        The columns that earlier batches of CSV had, each ``any`` or ``string``. A ``string`` column stays text.
 
     Returns
     -------
     pandas.DataFrame
-        ``name=value`` folders are columns of text. Without any file it has no columns.
+        ``name=value`` folders are columns of text. If there are no files, the frame has no columns.
 
     Raises
     ------
     ChangedObjectError
-        A file is not what was planned any more.
+        A file was overwritten or deleted since it was planned.
     FileContentError
-        A file cannot be read. The error names it, and the reason.
+        A file cannot be read. The error names the file and the reason.
     MisfitError
         A line of CSV has more or fewer values than the header, files of CSV share no column, a record is not JSON, or
         no type holds the values of all Parquet files.
     InvalidValueError
         An option is unknown or wrong.
     SourceError
-        The format is another one, or files lie in different ``name=value`` folders.
+        The format is not supported, or files are in different ``name=value`` folders.
     """
     from pandas.errors import EmptyDataError
 
@@ -120,7 +120,7 @@ def read_pandas(
         body = fetcher.fetch(one)
         if format == "parquet" and body and options:
             with _of_file(str(location), one.key, format, {}):
-                # What the footer alone raises is of the file, whatever the options are.
+                # Errors in the footer are caused by the file, not by the options.
                 pq.read_schema(BytesIO(body))
         with _of_file(str(location), one.key, format, options):
             ending = "" if format == "parquet" else packing(one.key)
@@ -141,12 +141,12 @@ def read_pandas(
     try:
         found = _joined(str(location), format, by_key, options, as_text)
     except (*_OF_FILES, TypeError, pa.ArrowException):
-        # Of all files together the error names none. Parquet was read by its options, and only has to be joined.
+        # The error names no file, so join each by itself. Options no longer matter for Parquet, which is read already.
         for key, frame in by_key.items():
             with _of_file(str(location), key, format, {} if format == "parquet" else options):
                 _joined(str(location), format, {key: frame}, options, as_text)
         raise
-    # Without names the slice would be [-0:], which is everything.
+    # Without names the slice would be [-0:], which is the whole list.
     values = [folder_values(one.key)[-len(names) :] if names else [] for one, _, _ in taken]
     added = {name: [of_file[index][1] for of_file in values] for index, name in enumerate(names)}
     if path_column is not None:
@@ -162,18 +162,18 @@ def read_pandas(
 
 
 class _LineError(Exception):
-    """A line that cannot be a record."""
+    """A file cannot be read exactly, usually because of one line."""
 
 
 _OF_FILES = (
     ValueError, ArithmeticError, OSError, EOFError, RecursionError, csv.Error, zlib.error, lzma.LZMAError, BadZipFile,
 )  # fmt: skip
-"""What reading raises because of what a file holds. Other errors are about the caller's options, if there are any."""
+"""Errors that the content of a file causes. Any other error is blamed on the caller's options, if there are any."""
 
 
 @contextmanager
 def _of_file(source: str, key: str, format: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """Say which file an error is of, or that the options are to blame."""
+    """Raise errors again with the name of the file, or as an error about the options if these are to blame."""
     try:
         yield
     except _LineError as error:
@@ -182,10 +182,10 @@ def _of_file(source: str, key: str, format: str, options: Mapping[str, Any]) -> 
     except (WatermarkError, MemoryError):
         raise
     except Exception as error:
-        # An option that a file cannot be read by is of both: the error names the file and says so.
+        # If an option does not suit a file, either may be wrong. That error names the file and the reason.
         if options and not isinstance(error, (*_OF_FILES, pa.ArrowException)):
             raise _refused(format, options, error) from error
-        # Of a value that does not fit, pandas and pyarrow show the text, which nothing of ours keeps.
+        # pandas and pyarrow show the text of a value that does not fit. Remove it: no error here contains values.
         reason = re.sub(r"""(: |string )(['"]).*\2""", r"\1…", str(error).strip().partition("\n")[0])
         raise FileContentError(source, key, format, reason or type(error).__name__) from error
 
@@ -195,14 +195,14 @@ def _refused(format: str, options: Mapping[str, Any], error: Exception | str) ->
 
 
 def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Callable[[bytes], Any]:
-    """Return what makes a DataFrame, or a table of pyarrow, of one file's bytes, unpacked.
+    """Return a function that turns the decompressed bytes of a file into a DataFrame, or a pyarrow table for Parquet.
 
     Raises
     ------
     InvalidValueError
-        An option is unknown, or wrong whatever a file holds.
+        An option is unknown, or is wrong for any file.
     SourceError
-        The format or the kind of store is another one.
+        The format or the kind of store is not supported.
     """
     if format not in FORMATS or not (location.is_local or location.is_s3):
         raise SourceError(
@@ -228,21 +228,21 @@ def parser_of(location: Location, format: str, options: Mapping[str, Any]) -> Ca
         raise _refused(format, options, "columns is one text. Name them in a list.")
     try:
         if format == "json" and not EXACT.issuperset(options):
-            # Without a record only the options are looked at.
+            # Parse no records, so that only the options are checked.
             read(BytesIO(b"" if given["lines"] else b"[]"), **given)
             return lambda body: read(BytesIO(body), **given)
     except Exception as error:
         raise _refused(format, options, error) from error
     if format == "parquet":
-        # Spark takes no notice of what pandas says of its own types and indexes, too.
-        # Times of INT96 are read as Spark does: nanoseconds do not reach before 1677, and would be other times.
+        # Drop pandas' metadata about its types and indexes, which Spark ignores as well.
+        # Read INT96 times in microseconds, as Spark does: times before 1677 do not fit nanoseconds and would be wrong.
         options = {"coerce_int96_timestamp_unit": "us", **options}
         return lambda body: _times(read(BytesIO(body), **options).replace_schema_metadata(), nanoseconds)
     return partial(_csv if format == "csv" else _json, options)
 
 
 def _times(table: pa.Table, nanoseconds: str | None) -> pa.Table:
-    """Return a table with its nanoseconds in the type that the caller asks for."""
+    """Return a table with its nanosecond columns cast to the type that the caller asked for."""
     for index, field in enumerate(table.schema if nanoseconds else ()):
         if str(field.type).startswith("timestamp[ns"):
             kind = pa.int64() if nanoseconds == "bigint" else pa.timestamp("us", field.type.tz)
@@ -257,7 +257,7 @@ def _times(table: pa.Table, nanoseconds: str | None) -> pa.Table:
 
 
 def _csv(options: Mapping[str, Any], body: bytes) -> pd.DataFrame:
-    """Read the values as text, but for columns to which the caller gives a type."""
+    """Read values as text, except for columns to which the caller gives a type."""
     if COUNTED.issuperset(options):
         _check_counts(body.decode(options.get("encoding") or "utf-8-sig"), options)
     missing = {} if {"keep_default_na", "na_values"} & options.keys() else {"keep_default_na": False, "na_values": [""]}
@@ -265,7 +265,7 @@ def _csv(options: Mapping[str, Any], body: bytes) -> pd.DataFrame:
     if isinstance(given["dtype"], Mapping):
         given["dtype"] = defaultdict(lambda: "string", given["dtype"])
     try:
-        # Before any value is read: a bare ValueError is about the options by then.
+        # Nothing is read yet, so a plain ValueError here is about the options.
         reader: Any = pd.read_csv(BytesIO(body), **{**given, "iterator": True})
     except ValueError as error:
         if type(error) is ValueError:
@@ -274,20 +274,20 @@ def _csv(options: Mapping[str, Any], body: bytes) -> pd.DataFrame:
     with reader:
         frame: pd.DataFrame = reader.read(given.get("nrows"))
     if not isinstance(frame.index, pd.RangeIndex):
-        # pandas takes the first values of each line for an index then, and all others move to other columns.
+        # pandas has used the first values of each line as an index, so the other values are in the wrong columns.
         raise _LineError("a line has more values than the header names columns")
     return frame
 
 
 def _check_counts(text: str, options: Mapping[str, Any]) -> None:
-    """Raise an error for a line with more or fewer values than the header. pandas shifts, drops or adds values."""
+    """Raise an error for a line with more or fewer values than the header; pandas would shift, drop or add values."""
     separator = options.get("sep", options.get("delimiter")) or ","
-    if len(separator) != 1:  # A pattern, which only pandas knows.
+    if len(separator) != 1:  # The separator is a regular expression, which only pandas supports.
         return
     given = {name: options[name] for name in QUOTING if name in options}
-    csv.field_size_limit(2**31 - 1)  # Of all readers of this process; 128 KB otherwise.
+    csv.field_size_limit(2**31 - 1)  # Sets the limit for all readers of this process; the default is 128 KB.
     rows = csv.reader(StringIO(text, newline=""), delimiter=separator, **given)
-    # Lines of white space do not count, and those of separators do.
+    # Skip blank lines, but keep lines that have only separators.
     counted = (row for row in rows if len(row) > 1 or "".join(row).strip())
     names = next(counted, [])
     if names and not any(map(str.strip, names)):
@@ -300,12 +300,12 @@ def _check_counts(text: str, options: Mapping[str, Any]) -> None:
 
 
 def _typed_text(texts: Any) -> Any:
-    """Return texts of CSV as the numbers or truth values that all of them are, else as they are."""
+    """Return CSV texts as numbers or booleans if all of them are; otherwise unchanged."""
     there = texts.drop_null()
     is_whole = pc.match_substring_regex(there, WHOLE)
     if len(there) and pc.all(is_whole).as_py():
         for kind in (pa.int64(), pa.uint64()):
-            with suppress(pa.ArrowInvalid):  # A number has more bits.
+            with suppress(pa.ArrowInvalid):  # A number does not fit this type.
                 return texts.cast(kind)
     elif len(there) and pc.all(pc.match_substring_regex(there, NUMBER)).as_py():
         long = pc.and_(is_whole, pc.greater(pc.binary_length(there), 15))
@@ -320,14 +320,14 @@ def _typed_text(texts: Any) -> Any:
 
 
 def _json(options: Mapping[str, Any], body: bytes) -> pd.DataFrame:
-    """Read records without a detour over floats, as objects."""
+    """Read records into columns of Python objects, so that no number is converted to a float."""
     text = body.decode(options.get("encoding") or "utf-8-sig")
     lines = StringIO(text, newline=None) if options.get("lines", True) else [text]
     return pd.DataFrame(list(_records(lines)), dtype=object)
 
 
 def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the records of some lines: one or several on a line, or in an array."""
+    """Yield the records of lines, which hold one or several objects each, or arrays of them."""
     for number, line in enumerate(lines, 1):
         try:
             for value in values_of(line.strip(BLANK)):
@@ -340,7 +340,7 @@ def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _typed_objects(objects: pd.Series[Any]) -> pd.Series[Any]:
-    """Return a column of objects in the type of its values, where they have one."""
+    """Return a column of objects cast to the type of its values, if they share one."""
     there = objects.dropna()
     kinds = frozenset(map(type, there))
     whole = [value for value in there if type(value) is int]
@@ -358,7 +358,7 @@ def _typed_objects(objects: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _as_spelled_first(source: str, frames: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the frame of each key with its names as the first file spells them: Spark compares names without case."""
+    """Rename the columns of each frame as the first file spells them, since Spark ignores the case of names."""
     spelled: dict[str, str] = {}
     found = {}
     for key, frame in frames.items():
@@ -376,7 +376,7 @@ def _as_spelled_first(source: str, frames: Mapping[str, Any]) -> dict[str, Any]:
 def _joined(
     source: str, format: str, frames: Mapping[str, Any], options: Mapping[str, Any], texts: Collection[str]
 ) -> pd.DataFrame:
-    """Return the rows of all files, each column in one type; text for those of CSV in `texts`, in lower case."""
+    """Return the rows of all files, each column in one type. CSV columns in `texts` (lower case) stay text."""
 
     def to_pandas(kind: pa.DataType) -> Any:
         if options.get("dtype_backend") == "pyarrow":
@@ -389,11 +389,11 @@ def _joined(
         found = table.to_pandas(types_mapper=to_pandas)
         for field in table.schema if options.get("dtype_backend") != "pyarrow" else ():
             if pa.types.is_nested(field.type):
-                # pandas makes fractions of whole numbers beside NULL within.
+                # Inside nested values, pandas turns whole numbers into floats if there is a NULL.
                 found[field.name] = pd.Series(table[field.name].to_pylist(), dtype=object)
         return found
     given = options.get("dtype", {})
-    # A file with only a header has columns of objects, and so would have all files together.
+    # Leave out files with only a header: their columns of objects would make those of all files objects.
     full = {key: frame for key, frame in frames.items() if len(frame)} or frames
     found = pd.concat(full.values(), ignore_index=True)
     for name in (name for frame in frames.values() for name in frame if name not in found):
@@ -414,7 +414,7 @@ def _together(source: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     concat = partial(pa.concat_tables, promote_options="permissive")
     columns = {}
     for name in dict.fromkeys(name for table in tables.values() for name in table.column_names):
-        # A table without the column has NULL there, as many as rows.
+        # A table without the column contributes a NULL for each of its rows.
         parts = [table.select([name] if name in table.column_names else []) for table in tables.values()]
         try:
             together = concat(parts)
@@ -433,9 +433,9 @@ def _together(source: str, tables: Mapping[str, pa.Table]) -> pa.Table:
 
 
 def _widened(part: pa.Table) -> pa.Table:
-    """Return a table of at most one column as one that goes with more types, if no value changes by that.
+    """Return a table of at most one column with a type that can be combined with more types, without changing values.
 
-    Parquet has each time of a zone in UTC, and nanoseconds do not reach beyond 2262.
+    Parquet stores each time with a zone in UTC, and nanoseconds end in 2262, so times become microseconds, in UTC.
     """
 
     def wide(kind: pa.DataType) -> pa.DataType:
@@ -447,15 +447,15 @@ def _widened(part: pa.Table) -> pa.Table:
 
 
 def _members(body: bytes, ending: str, options: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the contents of an object, by what to add to its key: those of a zip are as many files.
+    """Return the files in an object, by the suffix to add to its key: a zip archive may have several.
 
-    The compression is that of the key's ending, unless the caller names another one.
+    The key's extension gives the compression, unless the caller names one.
     """
     if "compression" in options or not body:
         return {"": body}
     if ending == "zip":
         with ZipFile(BytesIO(body)) as archive:
-            # macOS adds a folder of its own.
+            # macOS adds this folder of metadata to archives.
             members = (name for name in archive.namelist() if not name.startswith("__MACOSX/"))
             return {f"/{name}": archive.read(name) for name in members}
     if ending == "zst":

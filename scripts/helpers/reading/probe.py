@@ -1,7 +1,7 @@
-"""Which planned files cannot be read, as far as their ends show: a look at each before Spark reads any.
+"""Find planned files that cannot be read by looking at both ends of each, before Spark reads any.
 
-A file is named here only if Spark's reader of the format cannot read it. What a look does not show, such as a page
-that is damaged in the middle, Spark finds when it reads.
+A file is reported only if Spark's reader of the format cannot read it. Other damage, such as a damaged page in the
+middle, is found only when Spark reads the file.
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
 
 FOOTER = 64 * 1024
-"""Bytes at the end of a Parquet file that are fetched. Most footers are smaller; of a larger one only its place is
-checked."""
+"""Bytes to fetch from the end of a Parquet file. Most footers are smaller; for a larger footer only the end of the
+file is checked."""
 ORC_TAIL = 256
-"""Longer than the postscript of an ORC file, whose length is one byte."""
+"""Bytes to fetch from the end of an ORC file: its postscript is shorter, as one byte stores its length."""
 GONE, OVERWRITTEN, ARCHIVED = "it is not there any more", "it was overwritten since it was planned", "it is archived"
 FORBIDDEN = {"403", "AccessDenied", "Forbidden", "Permission denied"}
 _OF_OBJECT = ("InvalidRequest", "400", "BadRequest")
-"""What S3 answers for an object whose encryption needs a key in the request. HeadObject has no other code than 400."""
+"""S3's error codes for an object whose encryption needs a key in the request. HeadObject returns only 400."""
 _PACKED = {"gz": b"\x1f\x8b", "bz2": b"BZh"}
-"""How files begin that are compressed as their ending says, and that Hadoop decompresses because of it."""
+"""The first bytes of compressed files, by the extension because of which Hadoop decompresses them."""
 _OF_TEXT = ("csv", "json", "text", "xml")
 
 Reasons = dict[str, str]
-"""Why files cannot be read, by their keys."""
+"""The reason why each unreadable file cannot be read, by key."""
 
 
 def probe(
     location: Location, table: pa.Table, format: str, client: S3Client | None, request_payer: bool = False
 ) -> Reasons:
-    """Look at each planned file: one request, or two where both ends tell something, many at once.
+    """Check each planned file with one request, or two if both ends matter; many files at once.
 
-    Found are files that are gone, overwritten, archived or not given to this login, Parquet files without a whole
-    footer, and files of ORC, Avro and compressed text that do not begin as they must. Other stores than S3 and local
-    directories are not looked at.
+    Finds files that are deleted, overwritten, archived or forbidden to this login, Parquet files without a complete
+    footer, and files of ORC, Avro and compressed text without the bytes that mark their format. Checks only S3 and
+    local directories.
 
     Parameters
     ----------
     table
         The planned files, with the columns of `FileDelta.table`.
     format
-        That of Spark's reader, or of pandas'.
+        The format of Spark's or pandas' reader.
 
     Raises
     ------
     CredentialsError, SourceUnavailableError
-        The login has ended, or S3 cannot be reached or refuses for load: no file is to blame.
+        The credentials have expired; S3 cannot be reached, or throttles. No file is to blame.
     SourceError
-        For another reason that is not the file's.
+        A check failed for another reason that no file causes.
     """
     if not location.is_local and not location.is_s3:
         return {}
@@ -80,7 +80,7 @@ def probe(
             start, end = fetcher.ends(one, first, last)
         except (ChangedObjectError, ArchivedObjectError, UnreadableObjectError) as error:
             return why(error)
-        # Of an empty file Spark's readers make no rows, and no error.
+        # Spark's readers accept an empty file, and return no rows for it.
         return judge(start, end) if one.size else None
 
     with ThreadPoolExecutor(WORKERS_HERE) as pool:
@@ -89,7 +89,7 @@ def probe(
 
 
 def why(error: ChangedObjectError | ArchivedObjectError | UnreadableObjectError) -> str:
-    """Say in a few words why one object cannot be read. An error of S3 that is not the object's is raised again."""
+    """Return in a few words why an object cannot be read. Raise the error again if the object did not cause it."""
     if isinstance(error, ChangedObjectError):
         return GONE if error.deleted else OVERWRITTEN
     if isinstance(error, ArchivedObjectError):
@@ -100,7 +100,7 @@ def why(error: ChangedObjectError | ArchivedObjectError | UnreadableObjectError)
         return f"its key cannot be used ({error.cause})"
     if error.cause in _OF_OBJECT:
         return f"S3 refuses it ({error.cause}), as it does where it is encrypted with a key of the customer (SSE-C)"
-    # Such as NoSuchBucket or a wrong region: the next file would meet the same.
+    # An error such as NoSuchBucket or a wrong region affects every file.
     raise error
 
 
@@ -108,7 +108,7 @@ Judge = Callable[[bytes, bytes], "str | None"]
 
 
 def _rule(format: str, key: str) -> tuple[int, int, Judge]:
-    """Return how many bytes of both ends are looked at, and what tells from them what is wrong."""
+    """Return how many first and last bytes to fetch, and a function that returns what is wrong with them, or None."""
     if format == "parquet":
         return 0, FOOTER, _parquet
     if format == "orc":
@@ -120,13 +120,13 @@ def _rule(format: str, key: str) -> tuple[int, int, Judge]:
         return len(magic), 0, lambda start, _: None if start == magic else f"it is not a {packing(key)} file"
     if format in _OF_TEXT:
         return len(GZIP), 0, lambda start, _: NAMED_WRONG if start == GZIP else None
-    # One byte: HeadObject would do as well, and its refusals have no text that says why.
+    # Fetch one byte: HeadObject would be enough, but its errors have no text with the reason.
     return 1, 0, lambda start, _: None
 
 
 def _parquet(_: bytes, end: bytes) -> str | None:
     if end[-4:] == b"PARE":
-        return None  # Encrypted: whether the key is there only the reader knows.
+        return None  # The file is encrypted. Only the reader can find out whether the key is available.
     if end[-4:] != b"PAR1" or len(end) < 12:
         return "it is not a complete parquet file: it has no footer"
     length = int.from_bytes(end[-8:-4], "little")
@@ -135,25 +135,25 @@ def _parquet(_: bytes, end: bytes) -> str | None:
     try:
         _metadata(end[-8 - length :])
     except (*DAMAGE, pa.ArrowException):
-        # pandas registers types of its own, whose Python code reads what the footer says of them.
+        # DAMAGE is caught because pandas registers types whose Python code reads their part of the footer.
         return "it is not a complete parquet file: its footer is damaged"
     return None
 
 
 def _metadata(footer: bytes) -> pq.FileMetaData:
-    # A reader takes the size of the buffer for that of the file, and looks for the footer at its end.
+    # The reader takes the size of the buffer as that of the file, and looks for the footer at its end.
     return pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
 
 
 def nanosecond_columns(
     location: Location, table: pa.Table, client: S3Client | None, request_payer: bool = False
 ) -> dict[str, bool]:
-    """Return the columns of planned Parquet files that are times in nanoseconds, and whether these are in UTC.
+    """Return the columns with times in nanoseconds in planned Parquet files, and whether each is in UTC.
 
     Raises
     ------
     MisfitError
-        A column has nanoseconds in one file only, or has them within a struct, a list or a map.
+        A column has nanoseconds in some files only, or inside a struct, a list or a map.
     """
     fetcher = fetcher_of(location, client, WORKERS_HERE, request_payer)
 
@@ -184,13 +184,13 @@ def nanosecond_columns(
 
 
 def _orc(start: bytes, end: bytes) -> str | None:
-    # Files of Hive 0.11 have the mark at the start only.
+    # Files of Hive 0.11 have the mark only at the start.
     length = end[-1] if end else 0
     return None if start == b"ORC" or b"ORC" in end[-1 - length :] else "it is not an orc file"
 
 
 def named_in(text: str, keys: Sequence[str]) -> list[str]:
-    """Return those of some keys whose files an error's text names, as they are or URL-encoded."""
+    """Return the keys that the text of an error names, literally or URL-encoded."""
     from urllib.parse import quote, unquote
 
     plain = unquote(text)

@@ -1,9 +1,9 @@
-"""Records of CSV, JSON and XML parsed by Spark, strictly: one that would lose anything is marked with a reason.
+"""Parse records of CSV, JSON and XML with Spark, and mark each record that would lose a value with the reason.
 
-Spark's own parsers drop what follows the first object of a line, shift values at a quote that they do not expect, and
-replace bytes that are not of the encoding. All of this is found in the same parse: each line gets one more value at its
-end, which arrives only if the parser came that far. Only lines for which it did not are looked at more closely. Of XML
-Spark's reader is asked for texts, as it takes 12 from 12abc and rounds decimals; they are cast here.
+Spark's parsers drop what follows the first object on a line, shift values at an unexpected quote, and replace bytes
+that are invalid in the encoding. One parse finds all three: each line gets one more value at its end, which arrives
+only if the parser reads the whole line. Only lines without this value are examined further. Spark's XML reader takes 12
+from 12abc and rounds decimals, so it is asked for texts, which this module casts.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from scripts.helpers.spark.inferred import inferred_schema
 logger = logging.getLogger(__name__)
 
 RECORD = "_glue_watermarks_record"
-"""Where the text of a record is kept from which a value was lost."""
+"""Column for the text of a record that lost a value."""
 REASON = "_glue_watermarks_reason"
-"""Why such a record is bad as a whole; NULL where single values of it do not fit."""
+"""Column for the reason why the whole record is bad; NULL where only single values do not fit."""
 ROW = "_glue_watermarks_row"
 WITHIN = "_glue_watermarks_within"
-"""Whether a line of CSV belongs to a quoted value over several lines."""
+"""Column: whether a line of CSV is part of a quoted value that spans lines."""
 UNPARSED, ENCODING, CASE = MisfitError.UNPARSED, MisfitError.ENCODING, MisfitError.CASE
 _END = "_glue_watermarks_end"
 _OF_FILES = {
@@ -42,35 +42,35 @@ _OF_FILES = {
 }  # fmt: skip
 """Options that are about files and their schemas, not about the text of one record."""
 _OF_BYTES = {"linesep", "multiline", "encoding", "charset", "enforceschema", "wholetext"}
-"""Those that are not about schemas either."""
+"""The options in `_OF_FILES` that have no effect on the schema either."""
 _REPLACED = "\ufffd"
 _EXACT_TO = 2.0**53
-"""Whole numbers up to here are doubles without loss."""
+"""A double holds every whole number below this one exactly."""
 _BLANK = r"[ \t\r\n]*"
 _SEVERAL = rf"^{_BLANK}(?:\[|$)|\}}{_BLANK}\{{"
-"""In a text of JSON that may hold another number of objects than one."""
+"""Matches JSON text that may hold no object, or several."""
 _LIST = rf"^{_BLANK}\[([\s\S]*)\]{_BLANK}$"
 _QUOTED = r"""|"(?:[^"\\]++|\\[\s\S])*+"|'(?:[^'\\]++|\\[\s\S])*+'"""
 _CUT = f"\x1e{_END}\x1e"
-"""Between two objects: JSON has this character neither in texts nor elsewhere."""
+"""Separates two objects: JSON allows its control character neither inside strings nor outside them."""
 _MIDNIGHT = r"^\s*[^T\s]+(?:[T ](?:0?0(?::0?0){0,2}(?:\.0*)?)?\s*(?:[A-Z]\S*|[+-][\d:]+)?)?\s*$"
-"""A date without a time of day, or with midnight, in any zone."""
+"""Matches a date without a time of day, or at midnight, in any zone."""
 _WITHOUT_ZONE = r"[T ]\d{1,2}(?::\d{1,2}){0,2}(?:\.\d*)?\s*$"
 _DEPTH = 10
-"""How deep the lists in an object of a list may be nested. Deeper ones are a record that cannot be parsed."""
+"""How deep lists may be nested inside an object of a list. A record with deeper lists counts as unparsable."""
 
 
 def objects(text: Column) -> Column:
-    """Return the objects in a text of JSON: those of a list, or one after the other. What is none stays in one piece.
+    """Return the objects in a JSON text: the elements of a list, or several in a row. Other text stays in one piece.
 
-    They are cut out as they are, because Spark rounds the digits of a fraction that it reads as text.
+    The objects are cut out of the text unparsed, because Spark rounds the digits of a fraction that it reads as text.
     """
     lists = ""
     for _ in range(_DEPTH):
         lists = rf"|\[(?:[^\"'\[\]]++{_QUOTED}{lists})*+\]"
 
     def parts(whole: Column, separator: str) -> Column:
-        # Each match begins where the one before it ended, so that it is outside of texts. Nothing of it is tried twice.
+        # Each match begins where the previous one ended, so never inside a string. The pattern does not backtrack.
         end = rf"\}}{_BLANK}{separator}\{{"
         between = rf"\G((?:[^\"'\[\]}}]++{_QUOTED}{lists}|(?!{end})\}})*+){end}"
         return F.split(F.regexp_replace(whole, between, f"$1}}{_CUT}{{"), _CUT)
@@ -82,14 +82,14 @@ def objects(text: Column) -> Column:
 
 
 def columns_of_lines(lines: DataFrame, format: str, options: Mapping[str, Any]) -> T.StructType:
-    """Return the columns that Spark infers of the texts in ``record``; of JSON those of all objects."""
+    """Return the columns that Spark infers from the texts in ``record``; for JSON, from all objects in them."""
     text = lines["record"].cast("string")
     texts = lines.select(F.explode(objects(text)) if format == "json" else text)
     return inferred_schema(texts, format, {key: one for key, one in asked_of(options).items() if key not in _OF_BYTES})
 
 
 def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[str, Any]) -> DataFrame:
-    """Parse lines as Spark's readers do, whatever becomes of their values; the parameters are those of `parsed`.
+    """Parse lines as Spark's readers do, even if values are lost. The parameters are those of `parsed`.
 
     Returns
     -------
@@ -99,12 +99,12 @@ def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[
     record, asked = lines["record"].cast("string"), of_records(options)
     if format == "json":
         whole = _decoded(lines["record"])
-        # Such bytes are no JSON, as to Spark's reader.
+        # Bytes that are not UTF-8 become invalid JSON, as in Spark's reader.
         record = F.when(_is_utf8(whole, lines["record"]), whole).otherwise(F.lit("{"))
     if format == "text":
         rows = F.array(F.struct(record.alias(fields.names[0])))
     elif not fields.names:
-        # Of files that are all empty no columns are known, and from_csv takes no schema without any.
+        # If all files are empty, no columns are known, and from_csv refuses a schema without columns.
         rows = F.array(F.struct(F.lit(None).alias("nothing")))
     elif format == "csv":
         ddl = ", ".join(f"{in_backticks(field.name)} {field.dataType.simpleString()}" for field in fields)
@@ -116,20 +116,20 @@ def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[
         rows = F.filter(rows, lambda row: row.getField(RECORD).isNull())
         rows = F.transform(rows, lambda row: row.dropFields(RECORD))
     else:
-        # None for no option: Spark Connect makes a map without types of an empty one, which Spark refuses.
+        # Pass None for no options: Spark Connect turns an empty map into one without types, which Spark refuses.
         rows = F.transform(objects(record), lambda one: F.from_json(one, fields, asked or None))
-    # The generator keeps Spark from parsing once more for every column that is selected.
+    # Because of the generator (explode), Spark does not parse again for each selected column.
     return lines.select(*(quoted(name) for name in lines.columns if name != "record"), F.explode(rows).alias(ROW))
 
 
 def of_records(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return those of a reader's options that are about the text of one record."""
+    """Return the reader options that apply to the text of one record."""
     found = {name: option_text(value) for name, value in options.items() if name.lower() not in _OF_FILES}
     return {name: value or (NO_QUOTE if name.lower() == "quote" else "") for name, value in found.items()}
 
 
 def asked_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return options as they are compared: Spark does not tell capitals in their names."""
+    """Return options with lower-case names and values as text, as Spark ignores the case of option names."""
     return {name.lower(): option_text(value) for name, value in options.items()}
 
 
@@ -139,10 +139,10 @@ def option_text(value: Any) -> str:
 
 
 def marker(*, inferred: bool, header: bytes, rescues: bool) -> T.StructField:
-    """Return the field of `RECORD` in a schema that is read strictly; `inferred` if nobody asked for its types.
+    """Return the field that adds `RECORD` to a schema and makes the read strict.
 
-    `header` is the line of CSV, in which each byte becomes one sign; empty where it is not known. A read that `rescues`
-    goes on after a quote that is not closed on its line, so that the lines after it have to be told apart.
+    `inferred` means that the caller gave no types. `header` is the header line of a CSV file, with one character for
+    each byte; empty if unknown. A read that `rescues` continues after an unclosed quote, so it must mark such lines.
     """
     facts = {"inferred": inferred, "header": header.decode("ISO-8859-1"), "rescues": rescues}
     return T.StructField(RECORD, T.StringType(), metadata=facts)
@@ -154,13 +154,13 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     Parameters
     ----------
     lines
-        The column ``record`` with the bytes of each line, in UTF-8, `WITHIN` where it is known, and others that stay.
-        XML has `texts_of` instead.
+        The column ``record`` with the bytes of each line in UTF-8, optionally `WITHIN`, and other columns, which are
+        kept. For XML: the columns of `texts_of` in place of ``record``.
     schema
-        The columns of the records, in the order of the files for CSV, and `marker`: where nobody asked for the types, a
-        whole number that its column of doubles does not hold is lost.
+        The columns of the records, for CSV in the order of the files, and `marker`. If its types are inferred, a whole
+        number that a column of doubles cannot hold exactly counts as lost.
     options
-        Of Spark's reader.
+        Options of Spark's reader.
 
     Returns
     -------
@@ -178,7 +178,7 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     to_parse = syntax.to_parse()
     mark = T.StructField(RECORD, T.StringType())
     with_end = T.StructType([*to_parse, T.StructField(_END, T.StringType()), mark])
-    # One step each, or Spark would parse again for each column that is taken from a record.
+    # Each step is a select of its own; otherwise Spark would parse again for each column taken from a record.
     frame = lines.select(others, "record", syntax.with_end().alias("bytes"))
     frame = frame.select("*", _decoded(F.col("bytes")).alias("whole"))
     is_utf8 = _is_utf8(F.col("whole"), F.col("bytes"))
@@ -209,16 +209,16 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
 
 
 def texts_of(fields: T.StructType, options: Mapping[str, Any]) -> T.StructType:
-    """Return what Spark's reader of XML is asked for, with `RECORD` for those that it cannot parse; see `_typed`."""
+    """Return the schema to read XML with, including `RECORD` for records that Spark cannot parse; see `_typed`."""
     lists: Any = _Xml(fields, of_records(options), sql("timestamp")).in_lists(fields)
-    # Spark 4 refuses to read `RECORD` alone, as of files without a record that can be parsed.
+    # `_END` is there because Spark 4 refuses to read `RECORD` alone, as it would for files without a valid record.
     return T.StructType([*lists, T.StructField(_END, T.StringType()), T.StructField(RECORD, T.StringType())])
 
 
 def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], is_inferred: bool) -> DataFrame:
-    """Give records of XML, read as `texts_of` has them, their types; parameters and result are those of `parsed`.
+    """Cast XML records, read with the schema of `texts_of`, to their types. Parameters and result are as in `parsed`.
 
-    The text of a record is JSON of its values, from which `Misfits` takes those that were lost.
+    The text of a record is JSON of its values, in which `Misfits` finds the ones that were lost.
     """
     syntax = _Xml(fields, of_records(options), _instant(texts))
     given = texts_of(fields, options)
@@ -228,10 +228,10 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
         shape = (field.dataType, given[field.name].dataType, quoted(field.name))
         value, is_lost = syntax.first(*shape), _is_several(*shape)
         if not isinstance(field.dataType, (T.StringType, T.StructType, T.ArrayType, T.MapType)):
-            # An empty element is no value.
+            # An empty element becomes NULL.
             value = F.when(_is_text(value), value)
         values += [value.alias(f"value_{index}"), is_lost.alias(f"lost_{index}")]
-        # One value as it is: a list of one would be shown as a list.
+        # Show a single value by itself: a list with one element would be shown as a list.
         shown.append(F.when(is_lost, _json(*shape[1:])).otherwise(_json(field.dataType, value)).alias(field.name))
     is_marked = F.col(RECORD).isNotNull()
     text = F.coalesce(RECORD, F.to_json(F.struct(*shown, _END)))
@@ -244,21 +244,21 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
 
 
 def _instant(frame: DataFrame) -> SQL:
-    """Return the type of times that are instants, whatever spark.sql.timestampType is. Spark 3.3 has no others."""
+    """Return the SQL type of instants, whatever spark.sql.timestampType is. Spark 3.3 has no other type of time."""
     return sql("timestamp") if frame.sparkSession.version < "3.4" else sql("timestamp_ltz")
 
 
 def _beside(names: Sequence[str]) -> Column:
-    """Return columns as one, so that none of them is called as a step here is."""
+    """Return columns as one struct, so that their names cannot clash with those of the steps here."""
     return F.struct(F.lit(0).alias(RECORD), *map(quoted, names)).alias("others")
 
 
 def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred: bool) -> DataFrame:
-    """Return `ROW` of the values that were parsed, each in its own type, and the columns that are beside them."""
+    """Return `ROW` with the parsed values, each in its own type, and the columns in `names`."""
     columns, lost = [], [F.col("is_marked"), F.col(REASON).isNotNull()]
     found = {index: syntax.converted(index, is_inferred=is_inferred) for index in range(len(syntax.fields))}
     kept = {index: column.alias(f"kept_{index}") for index, column in found.items() if column is not None}
-    # A step of its own, or each would be converted twice.
+    # In a separate select; otherwise Spark would convert each value twice.
     frame = frame.select("*", *kept.values())
     for index, field in enumerate(syntax.fields):
         value = F.col(f"value_{index}")
@@ -267,30 +267,30 @@ def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred
             value = F.col(f"kept_{index}")
         columns.append(value.alias(field.name))
     row = F.struct(*columns, F.when(reduce(or_, lost), F.col("text")).alias(RECORD), REASON)
-    # As a list of one: Spark would push a filter by a value to before all steps, with each step in it many times.
+    # Explode a list with one row: otherwise Spark pushes a filter on a value before all steps and repeats each in it.
     rows = F.explode_outer(F.array(row)).alias(ROW)
     return frame.select(*(F.col("others").getField(name).alias(name) for name in names), rows)
 
 
 def _decoded(data: Column) -> Column:
-    """Return bytes as a text. The decode of Spark 4 raises at bytes that are not UTF-8; in Spark 3 it replaces them."""
+    """Return bytes as text. At invalid UTF-8, decode() raises an error in Spark 4 and replaces the bytes in Spark 3."""
     return data.cast("string") if hasattr(F, "is_valid_utf8") else F.decode(data, "UTF-8")
 
 
 def _is_utf8(text: Column, data: Column) -> Column:
-    """Return whether the bytes that were decoded are UTF-8."""
+    """Return whether `data`, of which `text` was decoded, is valid UTF-8."""
     if is_valid := getattr(F, "is_valid_utf8", None):
         found: Column = is_valid(text)
         return found
-    # Bytes are compared only where a sign says that some were replaced, or that the file has this sign itself.
+    # Compare bytes only if the text has the replacement character, which may also be in the file itself.
     return ~text.contains(_REPLACED) | (F.encode(text, "UTF-8") == data)
 
 
 class _Syntax:
-    """What both formats have in common."""
+    """What CSV, JSON and XML have in common."""
 
     as_text: tuple[str, ...] = ()
-    """Types at whose values Spark 3's parser raises, by default: parsed as texts, and cast."""
+    """Types for which Spark 3's parser raises an error at a bad value, by default: parsed as texts, then cast."""
 
     def __init__(self, fields: T.StructType, options: Mapping[str, str], instant: SQL) -> None:
         self.fields, self.options, self.instant = fields, dict(options), instant
@@ -302,24 +302,24 @@ class _Syntax:
         return [T.StructField(field.name, self.kind_to_parse(field.dataType)) for field in self.fields]
 
     def kind_to_parse(self, kind: T.DataType) -> T.DataType:
-        """Return the type that the parser is asked for: one in which it loses nothing silently."""
+        """Return the type that the parser is asked for: one in which it does not lose values silently."""
         return _with_each(kind, lambda one: T.StringType() if self._is_as_text(one) else _widened(one))
 
     def _is_as_text(self, kind: T.DataType) -> bool:
         return kind.typeName() in self.as_text and self._is_plain(kind)
 
     def _is_plain(self, kind: T.DataType) -> bool:
-        """Return whether no option says how the texts of a type are written."""
+        """Return whether no option sets the text format of a type."""
         name = kind.typeName().replace("_", "")
         return self.option(f"{name}format") is None and (name != "timestamp" or self.option("timezone") is None)
 
     def converted(self, index: int, *, is_inferred: bool) -> Column | None:
-        """Return a parsed value in its own type, NULL if that does not hold it; None if it always does."""
+        """Return a parsed value in its own type, or NULL if it does not fit; None if it needs no conversion."""
         kind, value = self.fields[index].dataType, F.col(f"value_{index}")
         is_decimal = isinstance(kind, T.DecimalType)
         if is_decimal or self._is_as_text(kind):
             kept = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
-            # That of a decimal rounds. To compare both costs a tenth of what the remainder of a division does.
+            # A cast to decimal rounds. Comparing the two values costs a tenth of computing a remainder.
             return F.when(kept == value if is_decimal else ~_any(self._is_inexact, kind, kept, value), kept)
         lost, wide = [], _with_each(kind, _widened)
         if wide != self.kind_to_parse(kind):
@@ -332,24 +332,24 @@ class _Syntax:
         if "decimal" in kind.simpleString():
             lost.append(_any(_is_cut, kind, value, value))
         if "double" in kind.simpleString() and is_inferred:
-            # A value so large is rare: only then the record is parsed for its text.
+            # Such large values are rare, so the record is parsed again for their text only.
             rounded = _any(_is_rounded, kind, value, self.value_text("text", index))
             lost.append(F.when(_any(_is_large, kind, value, value), rounded).otherwise(F.lit(False)))
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
 
     def _is_inexact(self, kind: T.DataType, value: Column, text: Column) -> Column | None:
-        """Return whether a date had a time of day, or a time is one that the zone of the session skips."""
+        """Return whether a date had a time of day, or a time does not exist in the zone of the session."""
         text = text.cast("string")
         if isinstance(kind, T.DateType) and self._is_plain(kind):
             return ~text.rlike(_MIDNIGHT)
         if not isinstance(kind, T.TimestampType) or not self._is_plain(kind):
             return None
-        # As if both were of UTC, which skips none.
+        # Compare both as times in UTC, where every time exists.
         given, kept = (F.concat(F.trim(one), F.lit("Z")).cast(kind) for one in (text, value.cast("string")))
         return F.when(value.isNotNull() & text.rlike(_WITHOUT_ZONE), given != kept)
 
     def _is_near_change(self, kind: T.DataType, value: Column, _: Column) -> Column | None:
-        """Return whether the clock of the session's zone was changed on the day before a time: others are exact."""
+        """Return whether the session's zone changed its offset in the 24 hours before a time. Other times are exact."""
         if not isinstance(kind, T.TimestampType) or not self._is_plain(kind):
             return None
         zone, before = (F.date_format(one, "XXXXX") for one in (value, value - F.expr("INTERVAL '24' HOUR")))
@@ -364,10 +364,10 @@ class _Json(_Syntax):
     as_text = ("date",)
 
     def with_end(self) -> Column:
-        """Return a line whose object has one more field: it is found only if nothing follows the object."""
+        """Return a line with one more field in its object, which is parsed only if nothing follows the object."""
         start = F.expr("substring(record, 1, octet_length(record) - 1)")
         with_end = F.concat(start, F.lit(bytearray(f',"{_END}":0}}'.encode())))
-        # The field replaces a closing brace only: any other last byte, as of a file that was cut off, would be lost.
+        # Replace only a closing brace: any other last byte, such as in a truncated file, would be lost.
         is_closed = F.expr("substring(record, -1, 1)") == F.lit(bytearray(b"}"))
         return F.when(is_closed, with_end).otherwise(F.col("record"))
 
@@ -375,14 +375,14 @@ class _Json(_Syntax):
         return F.from_json(name, schema, {**self.options, "columnNameOfCorruptRecord": RECORD})
 
     def is_doubtful(self, parsed: Column) -> Column:
-        """Return whether a name may be one of the columns but for its case: some column has no value."""
+        """Return whether a name may differ from a column's only by case: a column is NULL, and such a name is found."""
         is_absent = reduce(or_, _absent(parsed, self.fields), F.lit(False))
         names = sorted({re.escape(name) for name in _names(self.fields)})
         other_case = f'"(?!(?:{"|".join(names)})")(?i:{"|".join(names)})"\\s*:'
         return is_absent & F.col("whole").rlike(other_case) if names else F.lit(False)
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """Make rows of the objects on a line: those of a list, or several one after the other."""
+        """Return one row for each object on a line: the elements of a list, or several objects in a row."""
         kept = [quoted(name) for name in frame.columns if name != "text"]
         rows = frame.select(*kept, F.explode_outer(F.when(~F.col("is_fine"), objects(F.col("text")))).alias("text"))
         return rows.where(F.col("is_fine") | F.col("text").isNotNull())
@@ -397,11 +397,11 @@ class _Json(_Syntax):
         return F.coalesce(wrong, F.lit(True))
 
     def differs_by_case(self, name: str) -> Column:
-        """Return whether a name in a record is that of a column but for its case, at any depth."""
+        """Return whether a name in a record differs from a column's only by case, at any depth."""
         return F.coalesce(_differs(F.col(name), self.fields), F.lit(False))
 
     def value_text(self, name: str, index: int) -> Column:
-        """Return a value in a record, with the texts of its doubles and times."""
+        """Return a value of a record, with its doubles and times as texts."""
         field, texts = self.fields[index], (T.DoubleType, T.TimestampType)
         as_text = _with_each(field.dataType, lambda kind: T.StringType() if isinstance(kind, texts) else kind)
         schema = T.StructType([T.StructField(field.name, as_text)])
@@ -415,7 +415,7 @@ class _Xml(_Syntax):
         return _with_each(kind, lambda one: T.StringType() if one.typeName() in self.as_text else one)
 
     def in_lists(self, kind: T.DataType) -> T.DataType:
-        """Return the type that Spark's reader is asked for: a list for each element, else it keeps the last one."""
+        """Return the type to read with: a list for each element, because Spark keeps only the last one otherwise."""
         if isinstance(kind, T.ArrayType):
             return T.ArrayType(self.in_lists(kind.elementType))
         if not isinstance(kind, T.StructType):
@@ -430,7 +430,7 @@ class _Xml(_Syntax):
         return T.StructType(fields)
 
     def first(self, kind: T.DataType, given: T.DataType, value: Column) -> Column:
-        """Return texts of the shape of a type, from what is `given` in lists; of several elements the first."""
+        """Return texts in the shape of a type, from lists of type `given`: the first element if there are several."""
         if isinstance(given, T.StructType) and isinstance(kind, T.StructType):
             parts = [
                 self.first(field.dataType, given[field.name].dataType, value.getField(field.name)).alias(field.name)
@@ -451,7 +451,7 @@ class _Xml(_Syntax):
         in_cast = _with_each(wide, lambda one: one if self._is_plain(one) else T.StringType())
         value = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(in_cast, self.instant)))
         if in_cast != wide:
-            # By the parser of JSON: that of XML for Spark 3 takes 30.02.2024 for the day before.
+            # Use the JSON parser: the XML parser for Spark 3 reads 30.02.2024 as the day before.
             schema = T.StructType([T.StructField(ROW, wide)])
             value = F.from_json(F.to_json(F.struct(value.alias(ROW))), schema, self.options).getField(ROW)
         lost = [F.col(f"lost_{index}"), _any(_is_gone, wide, value, text), _any(_is_cut, kind, value, value)]
@@ -462,13 +462,13 @@ class _Xml(_Syntax):
 
 
 def csv_patterns(options: Mapping[str, str]) -> tuple[str, str]:
-    """Return the pattern of a line of CSV whose quotes are where they may be, and of one that ends within quotes."""
+    """Return two patterns: a CSV line whose quotes are all valid, and a CSV line that ends inside quotes."""
     asked = asked_of(options)
     quote = asked.get("quote", '"')
     q, e, sep = map(re.escape, (quote, asked.get("escape", "\\") or quote, csv_separator(asked)))
     ignored = [asked.get(f"ignore{side}whitespace", "").lower() == "true" for side in ("leading", "trailing")]
     before, behind = (rf"(?:(?!{sep})[\x01-\x20])*+" if is_ignored else "" for is_ignored in ignored)
-    # Possessive: Java would recurse for each part of a long line.
+    # Possessive quantifiers, because Java would recurse for each part of a long line.
     begun = f"{before}{q}[^{q}{e}]*+(?:{q + q if q == e else e + '.'}[^{q}{e}]*+)*+"
     plain, rest = f"(?!{before}{q})", f"(?:(?!{sep}).)*+"
     value = f"(?:{begun}{q}{behind}|{plain}{rest})"
@@ -476,19 +476,19 @@ def csv_patterns(options: Mapping[str, str]) -> tuple[str, str]:
 
 
 def csv_separator(asked: Mapping[str, str]) -> str:
-    """Return what is between two values of CSV, given options as `asked_of` has them."""
-    # As Spark writes a tabulator in its options.
+    """Return the separator of CSV values, given options as `asked_of` returns them."""
+    # Spark options write a tab as backslash t.
     return (asked.get("sep") or asked.get("delimiter") or ",").replace("\\t", "\t")
 
 
 def mark_open(lines: DataFrame, options: Mapping[str, Any], source: str = "") -> DataFrame:
-    """Add `WITHIN` to lines of CSV. One task takes all lines of a file in which a quote is not closed on its line.
+    """Add `WITHIN` to lines of CSV. One task reads all lines of a file with a quote that is not closed on its line.
 
     Parameters
     ----------
     source
-        For the log: a Spark job looks for such files first. By default all files are taken for such, whose names are in
-        the column ``path``.
+        Source for the log. If given, a Spark job looks for such files first. By default every file counts as one, and
+        the column ``path`` has their names.
     """
     from pyspark.sql import Window
 
@@ -511,8 +511,8 @@ def mark_open(lines: DataFrame, options: Mapping[str, Any], source: str = "") ->
         is_found = F.col(file).isin(found)
         placed, others = placed.where(is_found), placed.where(~is_found).withColumn(WITHIN, F.lit(False))
     in_order = Window.partitionBy(file).orderBy(place)
-    # A line that opens one value and closes another turns what is open, if no value is open before it or one is. After
-    # a line that ends the same way in both cases, only the turns since then count.
+    # A line toggles the state, within quotes or outside, if it ends in the other state whichever one it begins in. A
+    # line that ends in the same state in both cases sets it, so only the toggles since then count.
     placed = placed.withColumn(turns, F.sum((opens & ~stays).cast("int")).over(in_order))
     since = F.last(F.when(opens == stays, F.col(turns) + opens.cast("int")), ignorenulls=True).over(in_order)
     placed = placed.withColumn(WITHIN, (F.col(turns) - F.coalesce(since, F.lit(0))) % 2 != 0)
@@ -521,19 +521,19 @@ def mark_open(lines: DataFrame, options: Mapping[str, Any], source: str = "") ->
 
 
 def csv_texts(record: Column, count: int, options: Mapping[str, str], further: Sequence[str] = ()) -> Column:
-    """Return the values of a record of CSV as texts: ``c0`` and so on, `further`, and `RECORD` where it is bad."""
+    """Return the values of a CSV record as texts: ``c0`` and so on, `further`, and `RECORD` if the record is bad."""
     names = [*(f"c{index}" for index in range(count)), *further, RECORD]
     columns = ", ".join(f"{each} string" for each in names)
     return F.from_csv(record, columns, {**options, "columnNameOfCorruptRecord": RECORD})
 
 
 def value_of(texts: Column, name: str) -> Column:
-    """Return the value of a key of a map, NULL without it: Spark 3.3 raises an error for that in ANSI mode."""
+    """Return the value of a key in a map, or NULL if missing, for which Spark 3.3 raises an error in ANSI mode."""
     return F.when(F.array_contains(F.map_keys(texts), name), texts[name])
 
 
 def _with_each(kind: T.DataType, change: Callable[[T.DataType], T.DataType]) -> T.DataType:
-    """Return a type in which those that have no parts are others."""
+    """Return a type with each of its scalar types replaced by what `change` returns."""
     if isinstance(kind, T.StructType):
         return T.StructType([T.StructField(field.name, _with_each(field.dataType, change)) for field in kind])
     if isinstance(kind, T.ArrayType):
@@ -542,12 +542,12 @@ def _with_each(kind: T.DataType, change: Callable[[T.DataType], T.DataType]) -> 
 
 
 def _widened(kind: T.DataType) -> T.DataType:
-    """Return a decimal that has room for more digits behind the point."""
+    """Return a decimal type with room for more digits after the point; other types as they are."""
     return T.DecimalType(38, 38 - kind.precision + kind.scale) if isinstance(kind, T.DecimalType) else kind
 
 
 def _type_name(kind: T.DataType, instant: SQL) -> SQL:
-    """Write a type as Spark's SQL does, with names of fields in quotes."""
+    """Return a type in Spark SQL, with quoted field names."""
     if isinstance(kind, T.StructType):
         parts = [sql("{}: {}", SPARK.quote(one.name), _type_name(one.dataType, instant)) for one in kind]
         return sql("struct<{}>", joined(", ", parts))
@@ -559,7 +559,7 @@ def _type_name(kind: T.DataType, instant: SQL) -> SQL:
 
 
 Lost = Callable[["T.DataType", "Column", "Column"], "Column | None"]
-"""Returns whether a value is lost, given its type and, of some values, its text; None of other types."""
+"""Returns whether a value is lost, given its type and text (which some ignore); None if the type cannot lose any."""
 
 
 def _any(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> Column:
@@ -578,7 +578,7 @@ def _any(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> Column
 
 
 def _is_several(kind: T.DataType, given: T.DataType, value: Column) -> Column:
-    """Return whether an element of XML comes again where the type has place for one."""
+    """Return whether an XML element is repeated where the type has room for one."""
     several = F.lit(False)
     if isinstance(given, T.StructType) and isinstance(kind, T.StructType):
         for field in kind:
@@ -598,12 +598,12 @@ def _json(kind: T.DataType, value: Column) -> Column:
 
 
 def _is_text(value: Column) -> Column:
-    """Return whether a value has more than blanks in its text."""
+    """Return whether the text of a value is more than white space."""
     return value.cast("string").rlike(r"\S")
 
 
 def _is_gone(_: T.DataType, value: Column, text: Column) -> Column:
-    """Return whether a text is none of the type that it was cast to."""
+    """Return whether a cast returned NULL for a text that is not blank."""
     return value.isNull() & _is_text(text)
 
 
@@ -617,7 +617,7 @@ def _is_large(kind: T.DataType, value: Column, _: Column) -> Column | None:
 
 
 def _is_rounded(kind: T.DataType, value: Column, text: Column) -> Column | None:
-    """Return whether the text of a double is a whole number that it does not hold."""
+    """Return whether the text of a double is a whole number that the double does not hold exactly."""
     is_other = text.cast("decimal(38,0)") != value.cast("decimal(38,0)")
     return F.when(text.rlike(r"^-?\d{1,37}$"), is_other) if kind.typeName() == "double" else None
 
@@ -635,7 +635,7 @@ def _names(kind: T.DataType) -> Iterator[str]:
 
 
 def _absent(value: Column, kind: T.StructType) -> Iterator[Column]:
-    """Return what is true if a field has no value. Lists and maps of structs are always looked at."""
+    """Yield whether each field is NULL; true for lists and maps of structs, so that these are always checked."""
     for field in kind:
         one = value.getField(field.name)
         yield one.isNull()
@@ -646,7 +646,7 @@ def _absent(value: Column, kind: T.StructType) -> Iterator[Column]:
 
 
 def _differs(text: Column, kind: T.DataType) -> Column:
-    """Return whether a text of JSON has a name that differs by case only from one of a type."""
+    """Return whether a JSON text has a name that differs only by case from a field of a type."""
     if not any(True for _ in _names(kind)):
         return F.lit(False)
     if isinstance(kind, T.ArrayType):
@@ -670,7 +670,7 @@ class _Csv(_Syntax):
     as_text = ("date", "timestamp")
 
     def with_end(self) -> Column:
-        """Return a line with one more value: it is lost within quotes that are not closed."""
+        """Return a line with one more value, which is lost if a quote is not closed."""
         return F.concat(F.col("record"), F.lit(bytearray(f"{self._separator}0".encode())))
 
     @property
@@ -683,12 +683,12 @@ class _Csv(_Syntax):
         return F.from_csv(name, ", ".join(columns), {**self.options, "columnNameOfCorruptRecord": RECORD, **more})
 
     def is_doubtful(self, parsed: Column) -> Column:
-        """Return whether there is text or a blank between a closing quote and the next separator."""
+        """Return whether a quote is misplaced, such as a closing quote with text or a blank before the separator."""
         whole = F.col("whole")
         return whole.contains(self.option("quote", '"')) & ~whole.rlike(csv_patterns(self.options)[0])
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """Return the frame, as a line is one record; with NULL for values that are missing at its end, if asked for."""
+        """Return the frame, as a line is one record. With ``short_lines=take``, missing last values become NULL."""
         if self.option("short_lines") != "take":
             return frame
         kept = [name for name in frame.columns if name != "text"]
@@ -696,7 +696,7 @@ class _Csv(_Syntax):
         frame = frame.select(
             *kept, "text", F.when(F.col("text").isNotNull(), self._texts("text", [_END])).alias("texts")
         )
-        # It comes in the place of the first value that is missing; in none if it is lost within a quote.
+        # `_END` takes the place of the first missing value, or is lost inside a quote.
         place = F.array_position(F.array(*map(F.col("texts").getField, names)), _END).cast("int")
         frame = frame.select(*kept, "text", place.alias("place"))
         missing = F.array_join(F.array_repeat(F.lit(self._separator), F.lit(len(names)) - F.col("place")), "")
@@ -704,7 +704,7 @@ class _Csv(_Syntax):
         return frame.select(*kept, padded.alias("text"))
 
     def is_bad(self, name: str) -> Column:
-        """Return whether a record has more or fewer values than columns, or a quote where none may be."""
+        """Return whether a record has more or fewer values than columns, or a misplaced quote."""
         texts = self._texts(name, [_END])
         has_its_quotes = F.col(name).rlike(csv_patterns(self.options)[0])
         return texts.getField(RECORD).isNotNull() | texts.getField(_END).isNull() | ~has_its_quotes
@@ -714,7 +714,7 @@ class _Csv(_Syntax):
         return csv_texts(text, len(self.fields), self.options, further)
 
     def differs_by_case(self, name: str) -> Column:
-        """Return that no name is in a record."""
+        """Return false: records of CSV contain no names."""
         return F.lit(False)
 
     def value_text(self, name: str, index: int) -> Column:

@@ -1,4 +1,4 @@
-"""Which of some files fail when they are read: all together, then in parts, until each that fails was read alone."""
+"""Find the files that fail to read: read all together, then in parts, until each failing file was read alone."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ TRANSIENT = {
     "NoHttpResponseException", "NoRouteToHostException", "OutOfMemoryError", "RetriesExceeded", "SocketException",
     "SocketTimeoutException", "SSLException", "TaskKilledException", "UnknownHostException",
 }  # fmt: skip
-"""Classes of errors of which no file is the cause: another try, or another machine, reads it."""
+"""Classes of errors that no file causes: a retry, or another machine, may read the file."""
 
 _DELETED = re.compile(
     r"(?:File (.+) does not exist|reading file (.+)\. File does not exist\.)\s+It is possible the under"
 )
-"""What Spark says of a file that it had listed for a frame. Spark 4 has the second text."""
+"""Spark's messages about a missing file that it had listed for a frame. The second one is from Spark 4."""
 _UNREADABLE = re.compile(
     r"(?:while reading|converted in|footer for|Malformed ORC) file:? (.+?)\.(?:\s+((?:Column|Data type).*)|\s|$)"
     r"|RuntimeException: (.+) is not a Parquet file"
     r"|EOFException: Unexpected end of input stream|UnsupportedEncodingException: \S+|TextParsingException"
 )
-"""What Spark says of a file that it cannot read. Of a compressed file that is cut off, Spark 3 does not say which."""
+"""Spark's messages about a file that it cannot read. Spark 3 does not name a compressed file that is truncated."""
 
 Named = Callable[[Exception, Sequence[str]], Sequence[str]]
 Fails = Callable[[Sequence[str]], "Exception | None"]
-"""Reads some files and returns what is raised."""
+"""Reads some files and returns the error that this raises, or None."""
 
 
 class NotAFileError(Exception):
-    """What failed is not to blame on a file."""
+    """A read failed for a reason that no file causes."""
 
 
 def search(keys: Sequence[str], fails: Fails, named: Named, known: Exception | None = None) -> list[str]:
@@ -47,16 +47,16 @@ def search(keys: Sequence[str], fails: Fails, named: Named, known: Exception | N
     keys
         All files.
     fails
-        Reads some of them, to the end.
+        Reads some of them to the end, and returns the error or None.
     known
-        What was raised when all of them were read, if they were.
+        The error from reading all files, if they were read before.
     named
-        Returns which files an error names: these are tried first. Without any the files are halved.
+        Returns which files an error names; these are tried first. If it names none, the files are halved.
 
     Raises
     ------
     NotAFileError
-        Something failed for a reason that is no file's; nothing is known then.
+        A read failed for a reason that no file causes, so the failing files are unknown.
     """
     if not keys:
         return []
@@ -67,7 +67,7 @@ def search(keys: Sequence[str], fails: Fails, named: Named, known: Exception | N
     if len(keys) == 1:
         if isinstance(error, FileContentError):
             return list(keys)
-        # Once more: a machine that was lost, or a network that broke off, has not always a text that tells it.
+        # Try again: the error text of a lost machine or connection does not always say so.
         again = fails(keys)
         if again is None:
             return []
@@ -81,29 +81,29 @@ def search(keys: Sequence[str], fails: Fails, named: Named, known: Exception | N
 
 
 def check_cause(error: Exception) -> None:
-    """Raise NotAFileError for an error that says of itself that no file is its cause."""
+    """Raise NotAFileError if the error itself shows that no file caused it."""
     for name, cause in [(type(error).__name__, None), *java_causes(error)]:
         code = ""
-        with suppress(Exception):  # Only an error of AWS has a code.
+        with suppress(Exception):  # Only AWS errors have an error code.
             code = cause.getErrorCode()
         if name in TRANSIENT or is_login_or_load(code):
             raise NotAFileError(code or name) from error
-    # Spark says nothing of a cause where a machine was lost, or the job was cancelled.
+    # If the root cause is only a SparkException, a machine was lost or the job was cancelled.
     if cause is not None and name == "SparkException":
         raise NotAFileError(name) from error
 
 
 def java_causes(error: BaseException) -> Iterator[tuple[str, Any]]:
-    """Yield the exceptions of the JVM behind an error of Spark, with the names of their classes, first cause last."""
+    """Yield class name and object of each JVM exception behind an error of Spark, the root cause last."""
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    with suppress(Exception):  # The JVM is gone, or it is no Java error after all.
+    with suppress(Exception):  # The JVM is gone, or this is not a Java error.
         while java is not None:
             yield java.getClass().getSimpleName(), java
             java = java.getCause()
 
 
 def source_error(error: BaseException) -> SourceError | None:
-    """Return what Spark says of a file that it reads, whether it is gone or damaged; None if it says nothing of one."""
+    """Return a SourceError if Spark's error is about a missing or damaged file; None otherwise."""
     text = f"{error} {error.__cause__}"
     causes = re.findall(r"^Caused by: (?:[\w$]+\.)*([\w$]+)", text, re.MULTILINE)
     if found := _DELETED.search(text):
@@ -127,15 +127,15 @@ def source_error(error: BaseException) -> SourceError | None:
 
 @contextmanager
 def typed_read_errors(source: str) -> Iterator[None]:
-    """Raise a SourceError for what Spark refuses before it reads rows: a file, an option, a schema or a format."""
+    """Raise SourceError if Spark refuses a file, an option, a schema or a format before it reads rows."""
     try:
         yield
     except Exception as error:
         is_of_spark = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
-        # Another try may read what a connection or a machine that was lost did not.
+        # After a lost connection or machine, a retry may succeed.
         if not is_of_spark or TRANSIENT.intersection(name for name, _ in java_causes(error)):
             raise
-        # Here, as jobs of rows do without pyarrow.
+        # Imported here, because jobs that read rows run without pyarrow.
         from scripts.helpers.reading.fetched_lines import unmarked
 
         told = f"Spark's reader refuses it: {reason_of(error)} Check options, format and schema of the read."

@@ -1,4 +1,4 @@
-"""Many small planned objects, fetched by the executors at once and parsed by Spark."""
+"""Read many small planned objects: executors fetch them in parallel, and Spark parses them."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ OnChanged = Literal["raise", "skip"]
 PlannedIn = Callable[[pa.RecordBatch], Iterable[Planned]]
 FORMATS = ("json", "csv", "text")
 _TASK_BYTES = 64 * 1024 * 1024
-"""About what one task fetches, where there is much: less to do again when one fails."""
+"""About how much one task fetches of a large batch, so that a failed task has little to repeat."""
 _TASKS_PER_SLOT = 4
-"""Enough to even out slow tasks; each task has costs of its own."""
+"""Enough to even out slow tasks; each task has an overhead."""
 _JAVA_BLANK = bytes(range(33))
-"""What Java's `trim` removes; Spark's CSV reader drops lines of nothing else."""
+"""The characters that Java's `trim` removes. Spark's CSV reader drops lines that have no others."""
 
 
 @dataclass(frozen=True)
 class SmallFiles:
-    """Reads many small objects: each with one request, many requests at once in every task.
+    """Reads many small objects: one request for each object, many requests at once in every task.
 
-    Spark's own readers ask S3 about five times for each object, one after the other. The rows are
-    those of Spark's reader with the same schema: its `from_json` and `from_csv` parse the lines.
-    An object is read only while it is what was planned: If-Match with its ETag, or its version.
+    Spark's own readers send S3 about five requests for each object, one after the other. The rows
+    are those of Spark's reader with the same schema: `from_json` and `from_csv` parse the lines.
+    An object is read only if it is still the planned one: by If-Match with its ETag, or by version.
 
     Parameters
     ----------
     format
-        json (an object a line, or one a file with ``multiLine``), csv or text. For others: `read_files`.
+        json (one object on each line, or in each file with ``multiLine``), csv or text. For others use `read_files`.
     path_column
-        Name of a column to add, with the URI of each row's file and its key as it is.
+        Name of a column to add, with the URI of each row's file. The key in it is not URL-encoded.
     on_changed
         ``raise`` fails the Spark job at the first object that was overwritten or deleted since; ``skip``
-        leaves it out. Whether any was left out `unchanged.check_unchanged` tells, called before the commit.
+        leaves it out. Call `unchanged.check_unchanged` before the commit to find out whether any was left out.
     request_payer
-        Pay for the requests, as buckets of others may demand.
+        Pay for the requests, as another account's bucket may require.
     client_options
-        For boto3's S3 client on the executors, such as ``endpoint_url`` and ``region_name``. Otherwise
-        all comes from botocore's session there: environment, profile or instance role.
+        For boto3's S3 client on the executors, such as ``endpoint_url`` and ``region_name``. By default
+        botocore's session there provides everything: environment, profile or instance role.
     """
 
     spark: SparkSession
@@ -72,8 +72,8 @@ class SmallFiles:
     def __call__(self, table: pa.Table, schema: T.StructType | None, options: Mapping[str, Any]) -> DataFrame:
         """Return the rows of some objects, for a `by_schema.SchemaReader`.
 
-        Without a schema the objects are fetched once more, and Spark infers one from their records. Columns of folders
-        are texts then: Spark would guess their types in each batch.
+        Without a schema the objects are fetched an additional time, and Spark infers a schema from their records. Then
+        folder columns are texts, because Spark would guess their types again in each batch.
         """
         if schema is None and self.format != "text":
             schema = self._inferred(table, options) if table.num_rows else T.StructType([])
@@ -87,22 +87,22 @@ class SmallFiles:
         table
             The planned objects: key, etag, version_id, size.
         schema
-            StructType or DDL text; needed but for text, as nothing is read to infer it. It names the
-            columns of ``name=value`` folders too, which come last as in Spark's readers.
+            StructType or DDL text; required except for text, as nothing is read to infer it. It also names the
+            columns of ``name=value`` folders, which are returned last as in Spark's readers.
         options
-            Reader options. Not the mode DROPMALFORMED, csv's ``multiLine`` and ``enforceSchema=False``, and
-            encodings other than UTF-8.
+            Reader options. Not supported: the mode DROPMALFORMED, csv's ``multiLine`` and ``enforceSchema=False``,
+            and encodings other than UTF-8.
 
         Returns
         -------
         DataFrame
-            Lazily read: each action fetches again.
+            Lazy: each action fetches the objects again.
 
         Raises
         ------
         SourceError
-            A format, option or schema that this reader does not know. While Spark reads, `typed_fetch_errors`
-            turns what executors raise back into ChangedObjectError and SourceError.
+            This reader does not support the format, an option or the schema. While Spark reads, `typed_fetch_errors`
+            turns the errors of executors back into ChangedObjectError and SourceError.
         """
         check_small_files(self.location, self.format, schema, self.on_changed, options)
         keys: list[str] = table.column("key").to_pylist()
@@ -113,18 +113,18 @@ class SmallFiles:
         self, shares: DataFrame, planned: PlannedIn, names: Sequence[str], schema: T.StructType | str | None,
         options: Mapping[str, Any], header: bytes | None = None,
     ) -> DataFrame:  # fmt: skip
-        """Read objects, as `read` does, that are named to each task by its share of a plan.
+        """Read objects as `read` does, where each task gets its objects from its share of a plan.
 
         Parameters
         ----------
         shares
-            One binary column.
+            Has one binary column, in which each value is a share.
         planned
-            Finds the objects in a share; executors get it by pickle.
+            Returns the objects in a batch of shares; executors receive it by pickle.
         names
-            The columns that the folders of all keys give.
+            The columns that the folders of all keys add.
         header
-            The header that each file must have; None compares none.
+            The header that each file must have; None skips the comparison.
         """
         asked = asked_of(options or {})
         fields, folders = _split_schema(self.spark, self.location, "value string" if schema is None else schema, names)
@@ -154,11 +154,11 @@ class SmallFiles:
         what = f"read_small of {self.format} without a schema, or with on_schema_change,"
         check_jvm(self.spark, what, "Pass schema= and leave out on_schema_change, or use read.")
         asked = asked_of(options or {})
-        # With the headers of CSV: Spark leaves out all lines that are like the first one.
+        # Keep the headers of CSV: Spark drops every line that equals the first one.
         rules = replace(_rules(self.format, asked), header=False)
         fetching = self._fetching(rules, 0, unpacked)
         fetched = _packed(self.spark, table).mapInArrow(fetching, "record binary, path string")
-        # Inferred at once, from records that are fetched for it.
+        # This runs a Spark job, which fetches the records.
         with typed_fetch_errors():
             schema = columns_of_lines(fetched, self.format, options)
         for name in check_folders(self.location, table.column("key").to_pylist()):
@@ -174,14 +174,14 @@ class SmallFiles:
 def header_of(
     location: Location, one: Planned, options: Mapping[str, Any], client: S3Client | None, request_payer: bool
 ) -> bytes | None:
-    """Fetch a planned CSV file and return its header, as executors cut it; None if the file has no line."""
+    """Fetch a planned CSV file and return its header, as executors split it; None if the file has no lines."""
     fetcher = fetcher_of(location, client, 1, request_payer)
     lines = _rules("csv", asked_of(options)).lines(decompressed(location, one.key, fetcher.fetch(one)))
     return lines[0] if lines else None
 
 
 def try_small_files(location: Location, table: pa.Table, *, request_payer: bool = False) -> None:
-    """Fetch planned objects here and undo their compression, as the executors do; raise the first error of one."""
+    """Fetch and decompress planned objects in this process, as executors do; raise the first error."""
     fetcher = fetcher_of(location, None, WORKERS, request_payer)
 
     def fetch(one: Planned) -> None:
@@ -194,7 +194,7 @@ def try_small_files(location: Location, table: pa.Table, *, request_payer: bool 
 
 @contextmanager
 def typed_fetch_errors() -> Iterator[None]:
-    """Turn what executors of `SmallFiles` raise inside Spark's errors into our own, such as ChangedObjectError.
+    """Raise the errors of `SmallFiles` on executors, such as ChangedObjectError, in place of Spark's errors.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def typed_fetch_errors() -> Iterator[None]:
 def check_small_files(
     location: Location, format: str, schema: Any, on_changed: str, options: Mapping[str, Any] | None
 ) -> None:
-    """Refuse what would give other rows than Spark's reader; see `SmallFiles.read`."""
+    """Raise SourceError for arguments with which rows would differ from Spark's reader; see `SmallFiles.read`."""
     asked = asked_of(options or {})
     reason = None
     if not location.is_local and not location.is_s3:
@@ -249,7 +249,7 @@ def _rules(format: str, asked: Mapping[str, str]) -> LineRules:
 def _split_schema(
     spark: SparkSession, location: Location, schema: T.StructType | str, names: Sequence[str]
 ) -> tuple[T.StructType, list[tuple[str, Any]]]:
-    """Part a schema into what is in the files and the folders' columns, which Spark puts last."""
+    """Split a schema into the columns of the files and those of the folders, which Spark puts last."""
     whole = spark.createDataFrame([], schema).schema
     kinds = {field.name.lower(): field for field in whole}
     missing = [name for name in names if name.lower() not in kinds]
@@ -263,7 +263,7 @@ def _split_schema(
 
 
 def _packed(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Spread the plan over tasks: a few for each slot, more where there is much to fetch."""
+    """Return the plan spread over tasks: a few for each slot, more if there is much to fetch."""
     planned = table.select(list(Planned._fields))
     total = pc.sum(planned.column("size")).as_py() or 0
     each = files_per_task(spark, table.num_rows, total)
@@ -272,7 +272,7 @@ def _packed(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def files_per_task(spark: SparkSession, count: int, total: int) -> int:
-    """Return how many of so many objects, with so many bytes in all, one task fetches."""
+    """Return how many objects one task fetches, of `count` objects with `total` bytes."""
     tasks = max(_TASKS_PER_SLOT * slots_of(spark), math.ceil(total / _TASK_BYTES))
-    # At least 1: an empty plan would make it 0, which no loop can go on by.
+    # At least 1: an empty plan would make it 0, which range() refuses as a step.
     return max(1, math.ceil(count / tasks))

@@ -1,4 +1,4 @@
-"""Planned files read by Spark's own readers: exactly those, however many there are and whatever they are called."""
+"""Read exactly the planned files with Spark's own readers, however many they are and whatever their names."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
 
 LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 TASKS_PER_SLOT = 4
-"""Enough to even out slow tasks. Spark's own choice is one task a path, up to 10,000: 19 times slower for as many."""
+"""Enough to even out slow tasks. Spark's default, a task for each path up to 10,000, is 19 times slower for 10,000."""
 LINE = "_glue_watermarks_line"
 _OF_LINES = {"header", "linesep", "encoding", "charset", "comment", "recursivefilelookup"}
-"""Options that lines are read by, too."""
+"""Options that also apply when lines are read."""
 _BOM = b"\xef\xbb\xbf"
 _GLOB = re.compile(r"[\\*?\[\]{}]")
-"""What Hadoop does not take for itself in a path."""
+"""Characters in a path that Hadoop does not read literally."""
 _WITH_SCHEMA = ("parquet", "orc", "avro")
-"""Formats whose files have their schema in them, so that a file of 0 bytes has none."""
+"""Formats whose files contain their schema, so that a file of 0 bytes has none."""
 _OF_A_FILE = re.compile(
     "CANNOT_MERGE|Failed (?:to merge|merging)|Illegal Parquet type|COLUMN_ALREADY_EXISTS|duplicate column"
     "|[Cc]ould not read footer|READ_FILE_FOOTER|is not a Parquet file|timestamp with local time zone|Not an Avro"
     "|Could not read file"
 )
-"""In the text of Spark's errors about the schemas of files."""
+"""Matches Spark's errors about the schemas of files."""
 _NO_TYPE = re.compile(r"Illegal Parquet type: [^.\n]*|timestamp with local time zone")
 _CASE = re.compile("COLUMN_ALREADY_EXISTS|duplicate column")
 
 
 def check_values(spark: SparkSession, format: str, options: Mapping[str, Any]) -> None:
-    """Let Spark parse nothing with the options of CSV or JSON: it looks at their values with the first row only."""
+    """Check options of CSV or JSON by parsing an empty text, because Spark checks them only at the first row."""
     parse = {"csv": F.from_csv, "json": F.from_json}.get(format)
     given = {name: str(value) for name, value in options.items() if value is not None and name.lower() != "mode"}
-    if parse is not None and given:  # Connect has no type for a map of nothing.
+    if parse is not None and given:  # Spark Connect has no type for an empty map.
         spark.sql("SELECT 1").select(parse(F.lit(""), "a STRING", given)).collect()
 
 
@@ -71,22 +71,22 @@ def read_files(
 ) -> DataFrame:
     """Read exactly the planned files with Spark's reader of a format.
 
-    Spark globs paths by default; here a key is what it is, also with ``* ? [ {`` in it. Folders
-    such as ``year=2013/`` become columns, as they do when Spark reads the whole prefix. What the
-    files hold when Spark opens them is what is read: `unchanged.check_unchanged` tells whether
-    that is what was planned.
+    Spark expands globs in paths by default; here ``* ? [ {`` in a key are literal. Folders such as
+    ``year=2013/`` become columns, as they do when Spark reads the whole prefix. Spark reads what a
+    file contains when it opens the file: `unchanged.check_unchanged` checks whether that is what
+    was planned.
 
     Parameters
     ----------
     table
-        The planned objects; of its columns only `key` is used.
+        The planned objects: the column `key`, and `size` if it is there.
     format
         A file format of Spark (csv, json, parquet, orc, text, binaryFile) or of a package that the
         session has (avro, xml).
     schema
-        StructType or DDL text. Needed where Spark could not infer one: for an empty table.
+        StructType or DDL text. Needed if `table` is empty, because Spark can infer no schema then.
     path_column
-        Name of a column to add, with the URI of each row's file and its key as it is, not URL-encoded.
+        Name of a column to add, with the URI of each row's file. The key in it is not URL-encoded.
     options
         Reader options.
 
@@ -98,24 +98,24 @@ def read_files(
     Raises
     ------
     SourceError
-        Some files lie in ``name=value`` folders and some do not: Spark would drop the latter
-        without a word. Read them apart: ``delta.split(folder_columns)``. Or the data
-        have a column called `path_column` already. Or a path has a character of Hadoop's globs, and Spark would infer
-        the schema of whole files: CSV with ``multiLine``, and XML on Spark 4.
+        Some files are in ``name=value`` folders and some are not: Spark would silently drop the latter. Read them
+        separately: ``delta.split(folder_columns)``. Or the data already have a column called `path_column`. Or a path
+        has a glob character of Hadoop, and Spark would infer the schema from whole files: CSV with ``multiLine``, and
+        XML on Spark 4.
     InvalidValueError
         The session or an option makes Spark skip files that it cannot read; see `check_all_is_read`.
     MissingConnectorError
-        The session does not have the package that reads Avro or XML; its coordinate is named.
+        The session lacks the package that reads Avro or XML; the error names its Maven coordinate.
     """
     options = options or {}
     check_all_is_read(spark, options)
     parse_times_strictly(spark)
     nanoseconds, options = nanoseconds_of(format, times_as_written(spark, format, options))
     if format in _WITH_SCHEMA and "size" in table.column_names:
-        # Spark takes no rows of it, but its schema where it is the first.
+        # Skip empty files: Spark reads no rows from one, but takes its schema if it is the first file.
         table = table.filter([size > 0 for size in table.column("size").to_pylist()])
     keys: list[str] = table.column("key").to_pylist()
-    # Spark Connect infers columns of files only.
+    # Spark Connect infers columns only from files, not from parsed lines.
     if keys and format == "json" and schema is None and is_connect(spark):
         _check_objects(spark, location, table, options)
     if keys and _is_read_by_lines(format, schema, options) and not (schema is None and is_connect(spark)):
@@ -125,7 +125,7 @@ def read_files(
     else:
         columns = check_folders(location, keys)
         if schema is None and _infers_by_glob(spark, format, options):
-            # The header of CSV is looked up by inference also where a schema is given.
+            # For CSV, Spark infers the header even if a schema is given.
             remedy = "Rename it." if format == "csv" else "Give schema=, or rename it."
             _check_no_glob(location, keys, remedy)
         paths = dict(zip(keys, map(literal, location.readable_uris(keys)), strict=True))
@@ -147,8 +147,8 @@ def read_files(
                         raise
                     raise _fault(location, format, paths, reader.load, error) from error
                 if is_connect(spark):
-                    # Connect looks at the files anew for each action, with the settings of then: of a session whose
-                    # settings are given back here, folders called 007 would be the number 7.
+                    # Spark Connect looks at the files again for each action, with the settings at that time. The
+                    # settings are restored below, so folders called 007 would then become the number 7.
                     frame = reader.schema(frame.schema).load(list(paths.values()))
         if format == "text":
             name = frame.columns[0]
@@ -159,7 +159,7 @@ def read_files(
 
 
 def _check_orc(spark: SparkSession, location: Location, paths: Mapping[str, str], given: Columns) -> None:
-    """Refuse a schema with a type of numbers that values of a file do not fit: Spark would round or drop them."""
+    """Raise MisfitError for a number type in the schema that does not fit a file: Spark would round or drop values."""
     reader = spark.read.format("orc")
     try:
         found = [("one of the files", reader.option("mergeSchema", "true").load(list(paths.values())).schema)]
@@ -179,7 +179,7 @@ def _check_orc(spark: SparkSession, location: Location, paths: Mapping[str, str]
 def _fault(
     location: Location, format: str, paths: Mapping[str, str], load: Callable[[list[str]], DataFrame], error: Exception
 ) -> Exception:
-    """Return the error that names the first file that cannot be read together with those before it."""
+    """Return an error that names the first file that Spark cannot read together with the files before it."""
 
     def columns(keys: list[str]) -> dict[str, Any] | None:
         try:
@@ -189,7 +189,7 @@ def _fault(
 
     keys, source = list(paths), str(location)
     first = bisect_left(range(len(keys)), True, key=lambda last: columns(keys[: last + 1]) is None)
-    if first == len(keys):  # It is read now.
+    if first == len(keys):  # This time Spark can read all files.
         return error
     key, text = keys[first], str(error)
     alone, before = columns([key]), columns(keys[:first]) if first else {}
@@ -210,21 +210,21 @@ def _fault(
 
 
 def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: Mapping[str, Any]) -> bool:
-    """Return whether `records` parses what Spark hands out: lines of JSON; if values are looked at, CSV and XML."""
+    """Return whether `records` parses what Spark reads: always for JSON, and for CSV and XML if values are checked."""
     if format == "json":
         return True
     is_marked = isinstance(schema, T.StructType) and RECORD in schema.names and "inferred" in schema[RECORD].metadata
     if format not in ("csv", "xml") or not is_marked:
-        # Without the marker the schema is of lines or texts, for Spark's reader.
+        # A schema without the marker is that of lines or texts, which Spark reads itself.
         return False
     asked = asked_of(options)
-    # A header is compared by Spark's reader of its columns.
+    # With enforceSchema=False, Spark's own reader compares the header.
     is_cut = asked.get("multiline", "").lower() != "true" and asked.get("enforceschema", "").lower() != "false"
     return is_cut or format == "xml"
 
 
 def _check_objects(spark: SparkSession, location: Location, table: pa.Table, options: Mapping[str, Any]) -> None:
-    """Refuse JSON with several objects on a line, or in a file: Spark finds the columns of the first ones only."""
+    """Raise SourceError for several JSON objects in a line or file: Spark infers columns from the first one only."""
     lines = read_files(spark, location, table, "text", options=_of_text(options))
     if lines.where(F.col("value").rlike(r"\}\s*\{")).limit(1).count():
         what = "a text has several objects of JSON, and Spark Connect infers the columns of the first. Pass schema=."
@@ -232,7 +232,7 @@ def _check_objects(spark: SparkSession, location: Location, table: pa.Table, opt
 
 
 def _of_text(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options by which the text of JSON is read: lines, or whole files."""
+    """Return the options to read JSON as text, by lines or as whole files."""
     if asked_of(options).get("multiline", "").lower() == "true":
         return {"wholetext": "true"}
     return {name: value for name, value in options.items() if name.lower() in _OF_LINES}
@@ -252,9 +252,9 @@ def _by_lines(
     path_column: str | None,
     options: Mapping[str, Any],
 ) -> DataFrame:
-    """Read lines, without the header of CSV, whole files of JSON, or elements of XML, and parse them.
+    """Read and parse lines (CSV without its header), whole files of JSON, or elements of XML.
 
-    It is done strictly if there is a marker, which XML always has here.
+    Parsing is strict if the schema has the marker, as it always has for XML here.
     """
     folders = {name.lower() for name in check_folders(location, table.column("key").to_pylist())}
     whole = T.StructType([]) if schema is None else _no_rows(spark, schema).schema
@@ -269,15 +269,15 @@ def _by_lines(
             data = F.encode(F.decode(data, asked.get("encoding") or asked["charset"]), "UTF-8")
         line_format, of_files = "text", _of_text(options)
         if "wholetext" in of_files:
-            # Of lines Hadoop takes the mark away.
+            # Remove the byte order mark, as Hadoop does when it reads lines.
             has_mark = data.substr(1, 3) == F.lit(bytearray(_BOM))
             data = F.when(has_mark, data.substr(4, 2**31 - 1)).otherwise(data)
     elif format == "xml":
         line_format, of_files, one = format, dict(options), texts_of(in_files, options)
     else:
-        # Each byte is one sign in this encoding, so that those of the file come back whatever they are. A line with
-        # the separator is kept as a whole in the other column.
-        # Spark logs a WARNING for each file whose header is not the name of the column.
+        # In ISO-8859-1 each byte is one character, so any bytes survive. A line that contains the separator is kept
+        # whole in the column RECORD.
+        # Name the column like the header, because Spark logs a WARNING for each file where they differ.
         header = whole[RECORD].metadata["header"] if _is_utf8(options) else ""
         line = header if header and header.lower() not in folders else LINE
         line_format, one = "csv", T.StructType().add(line, "string").add(RECORD, "string")
@@ -309,12 +309,12 @@ def _by_lines(
 
 
 def check_folders(location: Location, keys: list[str]) -> tuple[str, ...]:
-    """Return the columns that all keys' folders give; SourceError if they differ."""
+    """Return the columns that the folders of all keys add; SourceError if they differ."""
     return check_layouts(location, layouts_of(keys))
 
 
 def layouts_of(keys: Iterable[str]) -> Counter[tuple[str, ...]]:
-    """Return the columns that keys' folders give, and how many keys give each."""
+    """Count the keys by the columns that their folders add."""
     folders = Counter(key.rpartition("/")[0] for key in keys)
     layouts: Counter[tuple[str, ...]] = Counter()
     for folder, count in folders.items():
@@ -323,7 +323,7 @@ def layouts_of(keys: Iterable[str]) -> Counter[tuple[str, ...]]:
 
 
 def check_layouts(location: Location, layouts: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
-    """Return the one layout of what `layouts_of` counted; SourceError if there are several."""
+    """Return the only layout that `layouts_of` counted; SourceError if there are several."""
     if len(layouts) > 1:
         found = ", ".join(sorted(f"{list(names)}: {count}" for names, count in layouts.items()))
         raise SourceError(
@@ -335,10 +335,10 @@ def check_layouts(location: Location, layouts: Mapping[tuple[str, ...], int]) ->
 
 
 def _infers_by_glob(spark: SparkSession, format: str, options: Mapping[str, Any]) -> bool:
-    """Tell whether Spark infers a schema from whole files, whose paths it takes for globs once more, unescaped.
+    """Return whether Spark infers the schema from whole files, whose unescaped paths it expands as globs again.
 
-    It does so for CSV with ``multiLine`` (CSVDataSource.createBaseRdd), for JSON with it where Spark Connect infers
-    columns, and for the XML that it reads by itself.
+    Spark does so for CSV with ``multiLine`` (CSVDataSource.createBaseRdd), for JSON with ``multiLine`` on Spark
+    Connect, and for XML without the package for Spark 3.
     """
     if format == "xml":
         return not is_xml_of_spark_3(spark, format)
@@ -357,10 +357,10 @@ def _check_no_glob(location: Location, keys: list[str], remedy: str) -> None:
 
 
 def literal(path: str) -> str:
-    """Escape what Spark would glob.
+    """Escape the characters that Spark would expand as a glob.
 
-    Its switch ``__globPaths__`` is no way out: turned off, each path with such a character stands for
-    all paths of the call (DataSource.checkAndGlobPathIfNecessary), and their rows come more than once.
+    Spark's option ``__globPaths__`` does not help: if it is off, each path with such a character counts as all
+    paths of the call (DataSource.checkAndGlobPathIfNecessary), and their rows are read more than once.
     """
     return _GLOB.sub(r"\\\g<0>", path)
 
@@ -370,26 +370,26 @@ def _no_rows(spark: SparkSession, schema: T.StructType | str | None) -> DataFram
 
 
 def _with_path(frame: DataFrame, location: Location, name: str, *, encoded: bool) -> DataFrame:
-    """Add the file's URI. Spark's own readers show it URL-encoded, but with a plus for a plus."""
+    """Add a column with the file's URI, which Spark's own readers return URL-encoded except for plus signs."""
     check_new_column(location, frame.columns, name)
     shown = F.input_file_name()
     if not encoded:
-        # As Hadoop writes a path, with one slash for none of a host.
+        # Hadoop writes file:/path, with one slash if there is no host.
         return frame.withColumn(name, F.regexp_replace(shown, "^file:/(?=[^/])", "file:///"))
     decoded = F.expr("java_method('java.net.URLDecoder', 'decode', replace(input_file_name(), '+', '%2B'), 'UTF-8')")
     return frame.withColumn(name, F.when(shown.contains("%"), decoded).otherwise(shown))
 
 
 def check_new_column(location: Location, columns: list[str], name: str) -> None:
-    """Raise SourceError if a column to add is there already; Spark compares names without case."""
+    """Raise SourceError if a column to add exists already. Spark ignores the case of names."""
     if name.lower() in (column.lower() for column in columns):
         raise SourceError(str(location), f"the files have a column {name!r} already. Give path_column another name.")
 
 
 def _listing_tasks(spark: SparkSession) -> dict[str, str]:
-    """Return the setting by which Spark lists the paths in a few tasks; none where the user's own is smaller.
+    """Return the setting that makes Spark list paths in a few tasks; an empty map if the user's value is smaller.
 
-    `load` lists at once, so the setting is needed for the call only.
+    `load` lists the paths immediately, so only that call needs the setting.
     """
     before, wanted = spark.conf.get(LISTING_TASKS, None), TASKS_PER_SLOT * slots_of(spark)
     return {} if before is not None and int(before) <= wanted else {LISTING_TASKS: str(wanted)}

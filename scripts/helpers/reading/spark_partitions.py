@@ -1,4 +1,4 @@
-"""Planned files read by Spark, with the columns of their ``name=value`` folders in types that do not change."""
+"""Read planned files with Spark, and give the columns of their ``name=value`` folders fixed types."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def read_partitions(
     path_column: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """Read exactly the planned files, as `read_files` does, and type the columns of their folders.
+    """Read exactly the planned files, as `read_files` does, and cast the columns of their folders.
 
-    Spark takes each value as text, and a query of ours gives it its type. By itself Spark guesses the types from the
-    folders of a batch, so that they change with them, and a value that its guess or `schema` does not fit is NULL.
+    Spark reads each folder value as text, and this function casts it. Spark itself guesses the types from the folders
+    of a batch, so they change from batch to batch, and a value that does not fit the guess or `schema` becomes NULL.
 
     Parameters
     ----------
     types
-        Types of folder columns. Others are string.
+        Types of folder columns; string for folder columns that are not in it.
     schema
-        Of the files; what it says of folder columns goes before `types`.
+        Schema of the files. A folder column in it overrides `types`.
 
     Raises
     ------
     InvalidValueError
-        A type of a folder column that is not among `folders.KINDS`.
+        The type of a folder column is not one of `folders.KINDS`.
     SourceError
-        A folder holds no value of its column's type. Others are those of `read_files`.
+        The value of a folder is not of its column's type; or as `read_files`.
     """
     values = _values(table)
     columns = _columns(values, types)
@@ -54,7 +54,7 @@ def read_partitions(
         columns |= _of_schema(fields, columns)
         of_files = type(fields)([field for field in fields if field.name.lower() not in columns])
     for name, text in values:
-        # Before Spark reads: it would make NULL of a text that is no value of its type.
+        # Check before Spark reads, because the cast turns a text that does not fit into NULL.
         typed_value(str(location), name, columns[name.lower()].kind, text)
     with settings(spark, TEXTS_OF_FOLDERS):
         frame = read_files(
@@ -66,8 +66,8 @@ def read_partitions(
 def with_folders(
     spark: SparkSession, table: pa.Table, schema: T.StructType | str, types: Mapping[str, str]
 ) -> T.StructType:
-    """Return a schema with all columns that the folders of planned files give, as `read_partitions` reads them."""
-    # As the folders are called and in their order; of an empty batch only those with types are known.
+    """Return a schema with the columns of planned files' folders added, as `read_partitions` reads them."""
+    # Use the names and the order of the folders. For an empty batch, only the columns in `types` are known.
     folders = {name.lower(): name for name, _ in _values(table)}
     for name in types:
         folders.setdefault(name.lower(), name)
@@ -82,30 +82,30 @@ def with_folders(
 
 
 class _Column(NamedTuple):
-    """A column of folders: its name as it is shown, and its type, of `folders.KINDS`."""
+    """A folder column: its name as shown to the user, and its type, one of `folders.KINDS`."""
 
     name: str
     kind: str
 
 
 def _values(table: pa.Table) -> list[tuple[str, str | None]]:
-    """Return names and values of the folders of planned files, of each folder once however many files it has."""
+    """Return names and values of the folders of planned files; each folder counts once, however many files it has."""
     folders = {key.rpartition("/")[0] + "/" for key in table.column("key").to_pylist()}
     return [value for folder in folders for value in folder_values(folder)]
 
 
 def _columns(values: Iterable[tuple[str, str | None]], types: Mapping[str, str]) -> dict[str, _Column]:
-    """Return the columns of folders by their names in lower case, as Spark tells names apart without case."""
+    """Return the folder columns by their names in lower case, because Spark ignores the case of names."""
     columns = {name.lower(): _Column(name, kind) for name, kind in types.items()}
     for name in sorted({name for name, _ in values}):
         given = columns.get(name.lower())
-        # As the folders write it; what the caller wrote is kept for a batch without folders.
+        # Spell the name as the folders do; a batch without folders keeps the caller's spelling.
         columns[name.lower()] = _Column(name, given.kind if given is not None else "string")
     return columns
 
 
 def _of_schema(fields: T.StructType, columns: Mapping[str, _Column]) -> dict[str, _Column]:
-    """Return those of the columns of folders that a schema names, as it has them."""
+    """Return the folder columns that a schema names, with the name and type from the schema."""
     found: dict[str, _Column] = {}
     for field in fields:
         if field.name.lower() in columns:
@@ -114,11 +114,11 @@ def _of_schema(fields: T.StructType, columns: Mapping[str, _Column]) -> dict[str
 
 
 def _typed(frame: DataFrame, columns: Mapping[str, _Column]) -> DataFrame:
-    """Return what Spark read with the columns of folders in their types."""
+    """Return a frame that Spark read, with the folder columns cast to their types."""
     there = {name.lower(): name for name in frame.columns}
     for name, column in columns.items():
         if name not in there:
-            # An empty batch has no folders, and its frame no columns of them.
+            # An empty batch has no folders, so its frame lacks their columns.
             frame = frame.withColumn(column.name, F.lit(None).cast(column.kind))
         elif column.kind != "string":
             frame = frame.withColumn(there[name], _converted(there[name], column.kind))
