@@ -1,6 +1,6 @@
-"""Tables of Delta Lake and Iceberg as sources: which commits are new, and the rows that they appended or changed.
+"""Delta Lake and Iceberg tables as sources: which commits are new, and which rows they appended or changed.
 
-May not know: the table of watermarks, and how a batch is kept. States come in as maps and go out as maps.
+May not know: the table of watermarks, and how a batch is stored. States are passed in and returned as maps.
 """
 
 from typing import TYPE_CHECKING

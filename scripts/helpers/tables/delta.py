@@ -1,7 +1,7 @@
-"""`DeltaTable`: what was committed to a Delta table since a version, with Spark or without.
+"""`DeltaTable`: read what was committed to a Delta table since a version, with Spark or without it.
 
-Spark has no read of what was appended between two versions, other than a stream. So the files that the commits of a
-span have added are taken from the log, and read as Delta reads the files of a version. A feed is read by the connector.
+Spark can read the rows appended between two versions only as a stream. So this module takes the files that the commits
+of a span added from the log, and reads them as Delta reads the files of a version. Delta's connector reads feeds.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 
 # --- delta log ------------------------------------------------------------------------------------
-# What a commit file of Delta's log says: which files a version added and took away.
+# The content of a commit file in Delta's log: which files a version added and removed.
 #
-# A commit file has one action a line. One with ``dataChange: false`` moves rows to other files, as ``OPTIMIZE`` does.
+# A commit file has one action on each line. ``dataChange: false`` marks rows that only moved, as by ``OPTIMIZE``.
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 UNNAMED = "UNKNOWN"
-"""Stands for an operation that a writer has not named."""
+"""The operation of a commit whose writer named none."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class DeltaCommit:
     Attributes
     ----------
     version, operation, at
-        As those of `Commit`.
+        As in `Commit`, whose `number` is the version.
     added
         The ``add`` actions that change data, as they are in the log.
     removed
-        Paths of files whose rows were taken away.
+        Paths of files whose rows were removed.
     moved
-        Paths of files whose rows are in other files now.
+        Paths of files whose rows were moved to other files.
     feed
-        Paths of files that hold the changes of this version; empty where added and removed files tell them.
+        Paths of files with the changes of this version; empty if these follow from the added and removed files.
     """
 
     version: int
@@ -77,7 +77,7 @@ class DeltaCommit:
 
     @property
     def kind(self) -> Kind:
-        """Tell what became of the table's rows."""
+        """The effect of the commit on the table's rows."""
         if self.operation == "RESTORE":
             return "rollback"
         if self.removed:
@@ -86,7 +86,7 @@ class DeltaCommit:
 
     @property
     def told(self) -> Commit:
-        """The commit, in the words of all formats."""
+        """The commit as a `Commit`, which is the same for all formats."""
         return Commit(self.version, self.kind, self.operation, self.at)
 
     @property
@@ -96,7 +96,7 @@ class DeltaCommit:
 
 
 def read_commit(version: int, text: str) -> DeltaCommit:
-    """Read the file of a commit.
+    """Parse the file of a commit.
 
     Examples
     --------
@@ -123,24 +123,24 @@ def read_commit(version: int, text: str) -> DeltaCommit:
 
 
 def taken_by(commits: Iterable[DeltaCommit], after: int, until: int) -> list[Mapping[str, Any]]:
-    """Return the files that commits of a span have appended, and not those of commits that took rows away."""
+    """Return the files that a span's commits appended, without those of commits that removed rows."""
     taken = (commit for commit in commits if after < commit.version <= until and commit.kind == "append")
     return [action for commit in taken for action in commit.added]
 
 
 def may_be_gone(commits: Sequence[DeltaCommit], after: int | None, until: int, *, feed: bool) -> set[str]:
-    """Return which files a span needs that the table has no longer, so that a vacuum may have deleted them.
+    """Return the files that a span needs but the table no longer has, so that a vacuum may have deleted them.
 
     Parameters
     ----------
     commits
-        Of the span and all later ones.
+        The commits of the span, and all later ones.
     after
-        None for the whole table as `until` left it.
+        The version before the span; None for the whole table as of `until`.
     """
     if after is None:
         later = [commit for commit in commits if commit.version > until]
-        # A file that was added later was not there at `until`.
+        # A file that was added later did not exist at `until`.
         return _taken_out(later).difference(*(commit.paths for commit in later))
     left = _taken_out(commits)
     inside = [commit for commit in commits if after < commit.version <= until]
@@ -148,18 +148,18 @@ def may_be_gone(commits: Sequence[DeltaCommit], after: int | None, until: int, *
         return {str(action["path"]) for action in taken_by(inside, after, until)} & left
     needed: set[str] = set()
     for commit in inside:
-        # Files of a feed are in no version of the table, so a vacuum deletes them by their age alone.
+        # Files of a feed belong to no version of the table, so a vacuum deletes them by their age alone.
         needed |= commit.feed if commit.feed else (commit.paths & left) | commit.removed
     return needed
 
 
 def _taken_out(commits: Iterable[DeltaCommit]) -> set[str]:
-    """Return the files that commits have taken out of the table, their rows with them or not."""
+    """Return the files that commits removed from the table, whether their rows were removed or moved."""
     return {path for commit in commits for path in commit.removed | commit.moved}
 
 
 def _changes_data(action: Mapping[str, Any]) -> bool:
-    # The protocol has the field in every action. Where it is missing, no row may be passed over.
+    # The protocol requires the field in every action. If it is missing, assume a change, so that no row is missed.
     return action.get("dataChange") is not False
 
 
@@ -172,31 +172,31 @@ def _moment(info: Mapping[str, Any]) -> datetime | None:
 
 GONE_IN_SPARK = ("FileNotFoundException", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "NoSuchKey", "DELTA_FILE_NOT_FOUND")
 READERS = 16
-"""Files that are read at once without Spark: each waits for storage most of the time."""
+"""Files to read concurrently without Spark: each read mostly waits for storage."""
 READABLE = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
-"""Features of a table that its Parquet files can be read with as they are. The last two are looked at more closely."""
+"""Table features that do not keep pyarrow from reading the Parquet files. The last two are checked further."""
 
 
 class DeltaTable(TableSource):
-    """A Delta table at a path, of which `IncrementalJob.rows_since` reads what was committed since a version.
+    """A Delta table at a path, for `IncrementalJob.rows_since` to read what was committed since a version.
 
     Parameters
     ----------
     path
         The folder of the table: ``s3://bucket/prefix/`` or a directory.
     spark
-        Without it, `deltalake` reads, and rows are returned in memory.
+        The session. Without it, `deltalake` reads the table, and rows are returned in memory.
     s3_client
-        Its login and endpoint are those of `deltalake`, too.
+        A boto3 client. `deltalake` uses its login and endpoint, too.
     returns
-        Without Spark: ``"pandas"``, the default, whose columns have the types of Arrow, or ``"arrow"``.
+        Without Spark: ``"pandas"``, the default, with columns of Arrow types, or ``"arrow"``.
 
     Raises
     ------
     InvalidValueError
-        The path is none.
+        The path is invalid.
     SourceOptionError
-        `returns` is unknown, or given beside Spark.
+        `returns` is unknown, or is given together with `spark`.
     NoJvmError
         The session is one of Spark Connect.
     """
@@ -222,13 +222,13 @@ class DeltaTable(TableSource):
         return self.name
 
     def head(self) -> TableHead:
-        # Commits do not change, but another table may have come to this folder.
+        # Commits never change, but the folder may have another table now, so forget the commits that were read.
         self._read = {}
         with self._typed():
             self._engine.check()
             version, uuid = self._engine.newest()
             last = self._engine.commits([version])
-        # Two schemes of S3 are one place.
+        # s3a:// and s3n:// are the same place as s3://.
         scheme, separator, rest = self.name.partition("://")
         folder = f"s3://{rest}" if separator and scheme in ("s3a", "s3n") else self.name
         identity = {"folder": folder, "uuid": uuid}
@@ -240,7 +240,7 @@ class DeltaTable(TableSource):
         if newest < after:
             return TableHistory(lost="rollback")
         commits = self._commits(after, newest)
-        # A folder that was restored from a copy has other commits under the same numbers.
+        # Compare the times, because a table restored from a copy has other commits under the same numbers.
         first = commits[0] if commits and commits[0].version == after else None
         if first is not None and at is not None and first.at is not None and first.at != at:
             return TableHistory(lost="rollback")
@@ -257,7 +257,7 @@ class DeltaTable(TableSource):
         except Exception as error:
             if not self._engine.is_of_connector(error):
                 raise
-            # A feed that is on has no rows across a column that was renamed, dropped or given another type.
+            # Even an enabled feed has no rows across a column that was renamed, dropped or given another type.
             on = "" if "incompatible" in str(error).lower() else "Set delta.enableChangeDataFeed=true on the table. "
             raise SourceError(
                 self.name,
@@ -270,7 +270,7 @@ class DeltaTable(TableSource):
         assert span.until is not None
         with self._typed():
             newest = self._engine.newest()[0]
-        # A version that the table no longer has is one that was rolled back by hand: gone as well.
+        # If the table no longer has the version `until`, it was rolled back by hand, and the span is lost as well.
         if newest < span.until:
             return True
         after = span.until if span.whole else (span.after or 0)
@@ -285,7 +285,7 @@ class DeltaTable(TableSource):
     # --- within ---------------------------------------------------------------------------------
 
     def _commits(self, first: int, last: int) -> list[DeltaCommit]:
-        """Return the commits from one version to another; those whose file is gone are left out."""
+        """Return the commits from one version to another, without those whose file is gone."""
         versions = range(first, last + 1)
         with self._typed():
             found = self._engine.commits([version for version in versions if version not in self._read])
@@ -302,9 +302,9 @@ class DeltaTable(TableSource):
 
 
 class _SparkEngine:
-    """Delta's connector for Spark.
+    """Reads with Delta's connector for Spark.
 
-    `commits` are those of some versions whose commit file is there, and `missing` which of some files are not.
+    `commits` returns the given versions whose commit file exists, and `missing` returns the given files that do not.
     """
 
     def __init__(self, uri: str, spark: SparkSession) -> None:
@@ -341,7 +341,7 @@ class _SparkEngine:
         folder, settings, java = log.dataPath(), log.newDeltaHadoopConf(), java_of(self._spark)
         found = []
         for path in paths:
-            # As Delta does: the text is a URI, relative to the table's folder or absolute.
+            # Resolve the path as Delta does: it is a URI, relative to the table's folder or absolute.
             file = java.org.apache.hadoop.fs.Path(folder, java.org.apache.hadoop.fs.Path(java.java.net.URI(path)))
             if not file.getFileSystem(settings).exists(file):
                 found.append(path)
@@ -357,7 +357,7 @@ class _SparkEngine:
         for action in taken:
             files.add(java.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps({"add": action})))
         sequence = java.scala.collection.JavaConverters.asScalaBufferConverter(files).asScala().toSeq()
-        # What Delta's own stream reads its files by: with partition values, deletion vectors and mapped columns.
+        # Delta's own stream reads its files like this: with partition values, deletion vectors and mapped columns.
         frame = log.createDataFrame(snapshot, sequence, False, java.scala.Option.apply(None))
         return without_code(frame_of_java(frame, self._spark), self._uri)
 
@@ -371,7 +371,7 @@ class _SparkEngine:
         return ordered_changes(found)
 
     def check_feed(self, span: TableSpan) -> None:
-        # Delta looks whether each version has its changes when the query is planned, and runs no job for it.
+        # Plan the query without running it: planning checks whether each version has its changes.
         java_frame(self.feed(span)).queryExecution().executedPlan()
 
     def is_of_connector(self, error: Exception) -> bool:
@@ -380,7 +380,7 @@ class _SparkEngine:
     def is_gone(self, error: Exception) -> bool:
         if is_of_java(error, "Cannot time travel Delta table", "DELTA_VERSION_NOT_FOUND"):
             return True
-        # What the sink cannot find while it stages is none of the table's files.
+        # The error must name this table, because the sink may also miss a file of its own while it stages.
         return is_of_java(error, *GONE_IN_SPARK) and is_of_java(error, self._uri.partition("://")[2])
 
     def _path(self, folder: Any, name: str) -> Any:
@@ -391,7 +391,7 @@ class _SparkEngine:
 
 
 class _ArrowEngine:
-    """The package `deltalake`, and pyarrow for files of its own."""
+    """Reads with the package `deltalake`, and appended files with pyarrow."""
 
     def __init__(self, place: Place) -> None:
         self._place, (self._uri, self._options) = place, deltalake_place(place)
@@ -420,7 +420,7 @@ class _ArrowEngine:
         return [path for path, info in zip(paths, found, strict=True) if info.type == pafs.FileType.NotFound]
 
     def whole(self, span: TableSpan) -> pa.Table:
-        # Of an empty span the columns alone count, and in a replay its version may be gone.
+        # For an empty span only the columns matter, and in a replay its version may be gone.
         table = self._table(None if span.is_empty else span.until)
         schema = delta_schema(table)
         found = schema.empty_table() if span.is_empty else self._scanned(table, schema)
@@ -432,15 +432,15 @@ class _ArrowEngine:
         schema, columns = delta_schema(table), list(table.metadata().partition_columns)
 
         def read(action: Mapping[str, Any]) -> pa.Table:
-            # The log has the names of files as URIs, as in `day=a%20b/part-0.parquet`.
+            # The log stores file names as URIs, such as `day=a%20b/part-0.parquet`.
             file = unquote(str(action["path"]))
             data = self._bytes(file)
             if data is None:
                 raise FileNotFoundError(file)
             return _rows_of_file(data, schema, columns, action.get("partitionValues") or {})
 
-        # Not by the file system of `deltalake`: it lets no other thread of Python run while it waits, the heartbeat of
-        # the lease among them.
+        # Do not use the file system of `deltalake`: while it waits, it blocks all other Python threads, such as the
+        # heartbeat of the lease.
         with ThreadPoolExecutor(READERS) as threads:
             return pa.concat_tables([schema.empty_table(), *threads.map(read, taken)])
 
@@ -472,20 +472,20 @@ class _ArrowEngine:
             raise SourceError(self._uri, "there is no Delta table. Check the path.") from error
 
     def _scanned(self, table: Any, schema: pa.Schema) -> pa.Table:
-        # Releases before 1.6 have no scan, and read tables with deletion vectors by nothing.
+        # Releases before 1.6 have no `scan`, and cannot read tables with deletion vectors at all.
         if hasattr(table, "scan"):
             return pa.table(table.scan()).select(schema.names).cast(schema)
         return table.to_pyarrow_table().select(schema.names).cast(schema)
 
     def _bytes(self, file: str) -> bytes | None:
-        """Return what a file of the table holds; None if it is not there."""
+        """Return the content of a file of the table; None if it does not exist."""
         try:
             return self._place.read(file)
         except TargetError as error:
             raise SourceError(self._uri, f"{error} Check the rights there.") from error
 
     def _check_readable(self, table: Any, taken: Sequence[Mapping[str, Any]]) -> None:
-        """Refuse files that are not what they look like; SourceError."""
+        """Raise SourceError if pyarrow would read wrong rows from the files."""
         features = set(table.protocol().reader_features or ())
         settings = table.metadata().configuration
         found = sorted(features - READABLE)
@@ -504,8 +504,8 @@ class _ArrowEngine:
 def _rows_of_file(
     data: bytes, schema: pa.Schema, partition_columns: Sequence[str], values: Mapping[str, str | None]
 ) -> pa.Table:
-    """Return the rows of a file with the columns of the table: those of its partition, and those added since."""
-    # Spark's own times are INT96, whose nanoseconds do not reach beyond 2262.
+    """Return the rows of a file with all columns of the table, including partition columns and those added since."""
+    # Spark writes times as INT96. Read them in microseconds, because nanoseconds end in 2262.
     rows = pq.read_table(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     columns = []
     for field in schema:
@@ -519,8 +519,8 @@ def _rows_of_file(
 
 
 def _value(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """Return the value of a partition, which the log has as a text."""
-    # The protocol writes NULL as an empty text, too.
+    """Return the value of a partition, which the log stores as text."""
+    # The protocol also allows an empty text for NULL.
     if text is None or text == "":
         return pa.scalar(None, kind)
     if pa.types.is_timestamp(kind) and kind.tz is not None:

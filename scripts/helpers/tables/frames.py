@@ -1,4 +1,4 @@
-"""Rows of a table as the user gets them, by Spark or without, and with the columns that a feed adds."""
+"""Return rows of a table to the user, with Spark or without it, and with the columns that a feed adds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Returns = Literal["pandas", "arrow"]
 
 
 def check_no_feed_columns(columns: Collection[str], name: str, known: Collection[str] = ()) -> None:
-    """Raise SourceError for a column of the table that has the name of one that a feed adds."""
+    """Raise SourceError if a column of the table has the name of a column that a feed adds."""
     taken = [column for column in columns if column.lower() in FEED_COLUMNS and column not in known]
     if taken:
         raise SourceError(
@@ -30,12 +30,12 @@ def check_no_feed_columns(columns: Collection[str], name: str, known: Collection
 
 
 def ordered_changes(changes: DataFrame) -> DataFrame:
-    """Return changes with the column that puts what a commit took away before what it left."""
+    """Return changes with the column `ORDER`, which sorts the rows a commit removed before the rows it left."""
     return changes.withColumn(ORDER, F.when(F.col(CHANGE).isin(*GONE), 0).otherwise(1))
 
 
 def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame:
-    """Return rows of a whole table as a feed that has inserted all of them."""
+    """Return rows of a whole table as a feed in which each row is an insert."""
     check_no_feed_columns(rows.columns, name)
     return rows.select(
         "*",
@@ -48,16 +48,16 @@ def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame
 
 def whole_rows(spark: SparkSession, format: str, table: str, span: TableSpan, name: str) -> DataFrame:
     """Return all rows of a table at the end of a span; see `TableEngine.whole`."""
-    # Of an empty span the columns alone count, and in a replay its end may be gone.
+    # For an empty span only the columns matter, and in a replay its last version may be gone.
     found = rows_at(spark, format, table, None if span.is_empty else span.until)
     found = without_code(found, name)
     return with_feed_literals(found, span, name) if span.is_feed else found
 
 
 def of_snapshots(changes: DataFrame, commits: Mapping[int, tuple[int, datetime]], name: str) -> DataFrame:
-    """Return Iceberg's changelog with the columns of a feed: each snapshot's number of order, and its time.
+    """Return Iceberg's changelog with the columns of a feed, among them each snapshot's sequence number and time.
 
-    Its own ``_change_ordinal`` begins again with each read, so it orders no two batches.
+    The changelog's own ``_change_ordinal`` restarts with each read, so it cannot order the rows of several batches.
     """
     own = {"_change_type", "_change_ordinal", "_commit_snapshot_id"}
     columns = [column for column in changes.columns if column not in own]
@@ -80,10 +80,10 @@ def of_snapshots(changes: DataFrame, commits: Mapping[int, tuple[int, datetime]]
 
 
 def _instant(at: datetime | None):  # type: ignore[no-untyped-def]
-    """Return a moment as a column, whatever the zone of the session."""
+    """Return an instant as a timestamp column, whatever the zone of the session."""
     if at is None:
         return F.lit(None).cast("timestamp")
-    # The function is only in the SQL of Spark 3.3.
+    # Spark 3.3 has this function only in SQL.
     return F.expr(sql("timestamp_micros({})", whole(round(at.timestamp() * 1_000_000))))
 
 
@@ -91,20 +91,20 @@ def _instant(at: datetime | None):  # type: ignore[no-untyped-def]
 
 
 def of_arrow(rows: Any, returns: Returns) -> Any:
-    """Return a table of pyarrow as the user asked for it, and a frame of Spark as it is."""
+    """Return a pyarrow table in the form that the user asked for, and a Spark frame unchanged."""
     if returns == "arrow" or hasattr(rows, "sparkSession"):
         return rows
-    # NumPy has no whole numbers with NULL, and no decimals: with Arrow's types each value stays what it was.
+    # Use Arrow's types to keep every value exact: NumPy has no integers with NULL, and no decimals.
     return rows.to_pandas(types_mapper=pd.ArrowDtype)
 
 
 def with_feed_columns(rows: pa.Table, span: TableSpan, name: str, schema: pa.Schema | None = None) -> pa.Table:
-    """Return rows as a feed: changes in the types of the table, or rows of a whole table as inserts.
+    """Return rows as a feed: changes cast to the types of the table, or rows of a whole table as inserts.
 
     Parameters
     ----------
     schema
-        Of the table, where the rows are changes as `deltalake` reads them; None for rows of a whole table.
+        Schema of the table if the rows are changes that `deltalake` read; None for rows of a whole table.
     """
     instant = pa.timestamp("us", "UTC")
     if schema is None:
@@ -119,7 +119,7 @@ def with_feed_columns(rows: pa.Table, span: TableSpan, name: str, schema: pa.Sch
         changes = rows.column(CHANGE).cast(pa.string())
         versions = rows.column(VERSION).cast(pa.int64())
         times = rows.column(TIME)
-        # `deltalake` writes times of UTC without a zone.
+        # `deltalake` returns times in UTC without a zone.
         times = times.cast(instant) if times.type.tz else pc.assume_timezone(times.cast(pa.timestamp("us")), "UTC")
     order = pc.if_else(pc.is_in(changes, pa.array(GONE)), 0, 1).cast(pa.int32())
     for column, values in ((CHANGE, changes), (VERSION, versions), (TIME, times), (ORDER, order)):

@@ -1,7 +1,7 @@
-"""`IcebergTable`: what was committed to an Iceberg table since a snapshot, with Spark or without.
+"""`IcebergTable`: read what was committed to an Iceberg table since a snapshot, with Spark or without it.
 
-The readers of Iceberg pass over snapshots that overwrite or delete without a word. So the snapshots are looked at one
-by one before anything is read: each from the current one of `main` back to the watermark, by its parent.
+Iceberg's readers silently skip snapshots that overwrite or delete rows. So each snapshot is checked before any row is
+read: from the current snapshot of `main` back to the watermark, from child to parent.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 
 
 # --- iceberg metadata -----------------------------------------------------------------------------
-# What the metadata of an Iceberg table says: its snapshots, and which of them came after which.
+# The metadata of an Iceberg table: its snapshots and their order.
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 KINDS: Mapping[str, Kind] = {"append": "append", "replace": "nothing"}
-"""What becomes of rows by an operation; any other one may take rows away."""
+"""The effect of an operation on rows. Any other operation may remove rows."""
 DELETES = ("added-delete-files", "added-position-deletes", "added-equality-deletes", "added-dvs")
-"""Counts of a snapshot that say that rows are marked as deleted, in place of files written anew."""
+"""Summary counts of a snapshot that marks rows as deleted, rather than writing new files without them."""
 UNKNOWN = "unknown"
-"""Operation of a snapshot without a summary, as the first writers left it: nothing says that it took no row away."""
+"""Operation of a snapshot without a summary, as early writers left it. It may have removed rows."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """One snapshot of a table.
 
-    `sequence` is 0 in tables of format version 1. `marks_deletes` says that rows are marked as deleted beside their
-    files.
+    `sequence` is 0 in tables of format version 1. `marks_deletes` is whether delete files mark rows of other files as
+    deleted.
     """
 
     id: int
@@ -65,13 +65,13 @@ class Snapshot:
 
     @property
     def told(self) -> Commit:
-        """The snapshot, in the words of all formats."""
+        """The snapshot as a `Commit`, which is the same for all formats."""
         return Commit(self.id, KINDS.get(self.operation, "overwrite"), self.operation, self.at)
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a table says of itself at one moment."""
+    """The metadata of a table at one moment."""
 
     uuid: str
     current: int | None
@@ -79,27 +79,27 @@ class Metadata:
     snapshots: Mapping[int, Snapshot]
 
     def lineage(self, end: int) -> Iterator[Snapshot]:
-        """Yield a snapshot and those before it, as far back as they are kept."""
+        """Yield a snapshot and its ancestors, as far back as they are kept."""
         found = self.snapshots.get(end)
         while found is not None:
             yield found
             found = None if found.parent is None else self.snapshots.get(found.parent)
 
     def since(self, after: int, end: int) -> list[Snapshot] | None:
-        """Return the snapshots after one, in order; None if it is none of those before the end, or one is gone."""
+        """Return the snapshots between two, in order; None if `after` is not an ancestor of `end`, or one is gone."""
         if after == end:
             return []
         found: list[Snapshot] = []
         for snapshot in self.lineage(end):
             found.append(snapshot)
-            # The watermark itself may have expired, as long as nothing after it has.
+            # The snapshot `after` itself may have expired, as long as none after it has.
             if snapshot.parent == after:
                 return found[::-1]
         return None
 
 
 def read_metadata(text: str) -> Metadata:
-    """Read the metadata of a table, as its catalog keeps it.
+    """Parse the metadata of a table, as its catalog stores it.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def read_metadata(text: str) -> Metadata:
             one.get("sequence-number") or 0,
             any(int(summary.get(name) or 0) for name in DELETES),
         )
-    # Early writers have -1 for none.
+    # Early writers store -1 if there is no current snapshot.
     current = stored.get("current-snapshot-id")
     return Metadata(
         str(stored["table-uuid"]),
@@ -135,25 +135,25 @@ NO_SPARK = "Its changes are read by Spark only: give spark=, or changes='append'
 
 
 class IcebergTable(TableSource):
-    """An Iceberg table, of which `IncrementalJob.rows_since` reads what was committed to `main` since a snapshot.
+    """An Iceberg table, for `IncrementalJob.rows_since` to read what was committed to `main` since a snapshot.
 
     Parameters
     ----------
     name
         ``catalog.namespace.table``, as Spark and `pyiceberg` are configured.
     spark
-        Without it, `pyiceberg` reads, and rows are returned in memory. Its changes are read by Spark only.
+        The session. Without it, `pyiceberg` reads the table, and rows are in memory. Only Spark can read changes.
     catalog
-        One of `pyiceberg`, for a script that configures it itself. Its name begins that of the table.
+        A catalog of `pyiceberg`, for scripts that configure it themselves. The table's name begins with its name.
     returns
-        Without Spark: ``"pandas"``, the default, whose columns have the types of Arrow, or ``"arrow"``.
+        Without Spark: ``"pandas"``, the default, with columns of Arrow types, or ``"arrow"``.
 
     Raises
     ------
     InvalidValueError
-        The name is not one of a table in a catalog.
+        The name is not that of a table in a catalog.
     SourceOptionError
-        `returns` is unknown, or it or `catalog` is given beside Spark.
+        `returns` is unknown, or `returns` or `catalog` is given together with `spark`.
     NoJvmError
         The session is one of Spark Connect.
     """
@@ -185,7 +185,7 @@ class IcebergTable(TableSource):
 
     def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:
         found = self._metadata()
-        # The table had snapshots, and has none: it was set back to before its first one.
+        # The table had snapshots. If it has no current one now, it was set back to before its first one.
         since = None if head.newest is None else found.since(after, head.newest)
         if since is not None:
             return TableHistory([snapshot.told for snapshot in since])
@@ -194,8 +194,8 @@ class IcebergTable(TableSource):
         before = {snapshot.id for snapshot in found.lineage(after)}
         kept = [] if head.newest is None else list(found.lineage(head.newest))
         common = next((snapshot.id for snapshot in kept if snapshot.id in before), None)
-        # A tag may keep the snapshot that was read while those after it are gone: then the oldest that is left has a
-        # parent that is not there, or where a writer forgets that, its number follows one that is not there.
+        # A tag may keep the snapshot that was read although later ones are gone. Then the oldest one that is left has
+        # a missing parent or, if the writer dropped that reference, the sequence number before its own is missing.
         there = {0, *(snapshot.sequence for snapshot in found.snapshots.values())}
         if common is None and kept and (kept[-1].parent is not None or max(kept[-1].sequence - 1, 0) not in there):
             return TableHistory(lost="expired")
@@ -242,7 +242,7 @@ class IcebergTable(TableSource):
 
 
 class _SparkEngine:
-    """Iceberg's connector for Spark."""
+    """Reads with Iceberg's connector for Spark."""
 
     def __init__(self, name: str, spark: SparkSession) -> None:
         self._name, self._spark = name, spark
@@ -256,7 +256,7 @@ class _SparkEngine:
             raise MissingConnectorError("iceberg", f"To read changes, set spark.sql.extensions={ICEBERG_EXTENSIONS}.")
 
     def metadata(self) -> Metadata:
-        # As one text: asked through Py4J, ten thousand snapshots would take half a minute.
+        # Fetch all metadata as one text: through Py4J, ten thousand snapshots would take half a minute.
         parser = java_of(self._spark).org.apache.iceberg.TableMetadataParser
         return read_metadata(parser.toJson(self._table().operations().current()))
 
@@ -275,8 +275,8 @@ class _SparkEngine:
         self._table()
         catalog, _, table = self._name.partition(".")
         view = f"glue_watermarks_{new_token().replace('-', '_')}"
-        # The raw changelog has rows as deleted and inserted that were only written to another file. The procedure
-        # leaves them out.
+        # The raw changelog shows rows as deleted and inserted that were only written to another file. The procedure
+        # leaves such rows out.
         after, until = in_quotes(str(span.after)), in_quotes(str(span.until))
         ends = sql("map('start-snapshot-id', {}, 'end-snapshot-id', {})", after, until)
         parts = SPARK.quote(catalog), in_quotes(quoted_table(table)), in_quotes(view), ends
@@ -293,7 +293,7 @@ class _SparkEngine:
         if is_of_java(error, "Cannot find snapshot", "Cannot find the end snapshot", "is not a parent ancestor"):
             return True
         is_file = is_of_java(error, "FileNotFoundException", "NotFoundException", "NoSuchKey")
-        # What the sink cannot find while it stages is none of the table's files.
+        # The error must name this table, because the sink may also miss a file of its own while it stages.
         return (
             is_file and bool(self._location) and is_of_java(error, self._location.partition("://")[2] or self._location)
         )
@@ -305,7 +305,7 @@ class _SparkEngine:
 
 
 class _ArrowEngine:
-    """The package `pyiceberg`."""
+    """Reads with the package `pyiceberg`."""
 
     def __init__(self, name: str, catalog: Any) -> None:
         self._name, self._catalog = name, catalog

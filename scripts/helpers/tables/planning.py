@@ -1,4 +1,4 @@
-"""Fix what one batch takes of a table: options, the stored watermark, and the table's history, into a span. Pure.
+"""Plan which part of a table a batch takes, from options, stored watermark and the table's history. Pure.
 
 ::
 
@@ -6,8 +6,8 @@
     another uuid           on_loss         SourceReplacedError, or the whole table
     set back               on_loss         SourceRolledBackError, or the whole table
     commits or files gone  on_loss         SourceExpiredError, or the whole table
-    rows taken away        on_overwrite    SourceError, or without those commits, or all; a feed has them
-    else                   what was committed after the watermark, at most `max_versions` of it
+    rows removed           on_overwrite    SourceError, or skip those commits, or the whole table; a feed has them
+    otherwise              the commits after the watermark, at most `max_versions` of them
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ Why = Literal["replaced", "rollback", "expired", "overwrite"]
 def plan_span(
     source: TableSource, *, state: Mapping[str, Any] | None, context: str, job_id: str, options: TableOptions
 ) -> TableSpan:
-    """Return what was committed to a table since the watermark. No row is read.
+    """Return the span that was committed to a table since the watermark. No row is read.
 
     Parameters
     ----------
     state
-        What an earlier `TableSpan.state_after` returned; None on a first run.
+        The `TableSpan.state_after` of an earlier run; None on a first run.
     context, job_id
-        Name of the source inside its job, for messages; the job, for the commands that errors name.
+        The name of the source in its job, for messages; the job, for commands in error messages.
 
     Raises
     ------
     SourceError
-        There is no table, it cannot be reached, or it cannot give the feed that was asked for.
+        There is no table, it cannot be reached, or it cannot provide the requested feed.
     SourceChangedError
-        The state is that of another kind of source.
+        The state is from another kind of source.
     SourceReplacedError, SourceRolledBackError, SourceExpiredError, SourceError
-        What the options do not say otherwise of.
+        The table has changed in a way for which `options` is ``raise``; see the table above.
     """
     planning, head = _Planning(source, options, context, job_id), source.head()
     if state is None:
@@ -64,13 +64,13 @@ def plan_span(
     except SourceReplacedError as error:
         return planning.reread(head, "replaced", error)
     if before.value is None:
-        # It had no snapshot when it was looked at last, so all that is there came since.
+        # The table had no snapshot at the last run, so all its rows are new.
         return whole_span(source, options, head)
     return planning.since(head, before.value, before.at, before.start)
 
 
 def whole_span(source: TableSource, options: TableOptions, head: TableHead | None = None) -> TableSpan:
-    """Return the span of all rows, as they are now."""
+    """Return the span of all rows in the table as it is now."""
     head = head or source.head()
     return TableSpan(
         source.format,
@@ -93,18 +93,18 @@ def span_between(
     job_id: str,
     options: TableOptions,
 ) -> TableSpan:
-    """Return what was committed from one watermark to a later one: what the runs between them took.
+    """Return the span from one watermark to a later one, which the runs between them took.
 
-    From the very beginning it is the whole table, as the later watermark left it, or what came after the start that the
-    first run was given. Where the later watermark does not follow the earlier one, as after a rewind in between, it is
-    nothing.
+    If `before` is None, it is the whole table as of the later watermark, or what was committed after the first run's
+    `start_from`. If the later watermark does not follow the earlier one, as after a rewind in between, the span is
+    empty.
 
     Raises
     ------
     SourceOptionError
-        `max_versions` or `start_from`: a range ends where its runs did.
+        `max_versions` or `start_from` is given: a range begins and ends with its runs.
     SourceChangedError, SourceReplacedError, SourceRolledBackError, SourceExpiredError, SourceError
-        As `plan_span`.
+        As in `plan_span`.
     """
     for name in ("max_versions", "start_from"):
         if getattr(options, name) is not None:
@@ -126,7 +126,7 @@ def span_between(
     nothing = TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
     if low == end:
         return nothing
-    # A rewind in between looks like a table that was set back: which of both it is, is found out below.
+    # A rewind in between looks like a table that was set back. The SourceRolledBackError branch finds out which.
     planning = _Planning(source, options, context, job_id)
     try:
         return replace(planning, options=replace(options, on_loss="raise")).since(
@@ -142,7 +142,7 @@ def span_between(
 
 @dataclass(frozen=True)
 class _Planning:
-    """What is asked of a source, and by whom."""
+    """A source with the options of a read, and the names for messages."""
 
     source: TableSource
     options: TableOptions
@@ -157,7 +157,7 @@ class _Planning:
             return whole
         after = head.newest if start == "now" else int(start)
         if after is None:
-            # A table without a snapshot: there is nothing to leave out, and nothing to start after.
+            # The table has no snapshot, so there is no commit to start after and no row to leave out.
             return replace(whole, sequence=None)
         if start == "now":
             return replace(whole, after=after, whole=False, sequence=None, start=after, commits=0)
@@ -170,7 +170,7 @@ class _Planning:
         return self.since(head, after, None, after)
 
     def since(self, head: TableHead, after: int, at: datetime | None, start: int | None = None) -> TableSpan:
-        """Return the span after a commit, or what the options say where there is more to it."""
+        """Return the span after a commit; if more than appends happened, do what the options say."""
         source, options, of = self.source, self.options, (self.source.name, self.context, self.job_id)
         history = source.history(after, at, head)
         if history.lost == "rollback":
@@ -202,13 +202,13 @@ class _Planning:
                 "removed are not reported",
                 self.context, source.name, len(overwrites), ",".join(operations),
             )  # fmt: skip
-        # Last, as it looks at files. A span that is rid of its files would fail in each replay.
+        # Check this last, as it looks for files. A span whose files are gone would fail in each replay.
         if source.is_lost(span):
             return self.reread(head, "expired", SourceExpiredError(*of))
         return span
 
     def reread(self, head: TableHead, why: Why, error: SourceError) -> TableSpan:
-        """Return the span of the whole table, or raise an error, as the option for this case says."""
+        """Return the span of the whole table, or raise `error`, depending on the option for this case."""
         if (self.options.on_overwrite if why == "overwrite" else self.options.on_loss) == "raise":
             raise error
         logger.warning(
@@ -216,13 +216,13 @@ class _Planning:
             "are not among them: compare the keys with those of the target",
             self.context, self.source.name, why,
         )  # fmt: skip
-        # Rows that were read before may have any number so far, also where the table is back at an older commit.
+        # Rows of earlier batches may have any number up to the highest, even if the table is now at an older commit.
         return whole_span(self.source, self.options, replace(head, sequence=head.highest))
 
 
 def check_not_lost(
     source: TableSource, span: TableSpan, context: str, job_id: str, *, is_planned: bool = False
 ) -> None:
-    """Raise SourceExpiredError if what a span takes is gone; of a frozen plan if it is planned."""
+    """Raise SourceExpiredError if commits or files of a span are gone; `is_planned` if it is that of a frozen plan."""
     if not span.is_empty and source.is_lost(span):
         raise SourceExpiredError(source.name, context, job_id, is_planned=is_planned)

@@ -1,4 +1,4 @@
-"""What a table that is read by its versions must offer, and what it tells before a span is fixed. Pure."""
+"""The interface of a table that is read by its versions, and what it reports before a span is planned. Pure."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Kind = Literal["append", "nothing", "overwrite", "rollback"]
 
 @dataclass(frozen=True)
 class TableHead:
-    """A table as it is now.
+    """The present state of a table.
 
     Attributes
     ----------
     identity
-        Which table it is, with its ``uuid``.
+        What identifies the table, including its ``uuid``.
     newest
-        Its last version or current snapshot; None for an Iceberg table without one.
+        Its last version or current snapshot; None for an Iceberg table without a snapshot.
     at
-        When that was committed; None where nothing says so.
+        The time of that commit; None if unknown.
     sequence
-        The number of that commit, for ``_commit_version``: what follows it in the table's history has higher ones.
+        The number of that commit, for ``_commit_version``. Later commits in the table's history have higher numbers.
     highest
-        The highest of all commits, also of other branches and of some that were taken back.
+        The highest number of any commit, including other branches and some commits that were rolled back.
     """
 
     identity: Mapping[str, Any]
@@ -52,12 +52,12 @@ class Commit:
     number
         The version, or the id of the snapshot.
     kind
-        ``append`` adds rows and takes none away. ``nothing`` changes no row, such as a compaction. ``overwrite`` takes
-        rows away. ``rollback`` brings an earlier version back.
+        ``append`` adds rows and removes none. ``nothing`` changes no row, such as a compaction. ``overwrite`` removes
+        rows. ``rollback`` restores an earlier version.
     operation
-        What the format calls it.
+        The format's name for the operation.
     at
-        When it was; None where nothing says so.
+        The time of the commit; None if unknown.
     """
 
     number: int
@@ -68,16 +68,16 @@ class Commit:
 
 @dataclass(frozen=True)
 class TableHistory:
-    """What came after a commit, in order.
+    """The commits after a given commit, in order.
 
     Attributes
     ----------
     commits
-        All of them, up to the newest. None where `lost` says why they cannot be told.
+        All of them, up to the newest; empty if `lost` is set.
     lost
-        ``expired``: some are gone. ``rollback``: the table's history has the commit no more.
+        Why they are unknown. ``expired``: some are gone. ``rollback``: the table's history lacks the given commit now.
     common
-        After a rollback, the last commit that both histories have, if that is known.
+        After a rollback, the last commit that the old and the new history share, if known.
     """
 
     commits: Sequence[Commit] = ()
@@ -86,27 +86,27 @@ class TableHistory:
 
 
 class TableEngine(Protocol):
-    """What reads the log of a table, and its files."""
+    """Reads the log of a table, and its files."""
 
     def whole(self, span: TableSpan) -> Any:
-        """Return all rows at the end of a span; of one that is empty none, with the same columns."""
+        """Return all rows at the end of a span; no rows, but the same columns, if the span is empty."""
 
     def is_of_connector(self, error: Exception) -> bool:
-        """Tell whether it is the connector that complains."""
+        """Return whether an error comes from the connector."""
 
     def is_gone(self, error: Exception) -> bool:
-        """Tell whether it complains about something of the table that is gone."""
+        """Return whether an error is about commits or files of the table that are gone."""
 
 
 class TableSource(ABC):
     """A table that `rows_since` reads by its versions: `DeltaTable` and `IcebergTable`.
 
-    Its name is for messages and logs, and holds no credentials.
+    Its name is for messages and logs, and contains no credentials.
     """
 
     format: Format
     named_by: str
-    """By what the table is named: its path, or its name."""
+    """What names the table, ``path`` or ``name``, for error messages."""
     _engine: TableEngine
 
     def __init__(self, name: str, returns: Returns | None, *, with_spark: bool) -> None:
@@ -116,16 +116,16 @@ class TableSource(ABC):
         self.name, self._returns = name, returns or "pandas"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return which table it is."""
+        """Return what identifies the table."""
         return self.head().identity
 
     @abstractmethod
     def head(self) -> TableHead:
-        """Look at the table; SourceError where there is none, or it cannot be reached."""
+        """Return the present state of the table; SourceError if there is none, or it cannot be reached."""
 
     @abstractmethod
     def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:
-        """Return what was committed after a commit, which was made at a time that may be known."""
+        """Return the commits after `after`. `at` is the time of that commit, if known."""
 
     @abstractmethod
     def check_feed(self, span: TableSpan) -> None:
@@ -133,34 +133,34 @@ class TableSource(ABC):
 
     @abstractmethod
     def is_lost(self, span: TableSpan) -> bool:
-        """Tell whether a span cannot be read any more, as far as that is told without reading its rows."""
+        """Return whether a span can no longer be read, as far as this is known without reading its rows."""
 
     @abstractmethod
     def folder(self) -> str:
         """Return the URI of the folder that its files are in."""
 
     def rows(self, span: TableSpan) -> Any:
-        """Return the rows of a span: a DataFrame of Spark, lazily, or one of pandas, or a table of pyarrow."""
+        """Return the rows of a span: a lazy Spark DataFrame, a pandas DataFrame, or a pyarrow table."""
         with self._typed(reads_rows=True):
             found = self._engine.whole(span) if span.is_empty or span.whole else self._committed(span)
         return of_arrow(found, self._returns)
 
     def typed_errors(self, context: str, job_id: str, *, is_planned: bool = True) -> AbstractContextManager[None]:
-        """Let what is raised while rows are read come out as a SourceExpiredError, where files are gone."""
+        """Return a context that raises SourceExpiredError if rows cannot be read because files are gone."""
         return expired_where(self._engine.is_gone, self.name, context, job_id, is_planned=is_planned)
 
     @abstractmethod
     def _committed(self, span: TableSpan) -> Any:
-        """Return the rows that commits of a span have appended, or its changes."""
+        """Return the rows that the commits of a span appended, or the changes of a feed."""
 
     @contextmanager
     def _typed(self, *, reads_rows: bool = False) -> Iterator[None]:
-        """Raise SourceError for what the connector says against the table.
+        """Raise SourceError in place of the connector's errors.
 
         Parameters
         ----------
         reads_rows
-            Let pass what says that something is gone: `expired_where` has the words for it.
+            Do not translate errors about missing commits or files, because `expired_where` does.
         """
         try:
             yield
@@ -175,11 +175,11 @@ class TableSource(ABC):
 def expired_where(
     is_gone: Callable[[Exception], bool], name: str, context: str, job_id: str, *, is_planned: bool
 ) -> Iterator[None]:
-    """Raise SourceExpiredError in place of an error that says that something of a table is gone."""
+    """Raise SourceExpiredError in place of an error about missing commits or files of a table."""
     try:
         yield
     except TargetError as error:
-        # A target that is a table of the same format takes all that its connector raises for its own.
+        # A target of the same format reports every error of the connector as its own, even if it is about the source.
         if isinstance(error.__cause__, Exception) and is_gone(error.__cause__):
             raise SourceExpiredError(name, context, job_id, is_planned=is_planned) from error
         raise
@@ -192,5 +192,5 @@ def expired_where(
 
 
 def is_table(source: object) -> TypeGuard[TableSource]:
-    """Tell whether a source is a table that is read by its versions."""
+    """Return whether a source is a table that is read by its versions."""
     return isinstance(source, TableSource)

@@ -1,4 +1,4 @@
-"""The span of a table's history that one batch takes, and what is remembered of it. Pure."""
+"""The span of a table's history that one batch takes, and the state that is stored for the next one. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from scripts.helpers.rows.identity import SOURCE, as_text, remembered
 from scripts.helpers.rows.options import RowOptionsGiven, WriteDisposition
 
 # --- options --------------------------------------------------------------------------------------
-# How `rows_since` reads a table by its versions: its options, their defaults, and what is refused.
+# Options of `rows_since` for a table that is read by its versions: names, defaults and checks.
 
 Changes = Literal["append", "feed"]
 OnLoss = Literal["raise", "take"]
 OnOverwrite = Literal["raise", "skip", "take"]
 
 OF_CURSORS = RowOptionsGiven.__annotations__.keys() - {"start_from", "write_disposition", "max_rows"}
-"""Options of sources that are read by a cursor column."""
+"""Options that apply only to sources with a cursor column."""
 
 
 class TableOptionsGiven(TypedDict, total=False):
-    """The arguments of `rows_since` that are `TableOptions` alone, for editors and type checkers."""
+    """The arguments of `rows_since` that only `TableOptions` has, for editors and type checkers."""
 
     changes: Changes
     start_from: int | Literal["now"] | None
@@ -38,28 +38,28 @@ class TableOptionsGiven(TypedDict, total=False):
 class TableOptions:
     """How `rows_since` reads a `DeltaTable` or an `IcebergTable`.
 
-    By default rows that were appended since the last run, and an error wherever these are not all there is to say.
+    By default it reads the rows appended since the last run, and raises an error if anything else changed.
 
     Attributes
     ----------
     changes
-        ``append``: the rows that commits have appended. ``feed``: inserts, updates and deletes, as the table keeps
-        them, with columns that say which; see `spans.FEED_COLUMNS`.
+        ``append``: the rows that commits appended. ``feed``: inserts, updates and deletes, as the table records them,
+        with columns that describe each change; see `spans.FEED_COLUMNS`.
     start_from
-        What a first run takes. None: the whole table, as it is then. ``"now"``: nothing, and the next run what came
-        since. A number: what was committed after that version of Delta or snapshot of Iceberg.
+        What a first run takes. None: the whole table as it is then. ``"now"``: nothing; the next run takes what was
+        committed since. A number: what was committed after that version of Delta or snapshot of Iceberg.
     max_versions
-        Most commits of one batch; the next one goes on from there (`IncrementalJob.has_more`). A commit is never
+        Most commits in one batch; the next batch continues from there (`IncrementalJob.has_more`). A commit is never
         split, nor is a whole table.
     on_overwrite
-        A commit deletes or overwrites rows, and `changes` is ``append``: ``raise`` SourceError, ``skip`` such
-        commits with a WARNING that counts them, or ``take`` the whole table again.
+        What to do if a commit deletes or overwrites rows and `changes` is ``append``: ``raise`` SourceError, ``skip``
+        such commits with a WARNING that counts them, or ``take`` the whole table again.
     on_loss
-        What came since the watermark cannot be told from the table any more: ``raise`` an error, or ``take`` the
+        What to do if the table no longer has everything since the watermark: ``raise`` an error, or ``take`` the
         whole table again. The error is SourceExpiredError if commits or their files are gone, SourceRolledBackError
         if the table was set back to before the watermark, and SourceReplacedError if it is another table.
     write_disposition
-        ``merge`` if what is written replaces rows of the same key. ``take`` needs it: rows come again.
+        ``merge`` if the target replaces rows with the same key. ``take`` requires it, because rows are read again.
     """
 
     changes: Changes = "append"
@@ -71,12 +71,12 @@ class TableOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> TableOptions:
-        """Return the options that a caller gives, checked.
+        """Check the options that a caller gives, and return them.
 
         Raises
         ------
         SourceOptionError
-            An option that there is not, or a value that it does not have.
+            An option is unknown, or has an invalid value.
         """
         for name in options:
             if name == "max_rows":
@@ -92,9 +92,9 @@ class TableOptions:
         return found
 
     def check(self) -> None:
-        """Refuse what cannot be meant, before the table is asked."""
+        """Raise SourceOptionError for invalid options, before the table is accessed."""
         check_choices(self)
-        # True is an int in Python.
+        # Compare the exact type, because True is an int in Python.
         if self.max_versions is not None and (type(self.max_versions) is not int or self.max_versions < 1):
             raise SourceOptionError(
                 "max_versions", f"{self.max_versions!r} is not a whole number of 1 or more. Omit it for all."
@@ -117,8 +117,8 @@ class TableOptions:
             )
 
     def __str__(self) -> str:
-        """Return what a log shows of them."""
-        # A version or a time that was given is a value, which no log shows.
+        """Return the options as a log shows them."""
+        # Do not log the given version: logs show no values.
         start = "given"
         if self.start_from is None:
             start = "everything"
@@ -137,29 +137,29 @@ Format = Literal["delta", "iceberg"]
 
 CHANGE, VERSION, TIME, ORDER = FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp", "_change_order")
 """Columns that a feed adds: ``insert``, ``update_preimage``, ``update_postimage`` or ``delete``; a number that grows
-with each commit; when that was; and 0 for a row that a commit took away, 1 for one that is there after it."""
+with each commit; the time of the commit; and 0 for a row that the commit removed, 1 for a row that it left."""
 GONE = ("delete", "update_preimage")
-"""Changes whose order is 0."""
+"""Changes whose ``_change_order`` is 0."""
 
 
 @dataclass(frozen=True)
 class TableState:
-    """What is remembered of a table that is read by its versions.
+    """The stored state of a table that is read by its versions.
 
     Attributes
     ----------
     format
         ``delta`` or ``iceberg``.
     value
-        The last commit that was taken; None while an Iceberg table had none.
+        The last commit that was taken; None while an Iceberg table has none.
     at
-        When it was committed; None where nothing says so.
+        The time of that commit; None if unknown.
     start
-        Where the first run was told to start; None for everything.
+        The commit after which the first run started; None if it took everything.
     source
-        What the table said of itself (see `rows.identity`).
+        The identity of the table (see `rows.identity`).
     others
-        What others keep beside it, such as the schemas that rows were read with.
+        What other modules store next to it, such as the schemas that rows were read with.
     """
 
     format: Format
@@ -171,7 +171,7 @@ class TableState:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any], name: str) -> TableState:
-        """Read what `to_store` wrote; ImplausibleError for anything else."""
+        """Read a state that `to_store` wrote; ImplausibleError for anything else."""
         fields = Fields(stored, name)
         return cls(
             fields.one_of("format", get_args(Format)), commit_in(fields, "value"), fields.moment("at", None),
@@ -181,12 +181,12 @@ class TableState:
 
     @classmethod
     def opened(cls, stored: Any, format: Format, context: str, name: str) -> TableState:
-        """Read a state; SourceChangedError if it is that of rows, of files, or of another format of tables."""
+        """Read a state; SourceChangedError if it is from rows, files, or another table format."""
         check_same_kind(stored, format, context, name)
         return cls.read(stored, context)
 
     def to_store(self) -> dict[str, Any]:
-        """Return it as it is stored."""
+        """Return the state as it is stored."""
         given = {name: value for name, value in (("at", self.at), ("start", self.start)) if value is not None}
         return {**stored_identity(self.format, self.source), "value": self.value, **given, **self.others}
 
@@ -196,30 +196,30 @@ _OF_STATE = {"kind", "format", SOURCE, "value", "at", "start"}
 
 @dataclass(frozen=True)
 class TableSpan:
-    """What one batch takes of a table, all fixed before rows are read.
+    """The part of a table that one batch takes, fixed before rows are read.
 
     Attributes
     ----------
     format
         ``delta``, whose commits are versions, or ``iceberg``, whose commits are snapshots.
     after
-        The commit that the span comes after; None where it begins with nothing.
+        The span takes the commits after this one; None if there is no commit before it.
     until
-        The last commit that it takes; None while an Iceberg table has none.
+        The last commit that the span takes; None while an Iceberg table has none.
     whole
-        Whether it is all rows of the table as `until` left it, whatever came before.
+        Whether the span takes all rows of the table as of `until`, whichever commit wrote them.
     changes
         As `TableOptions.changes`.
     sequence
-        Of a whole table that is read as a feed: the ``_commit_version`` of its rows. None otherwise.
+        The ``_commit_version`` of the rows, if a whole table is read as a feed; otherwise None.
     at
-        When `until` was committed; None where nothing says so.
+        The time of the commit `until`; None if unknown.
     start
-        Where the first run was told to start; None for everything.
+        The commit after which the first run started; None if it took everything.
     source
-        What the table says of itself (see `rows.identity`).
+        The identity of the table (see `rows.identity`).
     commits
-        How many commits it takes; None of a plan that is replayed.
+        The number of commits that the span takes; None for a replayed plan.
     has_more
         Whether a limit left commits for the next batch.
 
@@ -244,16 +244,16 @@ class TableSpan:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether the span can hold no row."""
+        """Return whether the span cannot contain any row."""
         return self.until is None or (self.after == self.until and not self.whole)
 
     @property
     def is_feed(self) -> bool:
-        """Tell whether rows say what became of them."""
+        """Return whether the span is read as a feed of changes."""
         return self.changes == "feed"
 
     def to_plan(self) -> dict[str, Any]:
-        """Return what the frozen plan stores; defaults are left out, as a plan holds few entries."""
+        """Return the span as a frozen plan stores it, without defaults because a plan has room for few entries."""
         identity = stored_identity(self.format, self.source)
         plan: dict[str, Any] = {**identity, "after": self.after, "until": self.until, "changes": self.changes}
         for name in ("whole", "sequence", "at", "start", "has_more"):
@@ -269,9 +269,9 @@ class TableSpan:
         Raises
         ------
         SourceChangedError
-            It is that of another kind of source.
+            The plan is from another kind of source.
         ImplausibleError
-            It does not say what `to_plan` writes.
+            `to_plan` did not write the plan.
         """
         check_same_kind(plan, format, context, name)
         fields = Fields(plan, context)
@@ -286,17 +286,17 @@ class TableSpan:
 
     @property
     def state_after(self) -> dict[str, Any]:
-        """What the watermark of this context is once the span is processed, as it is stored."""
+        """The watermark of this context after the span is processed, as it is stored."""
         return TableState(self.format, self.until, self.at, self.start, self.source).to_store()
 
 
 def stored_identity(format: Format, source: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what a state or plan says of its table."""
+    """Return the entries of a state or plan that identify its table."""
     return {"kind": KIND, "format": format, **({SOURCE: as_text(source)} if source else {})}
 
 
 def check_same_kind(stored: Mapping[str, Any], format: Format, context: str, name: str) -> None:
-    """Raise SourceChangedError if a state or plan is that of rows, of files, or of another format of tables."""
+    """Raise SourceChangedError if a state or plan is from rows, files, or another table format."""
     fields = stored if isinstance(stored, Mapping) else {}
     if fields.get("kind") != KIND:
         raise SourceChangedError(context, f"a source of kind {fields.get('kind')}", name)
@@ -305,7 +305,7 @@ def check_same_kind(stored: Mapping[str, Any], format: Format, context: str, nam
 
 
 def commit_in(fields: Fields, name: str) -> int | None:
-    """Return the number of a version or snapshot that a state or plan keeps; None for none."""
+    """Return the number of a version or snapshot in a state or plan; None if there is none."""
     found: int | None = fields.whole(name, None, most=MAX_NUMBER)
     return found
 
