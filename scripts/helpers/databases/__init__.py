@@ -1,4 +1,4 @@
-"""Tables of databases as sources of rows: the questions of `rows`, asked in SQL over JDBC or by a driver.
+"""Database tables as sources of rows: they answer the questions of `rows` with SQL, over JDBC or a Python driver.
 
 May not know: the table of watermarks, and files.
 """

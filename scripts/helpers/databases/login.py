@@ -1,4 +1,4 @@
-"""The login of a database as AWS Secrets Manager keeps it."""
+"""Read the login of a database from AWS Secrets Manager."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from scripts.helpers.display.redaction import aws_client, redact_logs
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 
 NAMES = {"user": ("username", "user", "USERNAME"), "password": ("password", "PASSWORD")}
-"""What a secret calls them: RDS, Redshift and the console, people, and Glue's own connections."""
+"""Names of these fields in a secret: those of RDS, Redshift and the console, of people, and of Glue connections."""
 TRY_LATER = ("InternalServiceError", "ThrottlingException")
 
 
 def login_of_secret(secret_id: str, client: Any = None) -> dict[str, str]:
-    """Return user and password of a secret, as `JdbcTable` takes them in `properties`.
+    """Return user and password from a secret, for the argument `properties` of `JdbcTable`.
 
-    They are asked for at each call, so that a login that is rotated needs no new job.
+    Each call asks Secrets Manager, so that a rotated login needs no new job.
 
     Parameters
     ----------
     secret_id
         The name or ARN of a secret that holds JSON with ``username`` and ``password``, as those of RDS do. The role
-        needs ``secretsmanager:GetSecretValue`` on it, and ``kms:Decrypt`` where it has a key of yours.
+        needs ``secretsmanager:GetSecretValue`` on it, and ``kms:Decrypt`` if it is encrypted with your own key.
     client
-        A boto3 client of ``secretsmanager``; by default one of boto3's default session.
+        A boto3 client for ``secretsmanager``; by default one of boto3's default session.
 
     Raises
     ------
     SourceUnavailableError
-        Secrets Manager does not answer, or not now.
+        Secrets Manager cannot be reached, throttles, or has an internal error.
     SourceError
-        There is no such secret, it may not be read, or it holds no login. No text shows what it holds.
+        There is no such secret, it may not be read, or it has no login. No error text shows its content.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    redact_logs()  # Before a client that was given logs its answer.
+    redact_logs()  # Before the caller's client can log the response.
     name = f"secret {secret_id}"
     try:
         made: Any = client or aws_client("secretsmanager")

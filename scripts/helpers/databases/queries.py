@@ -1,4 +1,4 @@
-"""What is asked about one table or query, written in the SQL of its database. Pure."""
+"""Write the queries about one table or query in the SQL of its database. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.sql.database import MAX, MIN, NO_DECIMAL, TIME, Database, TableColumn
 
 ONE_QUERY = [sql("")]
-"""The ranges of a window that is not cut: one, without a filter of its own."""
+"""The ranges of a window that is not split: a single one, without an additional filter."""
 
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column whose rows are read as exact text, called `hidden` on the way, and cast to a type of Spark, its `kind`.
+    """A column that is read as exact text under the name `hidden`, and then cast to the Spark type `kind`.
 
-    `hidden` is a name that no column has, and `written` the expression for the text in the database's SQL. Unless it
-    `is_whole`, it is NULL for values that are read as they are.
+    `hidden` is a name that no column has. `written` is the expression for the text in the database's SQL. Unless
+    `is_whole`, the text is NULL for values that are read without it.
     """
 
     name: str
@@ -32,20 +32,20 @@ class TextColumn:
 
 
 class TableQueries:
-    """The questions about one table or query, and how its rows are selected.
+    """Writes the queries about one table or query, and the query for its rows.
 
     Parameters
     ----------
     database
-        How SQL is written there.
+        Writes SQL in the database's dialect.
     table
-        What follows FROM: the table's name, quoted, or a query in brackets.
+        The text after FROM: the quoted name of the table, or a query in parentheses.
     catalogue
-        Its columns, by name.
+        The columns of the table, by name.
     where
-        A condition in the database's SQL that every row meets; none, or an empty one, for all rows.
+        A condition in the database's SQL that every row must meet; None or empty for all rows.
     selected
-        The columns that are read beside the cursors; None for all.
+        The columns to read in addition to the cursors; None for all.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class TableQueries:
     ) -> None:
         self.catalogue, self._selected = catalogue, selected
         self.dialect = database.of_table({name: column.declared for name, column in catalogue.items()})
-        # Of filtered rows a star has system columns, too, whose types Spark does not know.
+        # With a filter, a star would also select the system columns, whose types Spark does not support.
         self._star_is_plain = not (where and self.dialect.system_columns)
         self.table = filtered(table, where, [database.quote(name) for name in database.system_columns])
-        """What rows are asked from: the table by its name, or its filtered rows as a table without a name."""
+        """The text to select from: the name of the table, or a subquery with its filtered rows and no alias."""
 
     # --- columns --------------------------------------------------------------------------------
 
     def column(self, name: str, strings: bool) -> CursorColumn:
-        """Return a cursor column; CursorError for one that is missing or has no exact order."""
+        """Return a cursor column; CursorError if it is missing or has no exact order."""
         if name not in self.catalogue:
             raise missing_column(name, self.catalogue)
         declared = self.catalogue[name].declared
@@ -78,12 +78,12 @@ class TableQueries:
         return CursorColumn(name, kind, tick)
 
     def has_index(self, column: CursorColumn) -> bool | None:
-        """Tell whether an index serves a cursor column; None of a view, where nobody knows."""
+        """Return whether an index serves a cursor column; None for a view, where this is unknown."""
         indexed = self.catalogue[column.name].indexed
         return None if indexed is None else indexed and self.dialect.serves(column)
 
     def as_text(self, cursors: Sequence[CursorColumn]) -> list[TextColumn]:
-        """Return the columns that are read as exact text, since a driver may shift or refuse their values."""
+        """Return the columns to read as exact text, because a driver may shift or refuse their values."""
         written: dict[str, tuple[SQL, str]] = {}
         wanted = self.catalogue if self._selected is None else {*self._selected, *(cursor.name for cursor in cursors)}
         for name, column in self.catalogue.items():
@@ -97,7 +97,7 @@ class TableQueries:
                     )
                 written[name] = (self.dialect.corrected(sql("t.{}", self.dialect.quote(name)), kind, name), kind)
         for cursor in cursors:
-            # ``t.*`` leaves out system columns. One that is the cursor is selected by itself.
+            # ``t.*`` leaves out system columns, so select a cursor that is one separately.
             if cursor.name in self.dialect.system_columns:
                 written[cursor.name] = (self.dialect.exact(self.dialect.cursor(cursor), cursor.type), cursor.type)
         prefix = self._unused_prefix()
@@ -107,13 +107,13 @@ class TableQueries:
         ]
 
     def types_for_spark(self) -> dict[str, str]:
-        """Return the option of Spark's reader with the types of columns for which it would choose others."""
+        """Return Spark's option customSchema, for the columns for which Spark would choose another type."""
         kinds = {name: self.dialect.spark_type(column.declared) for name, column in self.catalogue.items()}
         given = [sql("{} {}", SPARK.quote(name), SPARK.type_name(kind)) for name, kind in kinds.items() if kind]
         return {"customSchema": str(joined(", ", given))} if given else {}
 
     def _unused_prefix(self) -> str:
-        # Whatever the case of letters, as Spark compares names without it: a hidden text would hide a column.
+        # Ignore case as Spark does: otherwise a hidden text could have the name of a column.
         prefix = "text_"
         while any(name.lower().startswith(prefix) for name in self.catalogue):
             prefix += "_"
@@ -122,9 +122,9 @@ class TableQueries:
     # --- questions ------------------------------------------------------------------------------
 
     def nulls(self, columns: tuple[CursorColumn, ...]) -> SQL:
-        """Write the count of rows with NULL, or what stands for it, in a cursor column; 0 where the table allows none.
+        """Write the count of rows with NULL, or a value that means NULL, in a cursor column.
 
-        Where it allows none, no row is read for the count.
+        If the table allows no NULL, it is the number 0, for which no row is read.
         """
         lacking = [
             column for column in columns if self.catalogue[column.name].nullable or self.dialect.has_void(column)
@@ -135,19 +135,19 @@ class TableQueries:
         return sql("(SELECT COUNT(*) FROM {} t WHERE {})", self.table, predicate)
 
     def other_uuids(self, columns: tuple[CursorColumn, ...], past: SQL | None) -> SQL:
-        """Write the count of rows whose UUID is of another version than 7; 0 of other columns, -1 where none sorts."""
+        """Write the count of UUIDs that are not version 7; 0 for other columns, -1 if the server cannot sort UUIDs."""
         first = columns[0]
         if not first.is_uuid:
             return sql("0")
         conditions = [sql("{} <> '7'", self.dialect.uuid_version(first)), *([past] if past else [])]
         count = sql("(SELECT COUNT(*) FROM {} t WHERE {})", self.table, joined(" AND ", conditions))
-        # Of bytes the order is always theirs.
+        # Columns of bytes are always sorted by their bytes.
         if first.type != "uuid" or not self.dialect.sorts_uuids:
             return count
         return sql("CASE WHEN {} THEN {} ELSE -1 END", self.dialect.sorts_uuids, count)
 
     def widths(self, column: CursorColumn, past: SQL | None) -> list[SQL]:
-        """Write the lengths of the shortest and the longest text of a column; nothing of another type."""
+        """Write the lengths of the shortest and the longest text in a column; an empty list for other types."""
         if column.type != "string":
             return []
         rows = sql("FROM {} t WHERE {}", self.table, past or self.dialect.has(column))
@@ -155,10 +155,10 @@ class TableQueries:
         return [sql("(SELECT {}({}) {})", function, length, rows) for function in (MIN, MAX)]
 
     def last(self, columns: tuple[CursorColumn, ...], past: SQL | None, function: SQL) -> list[SQL]:
-        """Write the last cursor there is, column by column; each query is one step into an index.
+        """Write a query for each column of the last cursor; each query is one step into an index.
 
-        The second column is asked for among the rows that have the last value of the first, and so on: MAX of each
-        by itself would be a row that is not there, and an ORDER BY over all of them a sort where no index holds all.
+        The second column is queried among the rows with the last value of the first column, and so on. MAX of each
+        column by itself may be a row that does not exist, and an ORDER BY needs a sort if no index covers all columns.
         """
         filters = [] if past is None else [past]
         filters += map(self.dialect.has, columns[1:])
@@ -173,11 +173,11 @@ class TableQueries:
         return found
 
     def cursor_at(self, window: RowWindow, position: int) -> SQL:
-        """Write the query for the cursor of one row of a window, counted from 0 in the order of reading."""
+        """Write the query for the cursor of the row at a position in a window, counted from 0 in reading order."""
         return self.dialect.some_rows(1, self._ordered(window, window.descending, "cursor"), position)
 
     def _ordered(self, window: RowWindow, descending: bool, names: str, contents: Iterable[SQL] = ()) -> SQL:
-        """Write the query for the cursors of a window and other texts, as exact texts under numbered names."""
+        """Write the query for the cursors in a window and for `contents`, as exact texts with numbered names."""
         cursors = [self.dialect.cursor(column) for column in window.columns]
         exact = [self.dialect.exact(name, column.type) for name, column in zip(cursors, window.columns, strict=True)]
         named = [
@@ -190,7 +190,7 @@ class TableQueries:
         )  # fmt: skip
 
     def contents(self, cursors: Sequence[CursorColumn]) -> dict[str, SQL]:
-        """Write the exact texts of the columns beside the cursors, by name; of those that have one."""
+        """Write the exact texts of the columns other than the cursors, by name, if the column has one."""
         found = {}
         for name, column in self.catalogue.items():
             kind, tick = self.dialect.cursor_type(column.declared) or (None, None)
@@ -200,13 +200,13 @@ class TableQueries:
         return found
 
     def newest(self, window: RowWindow, most: int, contents: Mapping[str, SQL]) -> SQL:
-        """Write the query for the last rows of a window, the last one first: cursors, then contents."""
+        """Write the query for the last rows of a window in reverse order: their cursors, then `contents`."""
         return self.dialect.some_rows(most, self._ordered(window, not window.descending, "text", contents.values()))
 
     # --- rows -----------------------------------------------------------------------------------
 
     def relation(self, window: RowWindow, texts: Sequence[TextColumn]) -> SQL:
-        """Write the rows of a window as a table that Spark can read from, with the exact texts beside the columns."""
+        """Write the rows of a window as a subquery that Spark can read, with the exact texts as additional columns."""
         selected = self._plain_columns([column.name for column in window.columns])
         for text in texts:
             selected.append(sql("{} AS {}", text.written, self.dialect.quote(text.hidden)))
@@ -214,28 +214,28 @@ class TableQueries:
         return sql("(SELECT {} FROM {} t WHERE {}) window_rows", joined(", ", selected), self.table, predicate)
 
     def rows_as(self, window: RowWindow, written: Mapping[str, SQL], within: SQL) -> SQL:
-        """Write the query for the rows of a window within a range, each column as it is written for its name."""
+        """Write the query for the rows of a window in a range, with an expression for each column name."""
         selected = (sql("{} AS {}", text, self.dialect.quote(name)) for name, text in written.items())
         predicate = window.predicate(self.dialect)
         predicate = sql("({}) AND ({})", predicate, within) if within else predicate
         return sql("SELECT {} FROM {} t WHERE {}", joined(", ", selected), self.table, predicate)
 
     def wanted(self, cursors: Sequence[str]) -> list[str]:
-        """Return the columns to read, in their order: every one, or those asked for and the cursors."""
+        """Return the columns to read, in table order: all columns, or the selected ones and the cursors."""
         chosen = {*(self.catalogue if self._selected is None else self._selected), *cursors}
         return [name for name in self.catalogue if name in chosen and name not in self.dialect.system_columns]
 
     def _plain_columns(self, cursors: Sequence[str]) -> list[SQL]:
-        """Write what is selected as it stands: every column, or those asked for and the cursors."""
+        """Write the columns that are selected unchanged: all columns, or the selected ones and the cursors."""
         if self._selected is None and self._star_is_plain:
             return [sql("t.*")]
         return [sql("t.{}", self.dialect.quote(name)) for name in self.wanted(cursors)]
 
     def ranges(self, column: CursorColumn, cuts: Sequence[Cursor], *, with_nulls: bool) -> list[SQL]:
-        """Write the filters of the ranges between cuts; together they take every row, and each row once.
+        """Write the filters for the ranges between cuts. Together they select every row exactly once.
 
-        The outer two have no end of their own, so rows past the smallest and largest value of a moment ago are in
-        one of them. NULL is neither below nor above a cut: such rows go with the lowest.
+        The first range has no lower end and the last no upper end, so they include rows beyond the smallest and the
+        largest value that were just measured. NULL is neither below nor above a cut: such rows are in the first range.
         """
         if not cuts:
             return ONE_QUERY
@@ -247,27 +247,27 @@ class TableQueries:
 
 
 def filtered(table: SQL, where: SQL | None, system_columns: Sequence[SQL]) -> SQL:
-    """Write a table, or its rows that meet a condition, as what may follow FROM; the latter needs a name after it."""
+    """Write the text after FROM for a table, or for its rows that meet a condition, as a subquery without alias."""
     if not where:
         return table
-    # A query needs a name; a table keeps its own, which the condition may use.
+    # A subquery needs an alias. A table keeps its name, which the condition may use.
     if table.startswith("("):
         table = sql("{} query_rows", table)
-    # A star leaves out system columns, and outside of these brackets nobody could ask for them.
+    # A star leaves out system columns, and outside of these parentheses they could not be selected.
     return sql("(SELECT {} FROM {} WHERE {})", joined(", ", [sql("*"), *system_columns]), table, where)
 
 
 def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall_clocks: bool) -> Iterator[SQL]:
-    """Yield what Spark selects of the columns that it has read: the texts cast, under the names of their columns.
+    """Yield what Spark selects from the columns that it read: texts are cast, and get the names of their columns.
 
     Parameters
     ----------
     names
-        The columns as they were read, hidden ones among them.
+        The columns that were read, including hidden ones.
     texts
-        Those that were read as text.
+        The columns that were read as text.
     has_wall_clocks
-        This Spark has TIMESTAMP_NTZ; before 3.4 a column without zone is a timestamp of the session.
+        Whether this Spark has TIMESTAMP_NTZ. Before 3.4, a column without zone becomes a timestamp of the session.
     """
     by_name = {text.name: text for text in texts}
     hidden = {text.hidden for text in texts}
@@ -288,7 +288,7 @@ def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall
 
 
 def _checked(cast: SQL, text: SQL, column: TextColumn) -> SQL:
-    """Write a cast of a text to a decimal; an error for one that has more digits."""
+    """Write a cast of a text to a decimal, with an error if the text has too many digits."""
     precision, scale = decimal_type(column.kind)
     fits = sql("{} RLIKE '^-?0*[0-9]{{0,{}}}([.][0-9]{{0,{}}}0*)?$'", text, whole(precision - scale), whole(scale))
     error = SPARK.text(f"column {column.name!r} has a number that does not fit {column.kind}")

@@ -1,4 +1,4 @@
-"""A PostgreSQL table read up to the oldest transaction still open, so that no commit can come too late."""
+"""Read a PostgreSQL table up to the oldest open transaction, so that no commit is missed, however late it is."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from scripts.helpers.sql.postgresql import PostgreSQL
 logger = logging.getLogger(__name__)
 
 SYSTEM = "xmin"
-"""PostgreSQL's own column: the transaction that wrote the row as it is."""
+"""PostgreSQL's system column: the transaction that wrote the present version of the row."""
 NEXT = sql("CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)")
 OLDEST = sql("CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text)")
 WRAP = 2**32
-"""Transactions after which the 32 bits of xmin begin again; xid8 has 64 bits, the upper half of which is the epoch."""
+"""Number of transactions after which xmin, of 32 bits, restarts. The upper half of an xid8 (64 bits) is the epoch."""
 
 
 class TransactionIds(PostgreSQL):
-    """PostgreSQL where cursors are transaction ids: in columns of type xid8 or bigint, or `xmin`."""
+    """PostgreSQL with transaction ids as cursors: in columns of type xid8 or bigint, or in `xmin`."""
 
     system_columns = MappingProxyType({SYSTEM: TableColumn("bigint", indexed=False, nullable=False)})
 
@@ -39,10 +39,10 @@ class TransactionIds(PostgreSQL):
         return TransactionIds(frozenset(name for name, kind in declared.items() if kind == "xid8"))
 
     def cursor(self, column: CursorColumn) -> SQL:
-        # The 32 bits of xmin, with the epoch, from the next id, put before them.
+        # Extend the 32 bits of xmin with the epoch, which is taken from the next transaction id.
         if column.name != SYSTEM:
             return super().cursor(column)
-        # No row is from the future: bits above those of the next id belong to the epoch before.
+        # No row is from the future, so an xmin above the lower bits of the next id is from the previous epoch.
         return sql(
             "({following} - {following} % {wrap} + {number}"
             " - CASE WHEN {number} > {following} % {wrap} THEN {wrap} ELSE 0 END)",
@@ -50,7 +50,7 @@ class TransactionIds(PostgreSQL):
         )  # fmt: skip
 
     def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> SQL:
-        # In the column's own type, so that its index serves.
+        # Compare in the column's own type, so that its index can be used.
         if column.name in self._xid8:
             check_value(value, column.type)
             number = in_quotes(f"{value:d}")
@@ -58,15 +58,15 @@ class TransactionIds(PostgreSQL):
         return super().comparison(column, sign, value)
 
     def has_maximum(self, column: CursorColumn) -> bool:
-        """Return whether the server has MIN and MAX of a column; PostgreSQL 13 and 14 have none of an xid8."""
+        """Return whether the server supports MIN and MAX of a column; PostgreSQL 13 and 14 do not for xid8."""
         return column.name not in self._xid8 and super().has_maximum(column)
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
-        # An id has 64 bits and would need centuries to use the last one.
+        # An id has 64 bits, of which a bigint holds 63: it would take centuries to use the last bit.
         return ("bigint", None) if declared == "xid8" else super().cursor_type(declared)
 
     def cuts_by(self, column: CursorColumn) -> bool:
-        # By xmin, each range would read the whole table.
+        # Do not split by xmin: each range would read the whole table.
         return column.name != SYSTEM and super().cuts_by(column)
 
     def read_as_text(self, declared: str) -> str | None:
@@ -74,22 +74,22 @@ class TransactionIds(PostgreSQL):
 
 
 class PostgresSnapshot(JdbcTable):
-    """A table whose rows say which transaction wrote them last.
+    """A table in which each row has the id of the transaction that wrote it last.
 
-    A window ends at the oldest transaction that is still open: all below are decided, so nothing is
-    lost however long transactions last, and nobody guesses a delay. Rows of newer transactions come
-    in a later window, when the open one has ended.
+    A window ends at the oldest transaction that is still open. All earlier transactions have ended, so
+    no row is lost, however long transactions last, and no delay must be guessed. Rows of newer
+    transactions are in a later window, after the open one has ended.
 
     The cursor column is one of:
 
     - an ``xid8`` or ``bigint`` column that a default and a trigger on update fill with
-      ``pg_current_xact_id()``. Index it: then a run costs what is new;
-    - ``xmin``, which every table has. No index holds it, so each run reads the whole table on the
-      server, though only new rows travel; after 2^32 transactions, old rows are taken once again.
+      ``pg_current_xact_id()``. Add an index: then the cost of a run depends only on what is new;
+    - ``xmin``, which every table has. It cannot have an index, so each run reads the whole table on the
+      server, though only new rows are transferred; after 2^32 transactions, old rows are read once again.
 
-    Neither sees deletes. Ids belong to one cluster: after a restore or a move by dump, or on a
-    logical replica, reset the job. Where that shows, the run is refused. So is a foreign table, and one
-    with foreign partitions: their rows have ids of another cluster, or none.
+    Neither of them sees deletes. Ids belong to one cluster: after a restore or a move by dump, or on a
+    logical replica, reset the job. If the ids show this, the run is refused. Foreign tables, and tables
+    with foreign partitions, are refused as well: their rows have ids of another cluster, or none.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class PostgresSnapshot(JdbcTable):
 
     Notes
     -----
-    Given to a job as ``job.rows_since(PostgresSnapshot(spark, url, "public.repairs", properties=login), "xmin")``.
+    Pass it to a job: ``job.rows_since(PostgresSnapshot(spark, url, "public.repairs", properties=login), "xmin")``.
     """
 
     def __init__(
@@ -137,12 +137,12 @@ class PostgresSnapshot(JdbcTable):
         if descending:
             raise CursorError(column.name, "transaction ids rise. Leave out descending.")
         self._warn_without_index(column)
-        # Of xmin the last one is not asked for: it would read the whole table, and PostgreSQL itself has written it.
+        # Do not query the last xmin: it would read the whole table, and PostgreSQL itself writes these ids.
         last = sql("NULL")
         if column.name != SYSTEM:
             last = self.dialect.outermost(column, MAX, sql("FROM {}", self._table))
-        # In one statement, and so of one snapshot: asked one after the other, a transaction could begin and commit in
-        # between, and its id would be taken for one that the server has not given out.
+        # Use one statement, and so one snapshot. Between two statements, a transaction could begin and commit, and its
+        # id would look like one that the server has not assigned yet.
         row = self._ask(
             ceiling=OLDEST, following=sql("CAST({} AS text)", NEXT), nulls=self._queries.nulls(columns), last=last,
             foreign=PostgreSQL().has_foreign(self._parts),

@@ -1,4 +1,4 @@
-"""A table of a database as a source of rows without Spark: by ADBC, or by a Python driver, as batches of Arrow."""
+"""A database table as a source of rows without Spark: ADBC or a Python driver reads it as batches of Arrow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ARROW = {
     "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "float": "float32", "double": "float64",
     "boolean": "bool_", "string": "string", "binary": "binary", "date": "date32",
 }  # fmt: skip
-"""Functions of pyarrow that make a type, by Spark's name of it."""
+"""pyarrow functions that return a type, by Spark's name of the type."""
 NUMBERS = {
     1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 8: "bigint", 9: "mediumint", 246: "decimal",
 }  # fmt: skip
@@ -35,22 +35,22 @@ TEXTS = {**dict.fromkeys(range(249, 253), ("text", "blob")), 253: ("varchar", "v
 OTHERS = {
     7: "timestamp", 10: "date", 11: "time", 12: "datetime", 13: "year", 16: "bit({})", 245: "json", 255: "geometry",
 }  # fmt: skip
-"""Types of MySQL by their codes in its protocol. A type of texts and one of bytes have the same code."""
+"""Types of MySQL by their code in its protocol. In `TEXTS`, a text type and a binary type share each code."""
 OPAQUE = {144: "uuid", 156: "inet6", 60: "inet4"}
-"""Types that MariaDB sends as texts with the flag of unsigned numbers, by their lengths in bytes of utf8mb4."""
+"""Types that MariaDB sends as text with the flag for unsigned numbers, by their length in bytes of utf8mb4."""
 BYTES, UNSIGNED, ENUM, SET = 63, 32, 256, 2048
-"""The character set of bytes, and flags, in that protocol."""
+"""The character set of binary data, and flags, in MySQL's protocol."""
 HELD = {"bigint": int, "double": float, "string": str, "binary": bytes}
-"""What values of SQLite are in Python, whose columns hold any. pyarrow would make 1 of 1.5 without an error."""
+"""Python types that a column of SQLite must have, since it may hold any. pyarrow would silently make 1 of 1.5."""
 
 
 class SqlTable(DatabaseTable):
     """A table, a view or a query, read by a cursor column without Spark.
 
-    Plans, guards and windows are those of `JdbcTable`, and so is what a state says of the table: a job may go from one
-    to the other. `rows` returns an `ArrowStream`, which reads the window again each time it is asked. Values are those
-    of `JdbcTable`. Columns whose types Arrow does not have, such as JSON and UUIDs, come as texts. A type without an
-    exact form, such as an array, is a SourceError.
+    Plans, checks and windows are the same as in `JdbcTable`, and so is the stored state: a job may switch from one
+    to the other. `rows` returns an `ArrowStream`, which reads the window again each time it is used. Values are the
+    same, too. Columns whose type Arrow lacks, such as JSON and UUIDs, are returned as text. A type without an exact
+    form, such as an array, raises SourceError.
 
     Parameters
     ----------
@@ -59,16 +59,16 @@ class SqlTable(DatabaseTable):
         Never shown anywhere. PostgreSQL requires the package ``adbc-driver-postgresql``, and MySQL and MariaDB
         ``PyMySQL``.
     properties
-        Of the connection, such as ``user`` and ``password``: parameters of libpq, or arguments of PyMySQL.
+        Properties of the connection, such as ``user`` and ``password``: libpq parameters or PyMySQL arguments.
     partitions
-        Ranges that a large window of PostgreSQL is cut into, by default one for each core. As many are read at a time
-        as there are cores.
+        Number of ranges to split a large window of PostgreSQL into; by default one for each core. As many ranges are
+        read at a time as there are cores.
     table, query, zone, remade, columns, where
         See `JdbcTable`.
 
     Notes
     -----
-    Given to a job as ``job.rows_since(SqlTable(url, "public.repairs", properties=login), "last_modified")``.
+    Pass it to a job: ``job.rows_since(SqlTable(url, "public.repairs", properties=login), "last_modified")``.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class SqlTable(DatabaseTable):
         self._connections = Connections(partial(self._session, self._options))
 
     def rows(self, window: RowWindow) -> ArrowStream:
-        """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
+        """Return the rows of a window; CursorError if a cursor column is gone or has another type than in the plan."""
         cursors = self._columns_now(window)
         planned = self._planned(cursors)
         written = {column.name: column.written for column in planned}
@@ -111,7 +111,7 @@ class SqlTable(DatabaseTable):
     # --- within ---------------------------------------------------------------------------------
 
     def _planned(self, cursors: Sequence[CursorColumn]) -> list[TextColumn]:
-        """Return the columns to read, each as it is written and the type that it is read as."""
+        """Return the columns to read, each with its expression in SQL and the type to read it as."""
         texts = {text.name: text for text in self._queries.as_text(cursors)}
         found = []
         for name in self._queries.wanted([cursor.name for cursor in cursors]):
@@ -119,7 +119,7 @@ class SqlTable(DatabaseTable):
             plain = self.dialect.plain(column, declared)
             if name in texts:
                 written, kind = texts[name].written, texts[name].kind
-                # What a driver has no say in need not become a text on the way.
+                # Times need not become text on the way if the driver does not change them.
                 written = self.dialect.inside(column, kind, name) if kind in TIMES else written
             elif plain is not None:
                 written, kind = plain
@@ -135,7 +135,7 @@ class SqlTable(DatabaseTable):
     def _batches(
         self, window: RowWindow, queries: Sequence[SQL], planned: Sequence[TextColumn], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        # At each reading: what was altered since the plan would be compared as what it was, and rows passed over.
+        # Check for each read: a column altered since the plan would be compared as its old type, and rows be missed.
         self._columns_now(window)
 
         def read(query: SQL) -> Iterator[pa.RecordBatch]:
@@ -148,7 +148,7 @@ class SqlTable(DatabaseTable):
             with self.typed_errors():
                 yield from side_by_side([partial(read, query) for query in queries], self._session_of.most)
         except OSError as error:
-            # What PostgreSQL raises while rows arrive comes without its SQLSTATE. Its text may hold values.
+            # Errors of PostgreSQL while rows arrive have no SQLSTATE. Do not show their text: it may contain values.
             if "ERROR:" not in str(error) or "conflict with recovery" in str(error):
                 raise SourceUnavailableError(self.name, "the connection broke off") from None
             raise SourceError(self.name, "the database failed while rows were read. Its own log says why.") from None
@@ -173,7 +173,7 @@ class SqlTable(DatabaseTable):
 
     @contextmanager
     def _session(self, options: Mapping[str, str]) -> Iterator[_Session]:
-        """Open a connection."""
+        """Open a connection, and yield its session."""
         try:
             module = import_module(self._session_of.module)
         except ImportError:
@@ -185,7 +185,7 @@ class SqlTable(DatabaseTable):
             missing = "there is no such file. Check the path; a URL of SQLite has no options."
             raise SourceError(self.name, missing) from None
         except (ValueError, TypeError) as error:
-            # Its text may show the URL, with a password.
+            # Do not show the text of the error, which may contain the URL with a password.
             refused = f"the driver does not accept the URL or properties= ({type(error).__name__}). Check both."
             raise SourceError(self.name, refused) from None
         with closing(opened) as session:
@@ -208,22 +208,22 @@ def _type_of(kind: str) -> pa.DataType:
 
 
 class _Session:
-    """A connection of a Python driver, in which each statement is its own transaction."""
+    """A connection of a Python driver. Each statement is its own transaction."""
 
     module = package = ""
     most = 1
-    """Connections that read side by side. Python's drivers hold the interpreter's lock while they read."""
+    """How many connections read in parallel: 1, because Python drivers hold the interpreter lock while they read."""
 
     def __init__(self, module: Any, url: str, given: Mapping[str, Any]) -> None:
         self._connection: Any
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._connection.close()
 
     @contextmanager
     def ran(self, statement: str) -> Iterator[Any]:
-        """Run a statement, and return its cursor."""
+        """Run a statement, and yield its cursor."""
         with closing(self._connection.cursor()) as cursor:
             cursor.execute(str(statement))
             yield cursor
@@ -234,28 +234,28 @@ class _Session:
             return [tuple(map(_text, row)) for row in cursor.fetchall()]
 
     def columns(self, query: SQL) -> list[tuple[str, str, int, int]]:
-        """Return name, type, precision and scale of each column of a query that is not run."""
+        """Return name, type, precision and scale of each column of a query, without running it."""
         raise NotImplementedError
 
     def columns_of_rows(self, query: SQL) -> Iterator[Sequence[Any]]:
-        """Yield the values of each column, for some rows after the other."""
+        """Yield the values of each column, for one batch of rows after the other."""
         with self.ran(query) as cursor:
             while rows := cursor.fetchmany(FETCH_SIZE):
                 yield list(zip(*rows, strict=True))
 
     def array(self, kind: str, values: Any) -> pa.Array:
-        """Return values in a type that can be cast to their own, which has Spark's name `kind`."""
+        """Return values as an array that can be cast to the Spark type `kind`."""
         return pa.array(values, pa.binary() if kind == "binary" else pa.string())
 
 
 class _Adbc(_Session):
-    """PostgreSQL by ADBC, which reads by COPY, batch by batch."""
+    """Reads PostgreSQL through ADBC, which uses COPY, batch by batch."""
 
     module, package = "adbc_driver_postgresql.dbapi", "adbc-driver-postgresql"
     most = os.cpu_count() or 1
 
     def __init__(self, module: Any, url: str, given: Mapping[str, Any]) -> None:
-        # Else texts would come in the encoding of the database, and be taken for UTF-8.
+        # Set the encoding: otherwise texts arrive in that of the database and are decoded as UTF-8.
         options = urlencode({**given, "client_encoding": "utf8"}, quote_via=quote)
         self._connection = module.connect(f"{url}{'&' if '?' in url else '?'}{options}", autocommit=True)
 
@@ -270,12 +270,12 @@ class _Adbc(_Session):
                 yield batch.columns
 
     def array(self, kind: str, values: Any) -> pa.Array:
-        # Of types that Arrow does not have, ADBC returns an extension over what they are stored as.
+        # For types that Arrow lacks, ADBC returns an extension type over the storage type.
         return values.storage if isinstance(values, pa.ExtensionArray) else values
 
 
 class _PyMySQL(_Session):
-    """MySQL and MariaDB by PyMySQL. Values come as texts, as the server writes them, and row by row."""
+    """Reads MySQL and MariaDB through PyMySQL. Values arrive row by row as the server's texts."""
 
     module, package = "pymysql", "PyMySQL"
 
@@ -289,9 +289,9 @@ class _PyMySQL(_Session):
         )  # fmt: skip
 
     def columns(self, query: SQL) -> list[tuple[str, str, int, int]]:
-        # In brackets, as rows are read: the types of expressions may be others there.
+        # Use a subquery, as for reading rows, because the types of expressions may be different in one.
         with self.ran(sql("SELECT * FROM (\n{}\n) t LIMIT 0", query)) as cursor:
-            # Its `description` has neither the flags nor the character set.
+            # Use `_result`, as `description` has neither the flags nor the character set.
             return [
                 (field.name, *_sent(field.type_code, field.flags, field.charsetnr, field.length, field.scale))
                 for field in cursor._result.fields
@@ -299,7 +299,7 @@ class _PyMySQL(_Session):
 
 
 class _SQLite(_Session):
-    """SQLite by Python's own module, which never makes a file. ADBC's driver guesses types from the first rows."""
+    """Reads SQLite with Python's module, and never creates a file. ADBC's driver guesses types from first rows."""
 
     module = package = "sqlite3"
 
@@ -307,7 +307,7 @@ class _SQLite(_Session):
         path = url.partition(":")[2]
         if not os.path.isfile(path):
             raise FileNotFoundError
-        # Batches may be read by several threads, one after the other.
+        # Several threads may read batches, one after the other.
         self._connection = module.connect(
             f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, **given
         )
@@ -318,7 +318,7 @@ class _SQLite(_Session):
             try:
                 cursor.execute(str(statement))
             except UnicodeDecodeError as error:
-                # The text of SQLite's error quotes a schema whose bytes another program altered.
+                # SQLite's error quotes the schema, which fails to decode if another program has altered its bytes.
                 raise self._connection.DatabaseError("malformed database schema") from error
             yield cursor
 
@@ -329,7 +329,7 @@ class _SQLite(_Session):
         return [(name, kind, 0, 0) for name, kind in asked]
 
     def array(self, kind: str, values: Any) -> pa.Array:
-        # pyarrow would make 1 of 1.5 without an error.
+        # Check the types first, because pyarrow would silently make 1 of 1.5.
         if {type(value) for value in values} - {HELD.get(kind, str), type(None)}:
             raise pa.ArrowInvalid
         return pa.array(values, _type_of(kind) if kind in HELD else pa.string())
@@ -338,11 +338,11 @@ class _SQLite(_Session):
 SESSIONS: Mapping[str, type[_Session]] = {
     "postgresql": _Adbc, "mysql": _PyMySQL, "mariadb": _PyMySQL, "sqlite": _SQLite,
 }  # fmt: skip
-"""By how URLs begin."""
+"""The class that reads a database, by the scheme of its URL."""
 
 
 def is_sql_url(url: str) -> bool:
-    """Return whether a URL is one of a database that `SqlTable` reads."""
+    """Return whether `SqlTable` can read the database of a URL."""
     return url.partition(":")[0] in {*SESSIONS, "postgres"}
 
 
@@ -351,23 +351,23 @@ def _text(value: Any) -> str | None:
 
 
 def _declared(metadata: Mapping[bytes, bytes] | None) -> tuple[str, int, int]:
-    """Return type, precision and scale of a column, as PostgreSQL's `typmod` has them."""
+    """Return type, precision and scale of a column from PostgreSQL's `typmod`."""
     found = metadata or {}
     kind, numbers = found.get(b"POSTGRESQL:type", b"").decode(), int(found.get(b"POSTGRESQL:typmod", b"-1")) - 4
     if kind == "numeric" and numbers >= 0:
-        # Of the scale 11 bits count, one of them for its sign.
+        # The scale has 11 bits, one of which is the sign.
         return kind, numbers >> 16, ((numbers & 0x7FF) ^ 0x400) - 0x400
     return kind, 0, 6
 
 
 def _sent(code: int, flags: int, charset: int, length: int, scale: int) -> tuple[str, int, int]:
-    """Return type, precision and scale of a column of MySQL, whose texts are in utf8mb4.
+    """Return type, precision and scale of a column of MySQL, from a connection that uses utf8mb4.
 
-    A type that is not known here gets a name that no reader knows, so it is refused with the column's name.
+    An unknown type gets a name that no reader supports, so that the later error names the column.
     """
     is_unsigned, is_bytes = bool(flags & UNSIGNED), charset == BYTES
     if code in NUMBERS:
-        # The length counts the point and the sign.
+        # The length includes the decimal point and the sign.
         return NUMBERS[code] + " unsigned" * is_unsigned, length - (scale > 0) - (not is_unsigned), scale
     if flags & (ENUM | SET):
         return "enum" if flags & ENUM else "set", 0, 0
@@ -378,9 +378,9 @@ def _sent(code: int, flags: int, charset: int, length: int, scale: int) -> tuple
 
 
 def side_by_side(reads: Sequence[Callable[[], Any]], most: int) -> Iterator[Any]:
-    """Yield what generators find, `most` of them at a time, in whatever order it comes.
+    """Yield the items of generators as they arrive, running `most` generators at a time.
 
-    Each is one find ahead: it reads while what it found before is used.
+    Each generator is one item ahead: it reads the next one while the caller uses the previous one.
     """
     with ExitStack() as stack, ThreadPoolExecutor(most) as pool:
         left = [stack.enter_context(closing(read())) for read in reads]

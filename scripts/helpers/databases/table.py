@@ -1,4 +1,4 @@
-"""A table of a database as a source of rows, read by Spark's JDBC with the window inside the query."""
+"""A database table as a source of rows, read by Spark's JDBC reader with the window inside the query."""
 
 from __future__ import annotations
 
@@ -64,28 +64,28 @@ from scripts.helpers.sql.query_text import Grammar, QueryText
 logger = logging.getLogger(__name__)
 
 MANY = 100_000
-"""A window of more rows is read by several queries; a smaller one costs less in one, as each opens a connection."""
+"""A window with more rows is read by several queries. A smaller one is cheaper in one, as each opens a connection."""
 PER_CORE, MAX_PARTITIONS = 2, 128
-"""Ranges are of equal width, not of equal count: two a core even out some of that, as one core takes a second short
-range while another is at a long one. Each costs an index scan; 128 are a bound for a cluster of many cores, whose
-connections a database would refuse at once."""
+"""Ranges have equal width, not equal row counts. Two for each core even this out: a core reads a second short range
+while another reads a long one. Each costs an index scan. At most 128, because a database would refuse the connections
+of a cluster with many cores."""
 FIRST_PAUSE, LAST_PAUSE = timedelta(milliseconds=50), timedelta(seconds=1)
-"""Between two looks at the transactions that are open: most end at once, and a look is a query."""
+"""Pauses between two queries for open transactions. Start short, as most end at once; grow, as each is a query."""
 STALE_PAUSES = (0, 0.15, 0.35, 0.75)
-"""Seconds before each look at a list that may be old."""
+"""Seconds to wait before each query for a list that may be stale."""
 FETCH_SIZE = 10_000
-"""Rows that a driver takes at a time. Unless told, PostgreSQL's and MySQL's take all rows of a query into memory at
-once, and Oracle's 10, at a round trip each."""
+"""Rows that a driver fetches at a time. By default, PostgreSQL's and MySQL's drivers load all rows of a query into
+memory at once, and Oracle's fetches 10 rows with each round trip."""
 
 
 class DatabaseTable(RowSource):
-    """A table, a view or a query of a database: its questions and guards. How it is reached is for others.
+    """A table, a view or a query of a database: queries and checks. Subclasses connect to the database.
 
     See `JdbcTable` for the parameters.
     """
 
     _connections: Connections
-    """Those by which questions are asked."""
+    """The connections for queries other than reading rows."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class DatabaseTable(RowSource):
             self._query_text, self.name = text, f"{self._database.name} query {text.digest}"
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
             raise SourceError(self.name, f"partitions={partitions!r}; it must be a whole number from 1 to 10,000.")
-        # 'no' counts as true in Python, and a table that was made anew would be read on.
+        # The text 'no' counts as true in Python, and a table that was created again would be read without an error.
         if not isinstance(remade, bool):
             raise SourceError(self.name, f"remade={remade!r} is neither True nor False. Give one of them.")
         self._selected = _checked_columns(self.name, columns)
@@ -125,7 +125,7 @@ class DatabaseTable(RowSource):
         self._options: dict[str, str] = {"url": url}
 
     def __repr__(self) -> str:
-        """Show the table, and nothing of the connection."""
+        """Return the name of the table, without anything about the connection."""
         return f"{type(self).__name__}({self.name!r})"
 
     # --- a source of rows -----------------------------------------------------------------------
@@ -138,10 +138,10 @@ class DatabaseTable(RowSource):
         return tuple(self._queries.column(name, strings) for name in names)
 
     def identity(self) -> dict[str, str]:
-        """Return which table it is: server, database, schema and table, as far as the database has them.
+        """Return what identifies the table: server, database, schema and table, if the database has them.
 
-        Of a query it is the server, the database and a hash of the text, in which spaces and comments do not count.
-        PostgreSQL adds the table's ``oid``, and the ``cluster`` if this user may read its system identifier.
+        For a query: the server, the database and a hash of the text, which ignores spaces and comments. PostgreSQL
+        adds the table's ``oid``, and the ``cluster`` if this user may read its system identifier.
         """
         found: dict[str, str | None] = {}
         if self._query_text is not None:
@@ -162,11 +162,11 @@ class DatabaseTable(RowSource):
         return {**server_of(self._options["url"]), **known}
 
     def zone_is_known(self, now: datetime) -> bool:
-        """Tell whether the zone was given. The clock is that of the database, so the job's cannot say it."""
+        """Return whether the zone was given. The job's clock cannot show it, because the database's clock is used."""
         return self._zone_is_known
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Ask the database, in one query, for its clock, the last cursor value at `low` or past it, and NULLs."""
+        """Query the database's clock, the last cursor value at `low` or past it, and the count of NULLs in one go."""
         self._warn_without_index(columns[0])
         probe = RowWindow(columns, low, None, descending=descending)
         past = None if low is None else sql("({})", probe.at_or_past(low, self.dialect))
@@ -193,20 +193,20 @@ class DatabaseTable(RowSource):
         )
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | None:
-        """Ask the database for the last cursor value of all: one step into an index, if there is one."""
+        """Query the last cursor value in the table: one step into an index, if there is one."""
         last = self._queries.last(columns, None, MIN if descending else MAX)
         row = self._ask(**{f"last_{position}": expression for position, expression in enumerate(last)})
         return self._bound(columns, row)
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
-        """Ask for the cursor of one row of a window, counted from 0; None if it has fewer. Walks an index so far."""
+        """Query the cursor at a position in a window, from 0; None if it has fewer rows. Walks an index up to there."""
         names = [f"cursor_{at}" for at in range(len(window.columns))]
         found = self._query(self._queries.cursor_at(window, position), names)
         return self._bound(window.columns, found[0]) if found else None
 
     def newest(self, window: RowWindow, most: int) -> list[SeenRow] | None:
-        """Ask for the last rows of a window, the last one first: one step into an index; None where there is none."""
-        # Of a view nobody knows, and it might be sorted whole for each run.
+        """Query the last rows of a window, in reverse order: one step into an index. None if there is no index."""
+        # For a view it is unknown whether there is an index, and the server might sort all rows in each run.
         if not self._queries.has_index(window.columns[0]):
             return None
         contents, width = self._queries.contents(window.columns), len(window.columns)
@@ -219,14 +219,14 @@ class DatabaseTable(RowSource):
         return found
 
     def count(self, window: RowWindow) -> int:
-        """Count the rows of a window."""
+        """Return the number of rows in a window."""
         rows = sql("(SELECT COUNT(*) FROM {} WHERE {})", self._table, window.predicate(self.dialect))
         return int(self._ask(counted=rows)[0])
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
-        """Return the transactions that may commit a lower number than the last one that was seen before this call.
+        """Return the transactions that may still commit a lower number than the last one seen before this call.
 
-        Waits up to `longest` for those that are open now. None if the database or this user cannot tell.
+        Waits up to `longest` for the open ones to end. None if the database does not list them, or not to this user.
         """
         end = time.monotonic() + longest.total_seconds()
         pause = self._database.writers_late
@@ -236,14 +236,14 @@ class DatabaseTable(RowSource):
             pause = min(max(2 * pause, FIRST_PAUSE), LAST_PAUSE)
             time.sleep(pause.total_seconds())
             now_open = self._writers(column)
-            # Those that have begun meanwhile get higher numbers. Who cannot tell any more has not seen the others end.
+            # New transactions get higher numbers, so ignore them. Without a new list, the known ones count as open.
             found = found if now_open is None else found & now_open
         return found
 
     def open_writers(self, delay: timedelta) -> OpenWriters:
-        """Return which transaction of the database began first, of those that have written and are open.
+        """Return the open transaction of the database that has written rows and began first.
 
-        One that was prepared in PostgreSQL counts from `delay` before that, as nobody keeps when it began.
+        A prepared transaction in PostgreSQL counts from `delay` before it was prepared, as its begin is not recorded.
         """
         query = self._database.open_since(self._parts, delay)
         if not query:
@@ -258,14 +258,14 @@ class DatabaseTable(RowSource):
         return OpenWriters(hidden=UNSEEN)
 
     def sequences(self, column: str) -> list[NumberSequence]:
-        """Return the sequences that number a column; none of a view or query, or where the catalogue does not tell."""
+        """Return the sequences that number a column; none for a view or query, or if the catalogue lists none."""
         query = None if self._query_text is not None else self._database.sequences(self._parts, column)
         if not query:
             return []
         with self._if_allowed("sequences"):
             found = []
             for name, *numbering in self._query(query, NUMBERING):
-                # MariaDB's catalogue has no more than the name.
+                # MariaDB's catalogue has only the name.
                 is_named_only = numbering[0] is None
                 (told,) = self._query(self._database.sequence(name), NUMBERING[1:]) if is_named_only else [numbering]
                 found.append(NumberSequence(name, int(told[0]), told[1] == "1"))
@@ -279,12 +279,12 @@ class DatabaseTable(RowSource):
 
     @property
     def dialect(self) -> Database:
-        """How SQL is written for the table."""
+        """The SQL dialect for the table."""
         return self._queries.dialect
 
     @cached_property
     def _queries(self) -> TableQueries:
-        """What can be asked about the table, by its catalogue."""
+        """The queries about the table, which depend on its columns in the catalogue."""
         if self._query_text is not None:
             return self._queries_of(self._query_text)
         catalogue = columns_of_catalogue(self._query(self._database.catalogue(self._parts), CATALOGUE))
@@ -304,7 +304,7 @@ class DatabaseTable(RowSource):
             raise SourceError(self.name, "its driver cannot report its columns. Create a view and read it.")
         catalogue: dict[str, TableColumn] = {}
         for name, kind, precision, scale in columns:
-            # Whatever the case of letters, as Spark compares names without it.
+            # Ignore case, as Spark does.
             if name.lower() in map(str.lower, catalogue):
                 raise SourceError(self.name, f"it has the column {name!r} twice. Name one of them otherwise (AS).")
             catalogue[name] = TableColumn(self._database.declared(kind, precision, scale), indexed=None, nullable=True)
@@ -319,7 +319,7 @@ class DatabaseTable(RowSource):
 
     @contextmanager
     def _if_allowed(self, what: str) -> Iterator[None]:
-        """Log and suppress that a database refuses a question, as MySQL does to users without PROCESS."""
+        """Log and suppress the error if a database refuses a query, as MySQL does for users without PROCESS."""
         try:
             yield
         except SourceUnavailableError:
@@ -335,7 +335,7 @@ class DatabaseTable(RowSource):
         return None
 
     def _writers(self, column: str) -> frozenset[str] | None:
-        # As of a view: which tables a query reads, and by which numbers, nobody can tell.
+        # For a query, as for a view, it is unknown which tables it reads and which numbers they use.
         query = None if self._query_text is not None else self._database.writers(self._parts, column)
         if query:
             with self._if_allowed("writers"):
@@ -345,7 +345,7 @@ class DatabaseTable(RowSource):
         return None
 
     def _listed(self, query: SQL, names: Sequence[str]) -> list[Any] | None:
-        """Return the open transactions; None and a WARNING if the server shows an old list, without this one."""
+        """Return the other open transactions; None, with a WARNING, if the list is stale: it lacks this transaction."""
         options = self._database.listing_options(self._options)
         for pause in STALE_PAUSES:
             time.sleep(pause)
@@ -366,9 +366,9 @@ class DatabaseTable(RowSource):
         return tuple(self.dialect.value(str(text), column) for column, text in zip(columns, texts, strict=True))
 
     def _forget(self) -> None:
-        """Ask the catalogue again at the next need: each plan sees the table as it is.
+        """Forget the catalogue, so that each plan reads it again and sees the table as it is.
 
-        A column that was altered since would be compared as what it was, and its rows passed over.
+        Otherwise a column that was altered since would be compared as its old type, and rows would be missed.
         """
         self.__dict__.pop("_queries", None)
 
@@ -380,7 +380,7 @@ class DatabaseTable(RowSource):
 
     @property
     def _table(self) -> SQL:
-        """What follows FROM, with a name."""
+        """The text after FROM, with the alias ``t``."""
         return sql("{} t", self._queries.table)
 
     def _warn_without_index(self, column: CursorColumn) -> None:
@@ -393,17 +393,17 @@ class DatabaseTable(RowSource):
             )  # fmt: skip
 
     def _ranges(self, window: RowWindow) -> list[SQL]:
-        """Cut a large window by its first column, into ranges of which the outer ones are open."""
+        """Return filters that split a large window by its first column. The outer ranges are open-ended."""
         first = window.columns[0]
         most = self._partitions or min(MAX_PARTITIONS, self._slots())
         holds_rows = (window.high is not None or window.whole) and not window.is_empty
         if most == 1 or not holds_rows or not self.dialect.cuts_by(first):
             return ONE_QUERY
         predicate = window.predicate(self.dialect)
-        # Without those that have NULL: with OR, the database walks the index from its beginning to the first new row.
+        # Leave out rows with NULL: because of the OR, the database would walk the index from its start to new rows.
         present = replace(window, nulls="skip").predicate(self.dialect)
         source = sql("FROM {} WHERE {}", self._table, present)
-        # Counted no further than it takes to know: counting a billion rows would cost as much as reading them.
+        # Stop counting once the window is large enough: counting a billion rows costs as much as reading them.
         smallest, largest, count = self._ask(
             smallest=self.dialect.outermost(first, MIN, source),
             largest=self.dialect.outermost(first, MAX, source),
@@ -426,63 +426,63 @@ class DatabaseTable(RowSource):
 
     @abstractmethod
     def _found(self, query: SQL, names: Sequence[str], options: Mapping[str, str] | None) -> list[Any]:
-        """Return the rows of a query, every value as text; with options, by a connection of its own that has them."""
+        """Return the rows of a query, every value as text. With `options`, use a new connection that has them."""
 
     @abstractmethod
     def _columns_of(self, query: SQL) -> list[tuple[str, str, int, int]] | None:
-        """Return name, type, precision and scale of each column of a query that is not run; None if nobody can say."""
+        """Return name, type, precision and scale of each column of a query, without running it; None if unknown."""
 
     @abstractmethod
     def _slots(self) -> int:
-        """Return how many ranges to cut a large window into, unless somebody says."""
+        """Return how many ranges to split a large window into, unless `partitions` is given."""
 
 
 class JdbcTable(DatabaseTable):
     """A table, a view or a query, read by a cursor column.
 
-    A plan asks in one connection: one query for the source's clock, the largest cursor and the count of NULLs. Where
-    a time or UUID keeps a delay, another one asks for the oldest open transaction.
-    A window is read by one query, or by several side by side if it has more than `MANY` rows. Each
-    query sees the data of its own moment: a row that is updated meanwhile is in the next window,
-    as its cursor moves past this one. Plan, read and replay are connections of their own: they must
-    reach one server, never an endpoint with several replicas behind it.
+    A plan uses one connection: one query for the source's clock, the largest cursor and the count of NULLs. For a time
+    or UUID with a delay, another query finds the oldest open transaction.
+    A window is read by one query, or by several in parallel if it has more than `MANY` rows. Each
+    query sees the data at its own time: a row that is updated meanwhile is in the next window,
+    as its cursor moves past this one. Plan, read and replay use separate connections, which must all
+    reach the same server, never an endpoint with several replicas behind it.
 
     Parameters
     ----------
     spark
-        The session; the driver's jar is on its class path.
+        The session. The driver's jar must be on its class path.
     url
         Such as ``jdbc:postgresql://host:5432/database``. Never shown anywhere.
     table
         ``table`` or ``schema.table``, or its parts in a list if one holds a dot. Each is quoted.
     query
-        One SELECT whose rows are read instead of a table's, such as a join. Its text is part of what the source is, as
-        `where` is. A window is asked of its result: the database must bring the condition on the cursor down to the
-        tables. Of ids nobody can tell which transactions may commit lower ones, as for views. Your own text only.
+        One SELECT whose rows are read instead of a table's, such as a join. Its text is part of the source's identity,
+        like `where`. A window filters its result, so the database must push the condition on the cursor down to the
+        tables. As for views, it is unknown which transactions may commit lower ids. Never build it from user input.
     properties
-        Of the connection, such as ``user`` and ``password``; options of Spark's reader as well.
+        Properties of the connection, such as ``user`` and ``password``, and options of Spark's reader.
     partitions
-        Ranges that a large window is cut into, and so connections at a time, up to the number of
-        cores. By default two for each core; 1 for a single query. Give more where a few rows
-        lie far from the others, such as at a stamp of 1970.
+        Number of ranges to split a large window into, and so of connections at a time, up to the number of
+        cores. By default two for each core; 1 for a single query. Use more if a few rows are far
+        from the others, such as at a timestamp of 1970.
     zone
-        Zone whose wall clock the columns without zone, and dates, are stamped with, such as ``Europe/London`` or
-        ``UTC``. A first run by such a column is a CursorError without it. A run of a watermark that there was before
-        goes on in UTC, with a WARNING: west of Greenwich there is no delay then.
+        Zone of the wall clock in columns without a zone, and in dates, such as ``Europe/London`` or ``UTC``. Without
+        it, a first run by such a column raises CursorError. A job that already has a watermark continues in UTC, with
+        a WARNING: west of Greenwich there is no delay then.
     remade
-        The table is dropped and made anew with the same rows, as by dbt or a nightly restore: it is known by its
-        name only. Otherwise a table of PostgreSQL that was made anew is a SourceReplacedError.
+        Whether the table is dropped and created again with the same rows, as by dbt or a nightly restore. It is then
+        identified by name only. Otherwise a PostgreSQL table that was created again raises SourceReplacedError.
     columns
-        The columns to read, such as without one of a type that Spark does not know; the cursors always are read. None
-        for all.
+        The columns to read, for example without one whose type Spark does not support. The cursors are always read.
+        None for all.
     where
-        A condition in the database's SQL that rows meet, as in ``where="region = 'north'"``. It is part of what the
-        source is: with another one the run is a SourceReplacedError, as rows below the watermark would be passed over.
-        Your own text only: nothing in it is quoted. States and errors show it.
+        A condition in the database's SQL that rows must meet, such as ``where="region = 'north'"``. It is part of the
+        source's identity: if it changes, the run raises SourceReplacedError, as rows below the watermark would be
+        missed. Never build it from user input: nothing in it is quoted. States and errors show it.
 
     Notes
     -----
-    Given to a job as ``job.rows_since(JdbcTable(spark, url, "public.repairs", properties=login), "last_modified")``,
+    Pass it to a job: ``job.rows_since(JdbcTable(spark, url, "public.repairs", properties=login), "last_modified")``,
     with ``login = {"user": user, "password": password}``.
     """
 
@@ -508,7 +508,7 @@ class JdbcTable(DatabaseTable):
             url, table, query=query, partitions=partitions, zone=zone, remade=remade, columns=columns, where=where
         )
         self._spark = spark
-        # In this order: the caller's properties win over what each database needs by default, but not over the URL.
+        # The order matters: the caller's properties override the database's defaults, but not the URL.
         self._options = {
             "driver": self._database.driver,
             "fetchsize": str(FETCH_SIZE),
@@ -516,7 +516,7 @@ class JdbcTable(DatabaseTable):
             **(properties or {}),
             "url": url,
         }
-        # Spark sets ANSI_QUOTES there, by which a text in double quotes is the name of a column.
+        # Spark's sessions there set ANSI_QUOTES, with which a text in double quotes is the name of a column.
         for what, text in (("query=", query), ("where=", where)):
             if self._database.spark_session and text and self._database.grammar.has_double_quotes(text):
                 raise SourceError(
@@ -537,21 +537,21 @@ class JdbcTable(DatabaseTable):
         self._connections = Connections(partial(jdbc_connection, spark, self._asking_options))
 
     def rows(self, window: RowWindow) -> DataFrame:
-        """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
+        """Return the rows of a window; CursorError if a cursor column is gone or has another type than in the plan."""
         columns = self._columns_now(window)
         ranges = self._ranges(window)
         texts = self._queries.as_text(columns)
         relation = self._queries.relation(window, texts)
-        # Spark opens one of its own, and a user may have no more than one at a time.
+        # Close the open connection, because Spark opens another, and a user may be limited to one.
         self._connections.close()
         with self.typed_errors():
             found = self._read(relation, ranges)
-            # Within, as over Spark Connect this is what asks the database.
+            # Inside `with`, because over Spark Connect this call is the one that reaches the database.
             self._check_names(found)
         return found.selectExpr(*shown_columns(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
 
     def toDF(self) -> DataFrame:  # noqa: N802
-        """Return all rows as Spark's own reader shows them, as `missing_keys` needs: only the columns that are used."""
+        """Return all rows as Spark's own reader returns them, for `missing_keys`. Only columns in use are read."""
         relation = self._queries.relation(RowWindow((), None, None, whole=True), ())
         with self.typed_errors():
             found = self._read(relation, ONE_QUERY)
@@ -559,7 +559,7 @@ class JdbcTable(DatabaseTable):
         return found
 
     def _check_names(self, df: DataFrame) -> None:
-        """Refuse names that would end where Spark quotes them and go on as SQL: it does not double quotes."""
+        """Raise SourceError for a column name with a quote, which Spark does not escape: the rest would run as SQL."""
         quotes = {'"', "`", self._database.quotes[1]}
         for name in df.columns:
             if quotes & set(name):
@@ -588,7 +588,7 @@ class JdbcTable(DatabaseTable):
 
 
 def moment_of(text: str) -> datetime:
-    """Read what a dialect writes of an instant, in UTC."""
+    """Parse an instant in UTC, as a dialect writes it."""
     return isoparse(text.replace(" ", "T", 1))
 
 
@@ -604,7 +604,7 @@ def _checked_columns(source: str, columns: Sequence[str] | None) -> tuple[str, .
 def _checked_where(source: str, where: str, grammar: Grammar) -> SQL:
     if not isinstance(where, str) or (where and not where.strip()):
         raise SourceError(source, f"where={where!r}; give a condition in SQL, or leave it out for all rows.")
-    # One condition, and no more: what follows it is ours.
+    # Allow only a single condition, because the rest of the query follows it.
     for token in (";", "--", "/*", "\0"):
         if token in where:
             raise SourceError(
@@ -615,7 +615,7 @@ def _checked_where(source: str, where: str, grammar: Grammar) -> SQL:
 
 
 def server_of(url: str) -> dict[str, str]:
-    """Return the server that a JDBC URL leads to, or SQLite's file, without user and password; nothing if untold.
+    """Return the server in a JDBC URL, or the file of SQLite, without user and password; an empty map if unknown.
 
     >>> server_of("jdbc:postgresql://me:secret@db.example:5432/shop?password=secret")
     {'server': 'db.example:5432'}
@@ -623,10 +623,10 @@ def server_of(url: str) -> dict[str, str]:
     {'database': 'shop.db'}
     """
     file = re.match(r"jdbc:sqlite:([^?]+)", url, re.IGNORECASE)
-    # Without its folder: a file that is fetched for each run lies in another one each time.
+    # Leave out the folder, which may be another one each time if the file is fetched for each run.
     if file is not None:
         return {"database": file[1].replace("\\", "/").rpartition("/")[2]}
     found = re.match(r"jdbc:[\w:]+?[/\w]*@?//([^/;?]+)|jdbc:oracle:thin:[^@]*@([^/;?]+)", url, re.IGNORECASE)
     server = "(" if found is None else (found[1] or found[2]).rpartition("@")[2]
-    # A description in brackets, as Oracle's, may hold anything.
+    # A connect descriptor in parentheses, as in Oracle, may contain anything.
     return {} if "(" in server else {"server": server}
