@@ -132,12 +132,12 @@ class PostgresSnapshot(JdbcTable):
         return found
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Ask the database, in one query, for its oldest open transaction and for NULLs."""
+        """Query the oldest open transaction and the count of NULLs in one statement."""
         (column,) = columns
         if descending:
             raise CursorError(column.name, "transaction ids rise. Leave out descending.")
         self._warn_without_index(column)
-        # Do not query the last xmin: it would read the whole table, and PostgreSQL itself writes these ids.
+        # Do not query the last xmin: it would read the whole table, and its ids are right, as PostgreSQL writes them.
         last = sql("NULL")
         if column.name != SYSTEM:
             last = self.dialect.outermost(column, MAX, sql("FROM {}", self._table))

@@ -166,7 +166,7 @@ class DatabaseTable(RowSource):
         return self._zone_is_known
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Query the database's clock, the last cursor value at `low` or past it, and the count of NULLs in one go."""
+        """Query the database's clock, the last cursor value at `low` or past it, and the count of NULLs, at once."""
         self._warn_without_index(columns[0])
         probe = RowWindow(columns, low, None, descending=descending)
         past = None if low is None else sql("({})", probe.at_or_past(low, self.dialect))

@@ -166,7 +166,7 @@ class SchemaReader:
     kept
         The columns that earlier batches had; None for the first batch.
     context
-        For error texts.
+        The name of the source in its job, for error texts.
     client, request_payer
         Used to fetch headers of CSV files from S3.
     skip_changed

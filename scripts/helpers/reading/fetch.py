@@ -82,7 +82,7 @@ class ObjectFetcher:
         ChangedObjectError
             The object was overwritten or deleted.
         CredentialsError, SourceUnavailableError
-            The credentials have expired; S3 cannot be reached, or throttles.
+            The credentials have expired, S3 cannot be reached, or it throttles requests.
         SourceError
             The object cannot be read for another reason, which the error names.
         """
@@ -94,7 +94,7 @@ class ObjectFetcher:
         return body
 
     def look(self, planned: Planned, pinned: bool = False) -> None:
-        """Check, without reading it, that the object is still the planned one. Raises as `fetch` does.
+        """Check that the object is still the planned one, without reading it. Raises as `fetch` does.
 
         If `pinned`, it is enough that the planned version still exists, even if there is a newer one.
         """

@@ -25,7 +25,7 @@ class Misfits:
     Parameters
     ----------
     source
-        For error texts.
+        The name of the source, for error texts.
     format
         ``csv``, ``json`` or ``xml``.
     columns

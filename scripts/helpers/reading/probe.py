@@ -1,4 +1,4 @@
-"""Find planned files that cannot be read by looking at both ends of each, before Spark reads any.
+"""Look at both ends of each planned file to find unreadable ones, before Spark reads any.
 
 A file is reported only if Spark's reader of the format cannot read it. Other damage, such as a damaged page in the
 middle, is found only when Spark reads the file.
@@ -65,7 +65,7 @@ def probe(
     Raises
     ------
     CredentialsError, SourceUnavailableError
-        The credentials have expired; S3 cannot be reached, or throttles. No file is to blame.
+        The credentials have expired, S3 cannot be reached, or it throttles requests. No file is to blame.
     SourceError
         A check failed for another reason that no file causes.
     """

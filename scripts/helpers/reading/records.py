@@ -40,7 +40,7 @@ _OF_FILES = {
     "recursivefilelookup", "basepath", "dropfieldifallnull", "primitivesasstring", "prefersdecimal", "preferdate",
     "prefersdate", "wholetext",
 }  # fmt: skip
-"""Options that are about files and their schemas, not about the text of one record."""
+"""Options for files and schemas, which do not change how the text of one record is parsed."""
 _OF_BYTES = {"linesep", "multiline", "encoding", "charset", "enforceschema", "wholetext"}
 """The options in `_OF_FILES` that have no effect on the schema either."""
 _REPLACED = "\ufffd"
@@ -52,7 +52,7 @@ _SEVERAL = rf"^{_BLANK}(?:\[|$)|\}}{_BLANK}\{{"
 _LIST = rf"^{_BLANK}\[([\s\S]*)\]{_BLANK}$"
 _QUOTED = r"""|"(?:[^"\\]++|\\[\s\S])*+"|'(?:[^'\\]++|\\[\s\S])*+'"""
 _CUT = f"\x1e{_END}\x1e"
-"""Separates two objects: JSON allows its control character neither inside strings nor outside them."""
+"""Separates two objects: JSON allows this control character neither inside strings nor outside them."""
 _MIDNIGHT = r"^\s*[^T\s]+(?:[T ](?:0?0(?::0?0){0,2}(?:\.0*)?)?\s*(?:[A-Z]\S*|[+-][\d:]+)?)?\s*$"
 """Matches a date without a time of day, or at midnight, in any zone."""
 _WITHOUT_ZONE = r"[T ]\d{1,2}(?::\d{1,2}){0,2}(?:\.\d*)?\s*$"
@@ -134,7 +134,7 @@ def asked_of(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def option_text(value: Any) -> str:
-    """Write an option as Spark reads it."""
+    """Return the value of an option as text, as Spark reads it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -142,7 +142,7 @@ def marker(*, inferred: bool, header: bytes, rescues: bool) -> T.StructField:
     """Return the field that adds `RECORD` to a schema and makes the read strict.
 
     `inferred` means that the caller gave no types. `header` is the header line of a CSV file, with one character for
-    each byte; empty if unknown. A read that `rescues` continues after an unclosed quote, so it must mark such lines.
+    each byte; empty if unknown. A read that `rescues` continues after an unclosed quote, and marks the lines in it.
     """
     facts = {"inferred": inferred, "header": header.decode("ISO-8859-1"), "rescues": rescues}
     return T.StructField(RECORD, T.StringType(), metadata=facts)
@@ -235,7 +235,7 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
         shown.append(F.when(is_lost, _json(*shape[1:])).otherwise(_json(field.dataType, value)).alias(field.name))
     is_marked = F.col(RECORD).isNotNull()
     text = F.coalesce(RECORD, F.to_json(F.struct(*shown, _END)))
-    # The package for Spark 3 replaces bytes that are not of the encoding.
+    # The package for Spark 3 replaces bytes that are invalid in the encoding.
     reason = F.when(is_marked, UNPARSED).when(text.contains(_REPLACED), ENCODING)
     frame = texts.select(
         _beside(names), text.alias("text"), is_marked.alias("is_marked"), reason.alias(REASON), *values
@@ -290,7 +290,7 @@ class _Syntax:
     """What CSV, JSON and XML have in common."""
 
     as_text: tuple[str, ...] = ()
-    """Types for which Spark 3's parser raises an error at a bad value, by default: parsed as texts, then cast."""
+    """Types with values at which Spark 3's parser raises an error by default: parsed as texts, then cast."""
 
     def __init__(self, fields: T.StructType, options: Mapping[str, str], instant: SQL) -> None:
         self.fields, self.options, self.instant = fields, dict(options), instant
@@ -298,7 +298,7 @@ class _Syntax:
         self.option = given.get
 
     def to_parse(self) -> list[T.StructField]:
-        """Return the fields that the parser is asked for."""
+        """Return the fields to parse, each with the type for the parser."""
         return [T.StructField(field.name, self.kind_to_parse(field.dataType)) for field in self.fields]
 
     def kind_to_parse(self, kind: T.DataType) -> T.DataType:
@@ -388,7 +388,7 @@ class _Json(_Syntax):
         return rows.where(F.col("is_fine") | F.col("text").isNotNull())
 
     def is_bad(self, name: str) -> Column:
-        """Return whether a text is anything but one object."""
+        """Return whether a text is not exactly one JSON object."""
         start, end = F.lit('{"r":['), F.lit(f'],"{_END}":0}}')
         schema = f"r array<map<string,string>>, {_END} int"
         whole = F.from_json(F.concat(start, F.col(name), end), schema, self.options or None)
