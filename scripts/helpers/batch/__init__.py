@@ -1,4 +1,4 @@
-"""One run from its plan to its commit, whatever its sources are, and in whichever mode.
+"""One run from its plan to its commit, for any kind of source and in any mode.
 
 May not know: Glue's names, and who started the run.
 """

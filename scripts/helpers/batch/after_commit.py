@@ -1,4 +1,4 @@
-"""`AfterCommit`: what becomes of the files of a batch once it is committed and published."""
+"""`AfterCommit`: archive or delete the files of a batch once it is committed and published."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ ACTIONS = ("archive", "delete")
 
 @dataclass(frozen=True)
 class AfterCommit:
-    """What `new_files` is told to do with files once they are taken; by default nothing.
+    """The options of `new_files` for files that were taken; by default they stay where they are.
 
     Attributes
     ----------
     after_commit
         ``archive``, ``delete`` or None.
     archive_to
-        With ``archive``: a prefix, or a directory for a source that is one. A file goes to ``v<version>/`` and its key.
+        For ``archive``: a prefix, or a directory if the source is one. Each file moves to ``v<version>/<key>`` there.
     min_age
-        How long files stay where they are: since they were written, and since the commit of their batch.
+        How long files stay in the source after they were written and after their batch was committed.
     """
 
     after_commit: str | None = None
@@ -43,7 +43,7 @@ class AfterCommit:
     min_age: timedelta = timedelta(0)
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense. InvalidValueError names option, value and remedy."""
+        """Raise InvalidValueError, which names option, value and remedy, for options that do not go together."""
         check_choice("after_commit", self.after_commit, (*ACTIONS, None))
         if self.after_commit == "archive" and (not isinstance(self.archive_to, str) or not self.archive_to):
             raise InvalidValueError(
@@ -57,9 +57,9 @@ class AfterCommit:
             raise InvalidValueError(f"min_age is {self.min_age!r}. Give it with after_commit only.")
 
     def check_clearable(self, bookmark: FileBookmark, sees_all: bool) -> None:
-        """Refuse sources whose files are not all seen again, or cannot be moved. InvalidValueError says why.
+        """Raise InvalidValueError for a source that is never listed completely, or whose files cannot be moved.
 
-        What a run that died has left is found by the next listing, so there must be one of everything.
+        Files that a run left when it died are found by a later listing, so the whole source must be listed at times.
         """
         location, options = bookmark.location, bookmark.options
         if not location.is_local and not location.is_s3:
@@ -87,14 +87,14 @@ class AfterCommit:
 
 @dataclass(frozen=True)
 class ClearingUp:
-    """Archives or deletes what a run, and those before it, have taken; called after the commit.
+    """Archives or deletes the files that a run, and those before it, have taken; called after the commit.
 
     Parameters
     ----------
     run
-        That of the batch.
+        The run of the batch.
     taken
-        Returns the files of the batch, and those of batches before it that are not moved away yet.
+        Returns the files of the batch, and those of earlier batches that are still in the source.
     """
 
     after: AfterCommit
@@ -104,11 +104,11 @@ class ClearingUp:
     taken: Callable[[], Sequence[pa.Table]] = tuple
 
     def check_rights(self) -> None:
-        """Raise AccessRefusedError where it can be told that this login may not do it."""
+        """Raise AccessRefusedError if it is certain that this login may not archive or delete the files."""
         self._clearing().check_rights()
 
     def __call__(self) -> None:
-        """Do what is due."""
+        """Archive or delete the files that are due."""
         at = cache(self.batch.committed_at)
         due = [taken for taken in self._found() if self._is_due(taken, at)]
         if not due:
@@ -128,7 +128,7 @@ class ClearingUp:
         return Clearing(location, archive, self.batch.s3_client, options.request_payer, options.compare == "mtime")
 
     def _found(self) -> list[Any]:
-        """Return what is taken and was there when the run looked: of this batch, and of those before it."""
+        """Return the taken files that were there when the run listed: of this batch and of earlier ones."""
         from scripts.helpers.listing.clearing import Taken
 
         found = []
@@ -138,13 +138,13 @@ class ClearingUp:
         return found
 
     def _is_due(self, taken: Any, at: Callable[[int], datetime | None]) -> bool:
-        # Readers do not see all of these batches yet. Should their staged files be lost, the sources are needed again.
+        # Keep the files of batches that readers do not see yet: if their staged files are lost, the sources are needed.
         unpublished = [output.version for output in self.run.unpublished]
         if taken.version > self.run.version or (unpublished and taken.version >= min(unpublished)):
             return False
         if not self.after.min_age:
             return True
-        # From the commit as well: a file that was written long ago and taken now may still be wanted by a rewind.
+        # Count from the commit as well, because a rewind may still need a file that was written long ago.
         last = self.run.head.last
         committed = last.at if last is not None and taken.version == self.run.version else at(taken.version)
         since = max(committed or taken.modified, taken.modified)

@@ -30,10 +30,10 @@ from scripts.helpers.watermarks import Watermarks
 logger = logging.getLogger(__name__)
 
 # --- last success ---------------------------------------------------------------------------------
-# Which version a run id stands for: that of its commit, or of the last success before it.
+# The version that a run id stands for: the run's own commit, or else the last success before the run.
 
 PAGE = 100
-"""Versions of one request: the last success is seldom further back."""
+"""Versions read by one request: the last success is seldom further back."""
 
 
 def last_success(
@@ -41,29 +41,29 @@ def last_success(
 ) -> LogEntry | None:
     """Return the version that the last successful run at or before this one made.
 
-    A run that committed stands for its last commit, whatever people decided about the job since. Ids
-    have no order: a run that never committed is placed by the time at which it started. The table
-    knows that of the run that has the job now, and of those that `JobRuns` started; `job_runs` of others.
+    A run that committed stands for its last commit, even if an operator has rewound or reset the job since.
+    Run ids have no order, so a run that never committed is placed by its start time. The table stores that
+    time for the run that has the job now and for runs that `JobRuns` started; others need `job_runs`.
 
     Parameters
     ----------
     job_runs
         The ``JobRuns`` that Glue's ``get_job_runs`` returns, or any maps with ``Id`` and an aware ``StartedOn``.
-        Looked at only for a run that the table cannot place.
+        Read only for a run whose start the table does not store.
 
     Returns
     -------
     LogEntry or None
-        None where the run was there before the first success: nothing was processed then.
+        None if the run started before the first success, when nothing had been processed.
 
     Raises
     ------
     UnknownJobError, AmbiguousHistoryError
         As `Watermarks.latest`.
     NothingThereError
-        The run never committed and nothing tells when it started, or what was there then has expired.
+        The run never committed, and its start time is unknown or the versions of that time have expired.
     InvalidValueError
-        `job_runs` has the run with a ``StartedOn`` that is no aware datetime.
+        The run's ``StartedOn`` in `job_runs` is not an aware datetime.
     """
     check_run_id(run_id)
     head = watermarks.latest(job_id)
@@ -74,21 +74,21 @@ def last_success(
     if started is None:
         raise NothingThereError(reason="unplaced_run", job_id=job_id, run_id=run_id)
     oldest = 1
-    # By starts, as "before this run" is said of runs. Of a version without one only the time of its commit is known.
+    # Compare start times, because "before this run" is about runs. A version without one has only its commit time.
     for entry in _history(watermarks, job_id):
         if entry.change.op in SUCCESS and (entry.change.started_at or entry.change.at) <= started:
             return entry
         oldest = entry.version
-    # Versions below it have expired, and the success that was looked for may be among them.
+    # Versions below `oldest` have expired, and the success in question may be among them.
     if oldest > 1:
         raise NothingThereError(reason="unplaced_run", job_id=job_id, run_id=run_id)
     return None
 
 
 def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | None:
-    """Find the last commit of a run by its item, without reading the history where that is long."""
+    """Return the last commit of a run, found by the run's item, so that a long history need not be read."""
     below: int | None = None
-    # The item of a run is written after the head that commits it, so that of the very last run may not be there yet.
+    # A run's item is written after the head that commits it, so the very last run may not have its item yet.
     if head.last is None or head.last.run_id != run_id:
         try:
             version = watermarks.get_watermark(head.job_id, run_id).get("version")
@@ -98,14 +98,14 @@ def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | No
     for entry in _history(watermarks, head.job_id, below):
         if entry.change.op in SUCCESS and entry.change.run_id == run_id:
             return entry
-        # The item names the version of the run's last commit: if it is not that one, it is none.
+        # The item names the version of the run's last commit. If that entry is not its commit, no entry is.
         if below is not None:
             break
     return None
 
 
 def _history(watermarks: Watermarks, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
-    """Yield the versions of a job, newest first, page by page; one page is one request, the first may be one entry."""
+    """Yield the versions of a job, newest first, one request a page. With `below`, the first page has one entry."""
     page = PAGE if below is None else 1
     while entries := watermarks.history(job_id, limit=page, before=below):
         yield from entries
@@ -133,24 +133,24 @@ def _started(watermarks: Watermarks, head: Head, run_id: str, job_runs: Iterable
 
 
 # --- unsaved run ----------------------------------------------------------------------------------
-# A run that saves nothing: what a job works on when it is paused or disabled, in place of a `Run`.
+# A run that saves nothing: it takes the place of a `Run` when a job is paused or disabled.
 
 
 class UnsavedRun:
-    """A run without lease, plan and commit in the table, which it only reads. Offers what a job needs of a `Run`.
+    """A run that only reads the table: no lease, plan or commit. It has the methods of `Run` that a job needs.
 
-    Another run may hold the job meanwhile, and an open plan stays what it is: neither is looked at.
+    It ignores a run that holds the job, and an open plan, and leaves both as they are.
 
     Parameters
     ----------
     watermarks, job_id, run_id
-        As those of `Watermarks.begin`.
+        As in `Watermarks.begin`.
     mode
-        One that does not save. Which versions it reads from and up to, `reach.begin` finds out.
+        A mode that does not save. `begin` finds the versions that it reads from and up to.
     at
-        The version that is read from; None for the very beginning.
+        The version to read from; None for the very beginning.
     until
-        The version that a range ends with; None without a range, and where nothing was processed then.
+        The version that ends the range; None without a range, or if nothing had been processed by then.
     """
 
     replay = False
@@ -176,39 +176,39 @@ class UnsavedRun:
 
     @property
     def version(self) -> int:
-        """The version that is read from: 0 where there is none, or where it is not asked."""
+        """The version that the run reads from; 0 if there is none, or if the mode ignores it."""
         return self._at.version if self._at else 0
 
     @property
     def until_version(self) -> int:
-        """The version that a range ends with: 0 where nothing was processed then."""
+        """The version that ends the range; 0 if nothing had been processed by then."""
         return self._until.version if self._until else 0
 
     def state(self, context: str) -> Any:
-        """Return the watermark that a context is read from; None for the very beginning."""
+        """Return the watermark to read a context from; None for the very beginning."""
         return self._watermarks.lookups.state_at(self._at, context) if self._at else None
 
     def until(self, context: str) -> Any:
-        """Return the watermark that a range ends with; None where the range has nothing of the context."""
-        # Both ends may stand for one success. The context has a watermark there, but the range has no run.
+        """Return the watermark that ends the range; None if the range took nothing of the context."""
+        # If both ends stand for one success, the context has a watermark there, but the range contains no run.
         if self._until is None or self.until_version == self.version:
             return None
         return self._watermarks.lookups.state_at(self._until, context)
 
     def planned(self, context: str) -> None:
-        """Return None: no plan is ever inherited."""
+        """Return None: this run never inherits a plan."""
 
     @property
     def watermarks(self) -> Mapping[str, Any]:
-        """Empty: nothing follows from this run."""
+        """Empty, because this run stores no watermarks."""
         return {}
 
     @property
     def batch_id(self) -> BatchId:
-        """The id to key a sink by: a retry under the same run id replaces what it wrote.
+        """The batch id for a sink: a retry under the same run id replaces the rows written under it.
 
-        It is made of the mode, the run id, and a hash of the job's name and the range, so that runs of
-        other jobs, namespaces and ranges under that run id keep theirs.
+        It consists of the mode, the run id, and a hash of the job's name and the range, so that a run of another
+        job, namespace or range under the same run id does not replace these rows.
         """
         if self.plan is None:
             raise PlanConflictError(self.job_id, "there is no batch before freeze. Freeze the plan first.")
@@ -218,11 +218,11 @@ class UnsavedRun:
 
     @property
     def closed(self) -> bool:
-        """Tell whether the run has ended."""
+        """Whether the run has ended."""
         return self._closed is not None
 
     def freeze(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
-        """Fix what is taken, for this process only."""
+        """Fix what the batch takes, for this process only."""
         if self._closed:
             raise RunClosedError(self.job_id, self.run_id, self._closed, "freeze")
         if self.plan is None:
@@ -230,15 +230,15 @@ class UnsavedRun:
         return self.plan
 
     def amend(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
-        """Fix anew what is taken, for this process only."""
+        """Replace what the batch takes, for this process only."""
         self.plan = None
         return self.freeze(contexts, next_watermarks)
 
     def following(self, context: str) -> None:
-        """Return None: nothing follows from this run."""
+        """Return None: this run stores no watermark."""
 
     def check(self) -> None:
-        """Raise RunClosedError if the run has ended. No run can take over what is not held."""
+        """Raise RunClosedError if the run has ended. It holds no lease, so no other run can take over."""
         if self._closed:
             raise RunClosedError(self.job_id, self.run_id, self._closed, "check")
 
@@ -260,7 +260,7 @@ class UnsavedRun:
 
 
 # --- reach ----------------------------------------------------------------------------------------
-# What a mode makes of a run: how far each source is read, and whether that is saved.
+# How far a run reads each source, and whether it saves that, depends on its mode.
 #
 # | mode | `before` | `until` | `everything` | `saves` |
 # |---|---|---|---|---|
@@ -277,13 +277,13 @@ class Reach:
     Attributes
     ----------
     before
-        The watermark that it is read from; None for its very beginning.
+        The watermark to read from; None for the very beginning.
     until
         The watermark at the end of a range of runs; None without a range.
     everything
-        All that is there is read, also what ``start_from`` would leave out.
+        Whether all that is there is read, including what ``start_from`` would leave out.
     saves
-        Whether the watermark that follows is stored.
+        Whether the commit stores the next watermark.
     """
 
     before: Any = None
@@ -293,7 +293,7 @@ class Reach:
 
 
 def reach_of(run: Run | UnsavedRun, context: str | None) -> Reach:
-    """Return how far a source is read."""
+    """Return how far a run reads a source."""
     if not context or (isinstance(run, UnsavedRun) and run.mode.name == "disable"):
         return Reach(everything=True)
     if isinstance(run, UnsavedRun):
@@ -309,17 +309,17 @@ def begin(
     lease: timedelta,
     job_runs: Iterable[Mapping[str, Any]],
 ) -> Run | UnsavedRun:
-    """Begin a run in its mode; errors of one that saves are those of `Watermarks.begin`.
+    """Begin a run in its mode. If the mode saves, this raises the errors of `Watermarks.begin`.
 
     Parameters
     ----------
     job_runs
-        Read for a range only; see `last_success`.
+        Read only if the mode has a range; see `last_success`.
 
     Raises
     ------
     NothingThereError, UnknownJobError, InvalidValueError
-        An end of a range cannot be told, or the range ends before it starts.
+        An end of the range cannot be found, or the range ends before it starts.
     """
     if mode.saves:
         return watermarks.begin(job_id, run_id, lease=lease)
@@ -327,13 +327,13 @@ def begin(
     if mode.is_range:
         assert mode.from_run is not None
         assert mode.to_run is not None
-        # Each end goes through the job runs from their start, and they may be an iterator. It is asked lazily: a
-        # run that the table can place costs no request to Glue.
+        # Both ends read `job_runs` from the start, and it may be an iterator. It is read lazily, so that a run
+        # that the table can place costs no request to Glue.
         runs_for_start, runs_for_end = tee(job_runs)
         start = last_success(watermarks, job_id, mode.from_run, runs_for_start)
         until = last_success(watermarks, job_id, mode.to_run, runs_for_end)
         run = UnsavedRun(watermarks, job_id, run_id, mode, start, until)
-        # From the very beginning (`start` is None) no range is reversed: version 0 is before all others.
+        # A range from the very beginning (`start` is None) cannot be reversed: version 0 is before all others.
         if start is not None and run.until_version < run.version:
             raise InvalidValueError(
                 f"Run {mode.to_run!r} of job {job_id!r} stands for version {run.until_version} and run "
@@ -362,21 +362,21 @@ ModeName = Literal["enable", "pause", "disable"]
 
 PREFIX = "job-bookmark-"
 ARGUMENTS = ("job_bookmark_option", "job_bookmark_from", "job_bookmark_to")
-"""What `Mode.from_args` reads."""
+"""The job arguments that `Mode.from_args` reads."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """What AWS Glue calls the job bookmark option, with its range.
+    """The job bookmark option of AWS Glue, with its range.
 
     Attributes
     ----------
     name
-        ``enable`` takes what is new and saves it. ``pause`` takes what is new, or a range, and saves
-        nothing. ``disable`` takes everything and saves nothing.
+        ``enable`` reads what is new and saves the watermark. ``pause`` reads what is new, or a range, and saves
+        nothing. ``disable`` reads everything and saves nothing.
     from_run, to_run
-        With ``pause``, both: take what runs after `from_run` took, up to and with `to_run`. Each stands
-        for the last success at or before that run. One alone without ``pause`` says nothing, as in Glue.
+        With ``pause``, both: read what the runs after `from_run` took, up to and including `to_run`. Each stands
+        for the last success at or before that run. Without ``pause``, one of them alone is ignored, as in Glue.
 
     Examples
     --------
@@ -391,7 +391,7 @@ class Mode:
     to_run: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together, in Glue's words."""
+        """Refuse options that exclude each other, with the messages of Glue."""
         check_choice("mode", self.name, get_args(ModeName))
         ends = {"--job-bookmark-from": self.from_run, "--job-bookmark-to": self.to_run}
         missing = [option for option, run_id in ends.items() if not run_id]
@@ -405,15 +405,15 @@ class Mode:
 
     @classmethod
     def from_args(cls, args: Mapping[str, Any]) -> Mode:
-        """Read resolved job arguments. Without ``job_bookmark_option`` the job saves.
+        """Return the mode that resolved job arguments ask for. Without ``job_bookmark_option`` the job saves.
 
-        Glue's own `getResolvedOptions` always has that key, and ``job-bookmark-disable`` there where
-        the job has no such option.
+        Glue's own `getResolvedOptions` always sets that key: to ``job-bookmark-disable`` if the job has no
+        such option.
 
         Raises
         ------
         InvalidValueError, JobArgumentError
-            The option is none of the three; or from and to do not fit it.
+            The option is not one of the three, or the from and to runs do not go with it.
         """
         known: dict[str, ModeName] = {PREFIX + name: name for name in get_args(ModeName)}
         option, from_run, to_run = (args.get(key) for key in ARGUMENTS)
@@ -422,10 +422,10 @@ class Mode:
         return cls("enable" if option is None else known[option], from_run, to_run)
 
     def changed_by(self, args: Mapping[str, Any]) -> Mode:
-        """Return the mode that resolved job arguments ask for; this one as far as they leave it open.
+        """Return the mode that resolved job arguments ask for, with this mode as the default.
 
-        ``job_bookmark_option`` stands for the mode with its range. Ends alone change the range of this
-        mode, and none where it is not ``pause``.
+        ``job_bookmark_option`` replaces the mode and its range. Without it, the ends replace those of this
+        mode; one end alone is ignored unless the mode is ``pause``.
 
         Examples
         --------
@@ -435,7 +435,7 @@ class Mode:
         Raises
         ------
         InvalidValueError, JobArgumentError
-            As `from_args`.
+            As for `from_args`.
         """
         option, from_run, to_run = (args.get(key) for key in ARGUMENTS)
         if option is not None:
@@ -444,10 +444,10 @@ class Mode:
 
     @property
     def saves(self) -> bool:
-        """Tell whether what is taken is saved."""
+        """Whether the commit stores how far the run got."""
         return self.name == "enable"
 
     @property
     def is_range(self) -> bool:
-        """Tell whether a range of runs is read again."""
+        """Whether the run reads a range of earlier runs again."""
         return self.name == "pause" and bool(self.from_run)

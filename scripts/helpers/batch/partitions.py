@@ -1,4 +1,4 @@
-"""How a job takes partitions that changed, or the largest one."""
+"""Take the partitions of a source that changed, or the largest one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _LIMIT = "A batch has whole partitions, or new files of them: use max_partitions"
 _STOPS = "A file that cannot be read stops a batch of partitions: leave it out, or use new_files"
 LIMITS = {"max_files": _LIMIT, "max_bytes": _LIMIT, "on_unreadable": _STOPS}
-"""Options of files that have no place here, and why. Those that are None count as not given."""
+"""Options of files that cannot be used with partitions, and why. An option that is None counts as not given."""
 NOT_WHOLE = {
     "layout": "It leaves old folders unlisted, and what changes there unseen: leave it out",
     "allowed_lateness": "It is for layout, which leaves old folders unlisted: leave it out",
@@ -86,8 +86,8 @@ class NewPartitions(FileSource):
     rule: PartitionRule
 
     def plan(self, reach: Reach) -> SourcePart[PartitionDelta]:
-        """Look for what is new."""
-        # Everything is read as it was asked for, also what lies before the start of a first run.
+        """Find the partitions with new files."""
+        # A run that reads everything also reads what lies before `start_from`.
         rule = replace(self.rule, start_from=None) if reach.everything else self.rule
         bookmark = self.bookmark(reach, rule)
         found = self.listed(bookmark, reach)
@@ -96,7 +96,7 @@ class NewPartitions(FileSource):
         return self._taken(PartitionDelta(found.delta, rule, found.gone), found.plan, found.state)
 
     def resume(self, stored: Stored) -> SourcePart[PartitionDelta]:
-        """Take the files of a frozen plan, and look at them again."""
+        """Take the files of a frozen plan, and compare them with what is there now."""
         bookmark = self.bookmark(PLANNED, self.rule)
         found = bookmark.resume(stored)
         check_same_call(found.plan, self.rule.to_plan(), self.batch.run.job_id, self.context)
@@ -132,8 +132,8 @@ class LargestPartition(NewPartitions):
     on_same: OnSame
 
     def plan(self, reach: Reach) -> SourcePart[PartitionDelta]:
-        """Look for the largest partition, and decide whether it is read."""
-        # Nothing is remembered of files: all that is there is new, and of that only one partition is taken.
+        """Find the largest partition, and decide whether to read it."""
+        # No files are remembered: all files that are there count as new, and one partition of them is taken.
         bookmark = self.bookmark(replace(reach, before=None), self.rule)
         context, job_id = self.context or "partition", self.batch.run.job_id
         before = LatestPartition(bookmark.location, self.rule, reach.before, context, job_id)
@@ -160,7 +160,7 @@ def _checked(
     *,
     whole: bool,
 ) -> PartitionColumns:
-    """Return the columns of a source; refuse a table's name, and options that would leave a part out."""
+    """Return the partition columns of a source; refuse a table's name, and options that would leave out files."""
     options = asked.options
     if "/" not in asked.source and asked.source not in (".", ".."):
         raise SourceOptionError(

@@ -1,4 +1,4 @@
-"""Looks in Spark's plan of a frame for what a batch cannot answer, as it is a part of its source.
+"""Find joins and aggregates over new rows in Spark's plan of a frame: a batch is only a part of its source.
 
 New rows are recognised by the node that counts them, and new files by the relations that read them.
 """
@@ -18,11 +18,11 @@ from scripts.helpers.spark.jvm import analysed_plan
 logger = logging.getLogger(__name__)
 
 NODE = re.compile(r"((?:[: ]  )*(?:[:+]- )?)([A-Z]\w*)(?= |$)")
-"""The start of a line of a plan. A text in an expression may have lines of its own, which begin otherwise."""
+"""The start of a node's line in a plan. Texts in expressions may contain line breaks; those lines do not match."""
 JOINS = ("Join", "AsOfJoin")
 DISTINCT = "a distinct"
 HIDES_SOURCES = ("LogicalRDD", "LocalRelation")
-"""Nodes of rows that were computed already, as by a checkpoint or `toPandas`: perhaps of a source."""
+"""Nodes of rows that were computed earlier, such as by a checkpoint or `toPandas`. They may come from any source."""
 WITHIN = {"Aggregate": "an aggregate", "Window": "a window", "Deduplicate": DISTINCT, "Distinct": DISTINCT}
 WITHIN |= dict.fromkeys(("FlatMapGroupsInPandas", "FlatMapGroupsInArrow"), "an aggregate")
 """Nodes whose rows depend on other rows of the same source."""
@@ -31,16 +31,16 @@ BY_KEYS = re.compile(
     r"|Aggregate \[(?P<grouped>[^\[\]]*)\], \[(?P<taken>[^\[\]]*)\]"
     r"|Deduplicate \[.* more fields|Deduplicate \[(?P<among>.*)\]|Distinct"
 )
-"""What leaves one row of each key, or rows that a merge makes one of."""
+"""Nodes that leave one row for each key, or several rows that a merge reduces to one."""
 NEWEST = re.compile(r"max_by\([^(),]+, ([^(),]+)\) AS |max\((struct\([^()]*\))\) AS ")
-"""What takes values from the newest row of a key; its groups are by what that is the newest."""
+"""Aggregates that take values from the newest row of a key; the groups hold the order that defines "newest"."""
 Part = tuple[set[str], set[str]]
 COLUMN = re.compile(r"(?:^|, )([^,]+?)#\d+L?")
 
 
 @dataclass
 class Node:
-    """A node of a plan. Plans of subqueries are below none.
+    """A node of a plan. The plan of a subquery is not among the children of any node.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Node:
 def contexts_of(batch: Batch, sink: Sink, df: DataFrame) -> set[str]:
     """Return the contexts that the plan of a frame shows, and log a WARNING for rows computed from new rows alone.
 
-    None is returned where the plan does not show whose rows it has. If it cannot be read, nothing is logged either.
+    The set is empty if the plan hides its sources. If the plan cannot be read, no WARNING is logged either.
     """
     try:
         contexts, found = _found(batch, sink, df)
@@ -80,7 +80,7 @@ def _hides_sources(node: Node) -> bool:
 def _found(batch: Batch, sink: Sink, df: DataFrame) -> Part:
     marks = {f"CollectMetrics {name}": context for name, context in batch.counts.names.items()}
     for context, frames in batch.frames.items():
-        # Only these, as the expressions of a frame of CSV or JSON are long.
+        # Read only the leaves, because the expressions of a frame of CSV or JSON are long.
         leaves = "".join(analysed_plan(frame).collectLeaves().mkString() for frame in frames)
         marks |= {node.text: context for node in _nodes(leaves, {})}
     nodes = _nodes(analysed_plan(df).toString(), marks)
@@ -92,7 +92,7 @@ def _found(batch: Batch, sink: Sink, df: DataFrame) -> Part:
 
 
 def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
-    """Return the nodes of a plan; `marks` has the contexts of those that read new rows or files, by their texts."""
+    """Return the nodes of a plan; `marks` maps the text of each node that reads new rows or files to its context."""
     nodes: list[Node] = []
     path: list[Node] = []
     for line in plan.splitlines():
@@ -109,14 +109,14 @@ def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
 
 
 def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
-    """Return of which contexts the rows of a node are a part, and what was computed from that.
+    """Return the contexts whose new rows reach a node, and the operations that computed rows from those alone.
 
     Parameters
     ----------
     keys
-        Those of a merge.
+        The keys of the merge; empty without a merge.
     tables
-        What was found of those of a WITH clause.
+        The results for the tables of a WITH clause, by id.
     """
     name = node.text.partition(",")[0]
     if node.context is not None:
@@ -134,7 +134,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
         if node.text.startswith(("Join LeftSemi", "Join LeftAnti")):
             return below[0]
         if DISTINCT in found:
-            # The keys that changed, with all the rows that a whole table has of them.
+            # The distinct keys that changed, joined with all rows of these keys in a whole table.
             return set(), found - {DISTINCT}
     elif contexts and node.kind in WITHIN and not _is_by_keys(node, keys):
         found.add(WITHIN[node.kind])
@@ -142,7 +142,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
 
 
 def _is_by_keys(node: Node, keys: set[str]) -> bool:
-    """Return whether what a merge leaves of the rows is the same, or the node is one of this package's own."""
+    """Return whether the node does not change the result of the merge, or was added by this package."""
     by = BY_KEYS.match(node.text) if keys else None
     if by is None:
         return internal("") in node.text

@@ -1,4 +1,4 @@
-"""`SchemaKeeping`: what a job remembers of the columns of its sources, and what it tells of their changes."""
+"""`SchemaKeeping`: store the columns of a job's sources, and log when they change."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_NAMES = 20
-"""Names of columns that a version's metrics have of one source, beside the number of all: metrics have 8 KB in all."""
+"""Most names of columns in a version's metrics for one source, besides their number: all metrics share 8 KB."""
 
 
 class SchemaKeeping:
-    """Keeps the schemas of the sources of one batch in the states that follow its plan.
+    """Stores the schemas of the sources of one batch in the watermarks that follow its plan.
 
     Parameters
     ----------
@@ -34,18 +34,18 @@ class SchemaKeeping:
         self._batch = batch
 
     def known(self, context: str | None) -> Mapping[str, Columns]:
-        """Return what the committed state of a source keeps, by what it is of. A replay begins with the same."""
+        """Return the schemas in the committed state of a source, by name. A replay begins with the same ones."""
         return schemas_of(self._batch.run.state(context)) if context else {}
 
     def keep(self, context: str | None, source: str, name: str, decision: Decision) -> None:
-        """Tell what changed, and put the columns into the state that follows.
+        """Log what changed, and put the columns into the watermark that follows.
 
-        A plan that is frozen by then is replaced by one that differs in nothing else, unless it has them already: the
-        attempt that is replayed put them there.
+        If the plan is frozen, it is replaced by one that differs only in the columns. A plan that is replayed may
+        have them already, from the earlier attempt: then it stays.
         """
         self._tell(context, source, name, decision)
         batch = self._batch
-        # Rows that are left for the next run are no part of the plan, and their columns none of what follows it.
+        # Rows left for the next run are not part of the plan, so their columns do not go into its watermark.
         if not context or batch.contexts.get(context, NOTHING) == NOTHING:
             return
         following = batch.following(context)
@@ -58,7 +58,7 @@ class SchemaKeeping:
             )  # fmt: skip
             return
         known = schemas_of(following).get(name)
-        # Compared as lists: the order of the columns is kept, too.
+        # Compared as lists, because the order of the columns is stored, too.
         if known is not None and list(known.items()) == list(decision.kept.items()):
             return
         after = with_schema(following, name, decision.kept)
@@ -72,12 +72,12 @@ class SchemaKeeping:
         batch.amend(context, batch.contexts[context], after)
 
     def rows(self, context: str | None, source: str, found: Any, policy: OnSchemaChange | None) -> Any:
-        """Return rows with the columns that a policy lets pass, and keep those. Without a policy rows are as they are.
+        """Return rows with the columns that a policy allows, and store these. Without a policy rows do not change.
 
         Raises
         ------
         SchemaChangedError
-            The policy does not let a change pass. Nothing was written.
+            The policy does not allow a change. Nothing was written.
         """
         if policy is None or not context:
             return found
@@ -110,7 +110,7 @@ class SchemaKeeping:
 
 
 def policy_in(options: Mapping[str, Any]) -> tuple[OnSchemaChange | None, dict[str, Any]]:
-    """Return the policy that is among the options of a source of rows, and the other options.
+    """Return the policy for schema changes from the options of a source of rows, and the other options.
 
     Raises
     ------

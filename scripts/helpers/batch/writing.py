@@ -1,4 +1,4 @@
-"""Stage the frames of a batch, once for each target."""
+"""Stage the frames of a batch: one write for each target."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staged_rows import columns_of
 
 IN_THE_TABLE = ("database", "iceberg")
-"""Kinds of sinks that stage beside the rows of their table, where its name in another spelling leads as well."""
+"""Kinds of sinks that stage beside the table itself. Another spelling of the table's name leads to the same place."""
 
 
 def write(
     batch: Batch, df: DataFrame | pd.DataFrame, target: str | PathLike[str] | Sink, layout: Layout
 ) -> Output | None:
-    """Return what was staged, or None for rows of a source where nothing is new; see `IncrementalJob.write`."""
+    """Stage rows and return the output, or None if their source has nothing new; see `IncrementalJob.write`."""
     batch.check_open("write")
     is_place = isinstance(target, (str, PathLike)) or hasattr(target, "stage")
     if isinstance(df, (str, PathLike)) or not is_place:
@@ -54,37 +54,37 @@ def write(
     _check_apart_from_sources(batch, sink, df)
     contexts: set[str] = set()
     if batch.saves and (batch.frames or batch.counts.names) and hasattr(df, "sparkSession"):
-        # Here, as only plans of Spark are looked at.
+        # Imported here, because only frames of Spark have a plan to inspect.
         from scripts.helpers.batch.parts import contexts_of
 
         contexts = contexts_of(batch, sink, df)
     batch.wrote(df, contexts)
     batch.publication.witness.ask(sink)
-    # Of a run that saves nothing, an earlier attempt may have published rows that are to go.
+    # A run that saves nothing goes on: an earlier attempt may have published rows, which this one replaces.
     if batch.saves and not columns_of(df) and not batch.publication.due:
         return None
-    # The plan is frozen before the first byte: what another attempt would write are these rows.
+    # Freeze the plan before the first byte is written, so that another attempt would write the same rows.
     is_frozen_before = batch.run.plan is not None
     batch_id = batch.freeze().id
-    # A freeze that wrote the head has found that the run still has the job. One from before may be long ago.
+    # A freeze just now proved that the run still has the job, as it wrote the head. An earlier one may be long ago.
     if is_frozen_before:
         batch.run.check()
-    # What only this sink can reach comes before what it is given now: readers see batches in their order.
+    # Publish earlier batches that only this sink can reach before the new rows: readers see batches in order.
     batch.publication.finish(sink)
     with batch.looked_into(), batch.typed_errors():
         try:
             output = sink.stage(batch_id, batch.run.fence, rows, replaces=not batch.saves)
         except TargetError as error:
-            # A sink takes an error of its table's writer for one of the table.
+            # The sink blames its table for any error during the write, but the source may have caused it.
             if found := source_error(error):
                 raise found from error
-            # Who has taken over has swept what was staged here: that it is gone says nothing of the target.
+            # Another run that took over deletes the files staged here, so their absence says nothing about the target.
             with suppress(StoreUnavailableError):
                 batch.run.check()
             raise
     try:
         if batch.saves:
-            # What no reader would take must not get into the head: no run could begin any more.
+            # Check that the record can be read back: with an unreadable one in the head, no run could begin.
             Output.from_record(output.record(), "its record", output.job_id)
     except ImplausibleError as error:
         sink.drop(output)
@@ -106,20 +106,20 @@ def _written_twice(batch: Batch, sink: Sink) -> PlanConflictError:
 
 def _is_staged_beside_another(batch: Batch, sink: Sink, output: Output) -> bool:
     """Return whether the batch was staged for this table before, under another name of the table."""
-    # As `repairs` and `public.repairs`, or through two catalogs. The table records a batch once: of two outputs it
-    # would take the first, and the rows of the second would be gone without an error.
+    # Such as `repairs` and `public.repairs`, or two catalogs. The table records a batch once: it would take the
+    # first of two outputs, and the rows of the second would be lost without an error.
     staged = [other.folder for _, other in batch.publication.staged if other.sink == output.sink]
-    # Only what is staged within the database, or on a branch of the table, says which table it is for: a folder
-    # may be shared by several targets, and paths have one spelling already.
+    # Only output staged within the database, or on a branch of the table, identifies its table. A staging folder
+    # may be shared by several targets, and each path has only one spelling by now.
     if not staged or output.sink not in IN_THE_TABLE or "://" in output.staging:
         return False
     return not set(staged).isdisjoint(sink.staged(output.job))
 
 
 def _check_apart_from_sources(batch: Batch, sink: Sink, df: Any) -> None:
-    """Raise TargetError where the folders of a target and those of a source lie within each other."""
+    """Raise TargetError if a folder of the target is within a folder of a source, or the other way round."""
     sources = batch.folders
-    # A catalog is asked where its table lies: not for a job without such sources.
+    # Ask for the target's folders only if there are sources to compare: it may cost a request to a catalog.
     for place in sink.places(df) if sources else ():
         for source in sources:
             if is_within(place, source):
