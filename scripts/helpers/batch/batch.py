@@ -1,4 +1,4 @@
-"""`Batch`: one run from begin to commit, whatever its sources are and in whichever mode."""
+"""`Batch`: one run from begin to commit, for any kind of source and in any mode."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # --- counts ---------------------------------------------------------------------------------------
-# What a run counts, and which of its counts are saved with its commit.
+# The counts of a run, and the selection that is saved with its commit.
 
 METRICS = (
     "rows_collected", "rows_written", "bytes_written", "contexts", "files_read", "bytes_read", "files_set_aside",
     "columns_left_out",
 )  # fmt: skip
-"""What a job counts; no context may have one of these names."""
+"""The names of a job's counts; no context may have one of these names."""
 
 
 def files_read(contexts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
@@ -62,7 +62,7 @@ def files_read(contexts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
 
 
 def contexts_taken(contexts: Mapping[str, Mapping[str, Any]], counted: Mapping[str, Any]) -> set[str]:
-    """Return the contexts that took files or rows. Rows that nothing has read are not counted, and may be some."""
+    """Return the contexts that took files or rows. One whose rows nobody has read is included: it may have some."""
     rows = {name: found["rows"] for name, found in counted.get("contexts", {}).items()}
     sources = {name: planned for name, planned in contexts.items() if planned["kind"] in ("rows", "files", "table")}
     return {name for name, planned in sources.items() if rows.get(name, planned.get("count")) != 0}
@@ -76,14 +76,14 @@ def add_written(metrics: dict[str, Any], rows: int, size: int | None) -> None:
 
 
 def counts_to_save(counted: Mapping[str, Any], following: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the counts to save, all of them if they fit beside the watermarks that follow."""
-    # Counts lie beside the values of a run's item. A watermark that was stored by hand under a count's name stays, so
-    # the count goes. A metric of the user's own is kept here: the commit refuses it by its name.
+    """Return the counts to save: all of them, if they fit beside the watermarks that follow."""
+    # A run's item has counts and watermarks in one map. If a watermark was stored by hand under a count's name, drop
+    # the count. Metrics of the user's own are kept here: if a name is taken, the commit refuses it.
     kept = {name: count for name, count in counted.items() if name not in METRICS or name not in following}
     try:
         encode_metrics(kept, following)
     except TooLargeError:
-        # They grow with the number of sources, the others do not. A commit must not fail for what is only told.
+        # Drop the counts that grow with the number of sources: a commit must not fail for what is only informative.
         kept.pop("contexts", None)
         kept.pop("columns_left_out", None)
     return kept
@@ -95,13 +95,13 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 KINDS = ("rows", "files", "partition", "table")
-"""Kinds of states that are those of a source."""
+"""The kinds of states that sources have."""
 CONNECTIONS = 32
-"""Of the S3 client that lists, compares and checks. Workers would wait for a connection if it had fewer than them."""
+"""Connections of the S3 client that lists, compares and checks: at least one for each worker, so that none waits."""
 Stored = Mapping[str, Any]
-"""What a plan, or a watermark, keeps of one source."""
+"""The part of a plan, or of the watermarks, that belongs to one source."""
 NOTHING: Stored = {"kind": "nothing"}
-"""The plan of a context that the inherited plan does not know, or a range of runs."""
+"""The plan of a context that is not in the inherited plan, or not in the range of runs."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,14 @@ class FrozenBatch:
     Attributes
     ----------
     id
-        What a sink is keyed by.
+        The key of the batch for a sink.
     planned_at
         When the plan was frozen: the time for columns such as ``import_date``, in UTC.
 
-        Every attempt has the same time, so a replay writes the same columns, also a day later; the time of now would
+        Every attempt has the same time, so a replay writes the same columns even a day later; the current time would
         put its rows into another partition. The time is always after that of the version before. If the clock is more
-        than five minutes behind that version, a WARNING is logged, ``event=clock_behind``. A run that is paused or
-        disabled has no plan that a retry would inherit, and so a time of its own. For another zone:
+        than five minutes behind that version, a WARNING is logged, ``event=clock_behind``. A retry of a paused or
+        disabled run inherits no plan, and so has a time of its own. For another zone:
         ``batch.planned_at.astimezone(ZoneInfo("Europe/London"))``.
     """
 
@@ -127,33 +127,33 @@ class FrozenBatch:
 
 
 def kind_of(state: Any) -> Any:
-    """Return the kind of a state or plan; None of a value of the user's own."""
+    """Return the kind of a state or plan; None for a value that the user stored."""
     return state.get("kind") if isinstance(state, Mapping) else None
 
 
 class RowReader(Protocol):
-    """What rows are read through: a `RowSource`, or `Relations`."""
+    """An object that rows are read through: a `RowSource`, `TableCommits` or `Relations`."""
 
     def typed_errors(self) -> AbstractContextManager[Any]:
-        """Let what is raised while rows are read come out of Spark's errors as our own."""
+        """Translate Spark's errors into those of this package while rows are read."""
 
 
 @dataclass(frozen=True)
 class SourcePart(Generic[T_co]):
-    """What a batch takes of one source.
+    """The part of one source that a batch takes.
 
     Attributes
     ----------
     data
-        What the job is given.
+        The rows or files that the job gets.
     plan, state
-        What the plan keeps of it, and the watermark that follows; None for none.
+        The source's part of the plan, and the watermark that follows; None if there is no watermark.
     facts
-        For the log.
+        Details for the log.
     check
-        Called before the commit; what it raises prevents that.
+        Called before the commit; an error prevents the commit.
     has_more
-        A limit left rows for the next batch.
+        Whether a limit left rows or files for the next batch.
     """
 
     data: T_co
@@ -165,59 +165,59 @@ class SourcePart(Generic[T_co]):
 
 
 class Source(Protocol[T_co]):
-    """What a batch takes rows or files of."""
+    """A source of rows or files for a batch."""
 
     @property
     def kind(self) -> str:
-        """The kind of its plans and states."""
+        """The kind of the source's plans and states."""
 
     def plan(self, reach: Reach) -> SourcePart[T_co]:
-        """Look for what is new, as far as the run reaches, and fix what is taken."""
+        """Find what is new within the reach of the run, and fix what the batch takes."""
 
     def resume(self, stored: Stored) -> SourcePart[T_co]:
-        """Take what a frozen plan says, to the letter. The watermark that follows was frozen with it."""
+        """Take exactly what a frozen plan has. The watermark that follows was frozen with it."""
 
     def nothing(self) -> T_co:
-        """Return what the job is given where nothing is taken."""
+        """Return an empty result for a job that takes nothing of the source."""
 
 
 class Batch:
-    """The plan of all sources of one run, frozen in one write, and committed in one.
+    """The plan of all sources of one run, which one write freezes and one write commits.
 
     Parameters
     ----------
     run
-        The run, begun in its mode.
+        A run that has begun in its mode.
     end
         The end of that run.
     publication
         The output of that run.
     s3_client
-        For sources and targets; by default one is made when the first source on S3 is planned.
+        The client for sources and targets; by default one is made when the first source on S3 is planned.
     committed_at
-        Returns when a version of the job was committed; None if nothing tells it any more.
+        Returns the time at which a version of the job was committed; None if it is not stored any more.
     may_be_empty
-        Whether a clean exit commits although no source was asked for.
+        Whether a clean exit commits although the job read no source.
     writes_itself
-        Whether no WARNING is logged of rows that no sink got: `freeze` says that the script writes them itself, scripts
-        with Glue's names do, and a run that saves nothing loses none.
+        Whether to log no WARNING about rows that no sink got. True after `freeze`, because the script then writes the
+        rows itself, as do scripts with Glue's names; and for a run that saves nothing, which cannot lose any.
 
     Attributes
     ----------
     saves
-        Whether anything of the run is stored.
+        Whether the run stores anything.
     contexts
-        The plan of each source, as far as they are planned.
+        The plan of each source that is planned so far.
     counts
-        Of the rows that are read.
+        The counts of the rows that are read.
     reads_files
         Whether files are among the sources.
     folders
         Prefixes of sources of files, and folders of tables that are read.
     frames
-        What was read with Spark of new files, by context.
+        The frames that Spark read from new files, by context.
     left_out
-        Columns that are not in what was read, by context: how many, and the names of the first of them.
+        Columns that were left out of what was read, by context: their number, and the names of the first of them.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class Batch:
     # --- planning -------------------------------------------------------------------------------
 
     def take(self, context: str | None, source: Source[T]) -> T:
-        """Return what is new in a source, or what the frozen plan has of it, and put it into the plan."""
+        """Return what is new in a source, or what the frozen plan holds for it, and add it to the plan."""
         stored = self.settled(context)
         if stored == NOTHING:
             return source.nothing()
@@ -275,7 +275,7 @@ class Batch:
         return taken.data
 
     def client(self, location: Location) -> S3Client | None:
-        """Return what lists and compares objects, made where it is not there yet; None if it is not needed."""
+        """Return the S3 client for a location, and make it on the first call; None if the location needs none."""
         if self.s3_client is None and location.is_s3:
             from scripts.helpers.listing.s3 import make_client
 
@@ -283,13 +283,13 @@ class Batch:
         return self.s3_client
 
     def settled(self, context: str | None) -> Mapping[str, Any] | None:
-        """Return what is settled already of a source of rows or files: its plan, or None where it is to be planned.
+        """Return the plan that a source of rows or files has already; None if it has to be planned.
 
-        `NOTHING` is for a context that the inherited plan does not know, or a range of runs.
+        Return `NOTHING` for a context that is not in the inherited plan, or not in the range of runs.
         """
         if not context:
             self.check_open("read")
-            # A source that is not tracked may be all that a batch has, and the run is committed all the same.
+            # A source without a context is not tracked. The run is committed even if it has no other source.
             self.may_be_empty = True
             return None
         stored = self.inherited(context)
@@ -300,16 +300,16 @@ class Batch:
         return stored
 
     def inherited(self, context: str) -> Mapping[str, Any] | None:
-        """Return a context's part of the inherited plan; None where there is no plan yet.
+        """Return a context's part of the inherited plan; None if there is no plan yet.
 
-        A context that the inherited plan does not know takes nothing now and everything next time.
+        A context that is not in the inherited plan takes nothing now, and everything in the next run.
 
         Raises
         ------
         PlanConflictError
             The context is planned already, or comes after the plan is frozen.
         InvalidValueError
-            It has the name of a count.
+            The context has the name of a count.
         """
         self.check_open("read")
         check_context(context)
@@ -328,18 +328,18 @@ class Batch:
             )
         stored: Stored | None = self.run.planned(context)
         if stored is None:
-            # The batch may be written already under its id. Rows that join it now would be in no earlier attempt.
+            # An earlier attempt may have written the batch under its id already, without the rows of this context.
             logger.warning("event=not_in_plan job=%s context=%s: left for the next run", self.run.job_id, context)
             self.contexts[context] = NOTHING
             return NOTHING
         return stored
 
     def warn_if_new(self, context: str | None) -> None:
-        """Log that a job with other sources reads one for the first time: perhaps another name for one of those."""
-        # A run that saves nothing reads everything as it was told to, or what a range has.
+        """Log a WARNING if a job with other sources reads a new one: it may be one of them under a new name."""
+        # A run that saves nothing is skipped: it reads everything on purpose, or a range of runs.
         if context is None or not self.saves or context in self.run.watermarks:
             return
-        # Other values were stored by hand. A state that is too large for its item is a reference.
+        # Values of no known kind were stored by hand. A state that is too large for its item is a reference (Spilled).
         known = [
             name
             for name, state in sorted(self.run.watermarks.items())
@@ -354,40 +354,40 @@ class Batch:
         )  # fmt: skip
 
     def add(self, context: str, planned: Stored, state: Stored | None) -> None:
-        """Put a source into the plan, with the watermark that follows it; None for none."""
+        """Put a source into the plan, with the watermark that follows it, if any."""
         self.contexts[context] = planned
         if state is not None:
-            # The columns of a source that this run does not look at are still what they were.
+            # The state keeps the columns of the source even if this run does not read any.
             self._states[context] = carried(state, self.run.state(context))
 
     def following(self, context: str) -> Mapping[str, Any] | None:
-        """Return the watermark that follows the plan of a source, frozen or not; None for none."""
+        """Return the watermark that follows the plan of a source, frozen or not; None if there is none."""
         found: Mapping[str, Any] | None = self._states.get(context)
         return self.run.following(context) if found is None and self.run.plan is not None else found
 
     def amend(self, context: str, planned: Stored, state: Stored | None) -> None:
-        """Replace the part of the plan that is of one source, frozen or not, and the watermark that follows it."""
+        """Replace one source's part of the plan, frozen or not, and the watermark that follows it."""
         self.add(context, planned, state)
         if self.run.plan is None:
             return
-        # All else stays as it is frozen, large parts as references.
+        # The rest stays as it was frozen; large parts of it are references.
         following = dict(self.run.plan.next)
         if state is not None:
             following[context] = state
         self.run.amend({**self.run.plan.contexts, context: planned}, following)
 
     def watch(self, readings: Readings, context: str | None) -> None:
-        """Set aside files of a source that make the run fail, if something is saved of it; see `looked_into`."""
+        """Set aside files of a source that make the run fail, if the source is tracked and saved; see `looked_into`."""
         self._watched.append((readings, bool(context) and self.saves))
 
     @contextmanager
     def looked_into(self) -> Iterator[None]:
-        """Find out whether files that cannot be read made the work inside fail, and set them aside.
+        """Find out whether unreadable files made the block fail, and set these files aside.
 
         Raises
         ------
         UnreadableFilesError
-            Some did. They are not in the plan any more, frozen or not: the next run takes the rest.
+            Some files did. They are not in the plan any more, frozen or not; the next run takes the rest.
         """
         try:
             yield
@@ -399,7 +399,7 @@ class Batch:
         if self.run.closed:
             return
         if any(readings.is_spoiled for readings, _ in self._watched):
-            # So that the next run continues without the files that were set aside.
+            # Freeze the plan, so that the next run continues without the files that were set aside.
             self.freeze()
             return
         for readings, is_saved in self._watched:
@@ -409,23 +409,23 @@ class Batch:
             try:
                 readings.set_aside(found)
             except UnreadableFilesError:
-                pass  # As is expected of files that were read already.
+                pass  # Expected, because the files were read already.
             except WatermarkError as told:
                 if readings.is_spoiled:
                     self.freeze()
                 raise told from error
             readings.is_spoiled = True
-            # So that the next run knows: it would take the files again, and fail.
+            # Freeze the plan, otherwise the next run would take the unreadable files again, and fail.
             self.freeze()
             raise UnreadableFilesError(str(readings.location), found) from error
         if not isinstance(error, WatermarkError):
-            # Here, as hardly any run needs it.
+            # Imported here, because hardly any run needs it.
             from scripts.helpers.reading.search import source_error
 
             typed: WatermarkError | None = source_error(error)
             if self.reads_files:
-                # An action of the job's own, such as `collect`, raises it inside an error of Spark. Jobs of rows do
-                # without pyarrow.
+                # An action in the script, such as `collect`, raises it inside an error of Spark. The import is here,
+                # because jobs that read only rows need no pyarrow.
                 from scripts.helpers.reading.fetched_lines import unmarked
 
                 typed = unmarked(error) or typed
@@ -436,19 +436,19 @@ class Batch:
         try:
             return readings.found(error)
         except Exception as failure:
-            # What ended the run is what a person has to see. That the search failed as well follows from it.
+            # The operator has to see the error that ended the run. The failed search is only a consequence.
             logger.warning("event=search_failed job=%s error=%s", self.run.job_id, type(failure).__name__)
             return {}
 
     def read_through(self, reader: RowReader) -> None:
-        """Note what knows the errors of a source, for `typed_errors`."""
+        """Add the reader that translates the errors of a source, for `typed_errors`."""
         self._readers.append(reader)
 
     def typed_errors(self) -> ExitStack:
-        """Let what is raised while planned rows and files are read come out of Spark's errors as our own."""
+        """Translate Spark's errors into those of this package while planned rows and files are read."""
         stack = ExitStack()
         if self.reads_files:
-            # Here, as jobs of rows do without pyarrow.
+            # Imported here, because jobs that read only rows need no pyarrow.
             from scripts.helpers.reading.small_files import typed_fetch_errors
 
             stack.enter_context(typed_fetch_errors())
@@ -456,29 +456,29 @@ class Batch:
             stack.enter_context(reader.typed_errors())
         return stack
 
-    # --- what sinks get -------------------------------------------------------------------------
+    # --- rows for sinks -------------------------------------------------------------------------
 
     def give(self, context: str | None, rows: Any = None, *, is_looked_for: bool = True) -> None:
-        """Note a frame that the job was given of a source; None where the job reads the source in another way.
+        """Note a frame of a source that the job got; None if the job reads the source in another way.
 
         Parameters
         ----------
         is_looked_for
-            Whether `wrote` finds the frame itself, or in Spark's plan the files that it reads.
+            Whether `wrote` can recognise the frame, or the files that it reads in Spark's plan.
         """
         if rows is None:
             self._written.add(context or "")
         elif context and is_looked_for and hasattr(rows, "sparkSession"):
             self.frames.setdefault(context, []).append(rows)
         elif context and is_looked_for:
-            # What a source of the user's own returns may be of a type that has no weak references.
+            # A source that the user wrote may return a type without weak references.
             with suppress(TypeError):
                 self._given.append((context, ref(rows)))
 
     def wrote(self, df: Any, contexts: set[str]) -> None:
-        """Note the contexts of which a sink gets rows: those in Spark's plan, or that of the very frame that was given.
+        """Note the contexts whose rows a sink gets: those in Spark's plan, or that of the same frame as in `give`.
 
-        Any other frame may have the rows of every context. Every frame may have those of contexts that no plan shows.
+        Any other frame may have rows of every context, and every frame may have rows of contexts that no plan shows.
         """
         found = contexts.union(context for context, given in self._given if given() is df)
         shown = {*self.frames, *self.counts.names.values(), *(context for context, _ in self._given)}
@@ -487,20 +487,20 @@ class Batch:
     # --- the run --------------------------------------------------------------------------------
 
     def freeze(self) -> FrozenBatch:
-        """Store the plan of all sources planned so far, and return the batch. Later sources are refused."""
+        """Store the plan of all sources planned so far, and return the batch. Sources planned later are refused."""
         if self._frozen is None:
             self._frozen = self._frozen_as(self.run.plan or self.run.freeze(*self._planned()))
         return self._frozen
 
     def _planned(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return what is planned, and the watermarks that follow."""
+        """Return the plan of each context, and the watermarks that follow."""
         if not self.contexts and not self.may_be_empty:
             raise PlanConflictError(self.run.job_id, "no source is planned. Call rows_since or new_files first.")
-        # What other contexts remember goes on, also that of sources which this run did not ask for.
+        # Carry over the watermarks of all other contexts, also of sources that this run did not read.
         return self.contexts, {**self.run.watermarks, **self._states}
 
     def _frozen_as(self, plan: Plan) -> FrozenBatch:
-        """Return what is kept here, as the head has no plan any more once it is committed."""
+        """Return the batch, stored here because after the commit the head has no plan any more."""
         return FrozenBatch(self.run.batch_id, (plan.later or plan.at).astimezone(timezone.utc))
 
     def check_open(self, verb: str) -> None:
@@ -510,7 +510,7 @@ class Batch:
             raise RunClosedError(self.run.job_id, self.run.run_id, how, verb)
 
     def commit(self, metrics: dict[str, Any]) -> str:
-        """Commit all planned sources in one write; again is no change. What was read is added to `metrics`."""
+        """Commit all planned sources in one write and add the counts to `metrics`. A second call changes nothing."""
         if self._outcome is None:
             self.check_open("commit")
             for readings, _ in self._watched:
@@ -523,7 +523,7 @@ class Batch:
                 self.end.tell(error)
                 raise
             try:
-                # After the commit, and only then: before it nobody knows which attempt readers are to see.
+                # Publish only after the commit, which decides which attempt readers see.
                 self.publication.publish()
             finally:
                 self.end.committed(metrics)
@@ -532,7 +532,7 @@ class Batch:
     def _commit(self, metrics: dict[str, Any]) -> str:
         read, made = files_read(self.contexts), None
         if isinstance(self.run, Run) and self.run.plan is None and not read.get("files_read"):
-            # No sink was given a row, and no file is looked at again: the commit stores the plan with its own change.
+            # No sink got a row, and no file has to be compared again, so the commit itself can store the plan.
             made = self.run.unfrozen(*self._planned())
         else:
             self.freeze()
@@ -545,7 +545,7 @@ class Batch:
                 f"the frozen plan holds {', '.join(sorted(unread))}, which this run did not ask for; a commit would "
                 "mark it as done. Run the code that made the plan, or discard the plan.",
             )
-        # As late as can be: a file that changes between this look and the commit is committed in its old form.
+        # Check as late as possible: a file that changes between this check and the commit is committed as it was.
         self.end.check()
         metrics.update(counted := self.counts.metrics())
         metrics.update(read)
@@ -563,7 +563,7 @@ class Batch:
         return outcome
 
     def abort(self) -> None:
-        """Let go of the job without saving anything; a frozen plan stays for the next run. Safe to call again."""
+        """Release the job without saving anything; a frozen plan stays for the next run. Safe to call again."""
         with self.end.always:
             self.run.abort()
             self.publication.drop()
@@ -572,8 +572,8 @@ class Batch:
     def leave(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object, metrics: dict[str, Any]
     ) -> None:
-        """Commit on a clean exit if any source was asked for; otherwise abort and keep the plan."""
-        # A child that a job forks leaves the same block with its SystemExit. The run is the parent's to end.
+        """Commit on a clean exit if the job read any source; otherwise abort and keep the plan."""
+        # A child process that a job forks leaves the same block with SystemExit. Only the parent may end the run.
         if error is not None and self.end.is_elsewhere:
             return
         with self.end.always:
@@ -589,7 +589,7 @@ class Batch:
                 try:
                     self.commit(metrics)
                 except BaseException as failure:
-                    # The run is left with this error, not with None: the heartbeat ends and the lease is released.
+                    # Leave the run with this error, not None, so that the heartbeat ends and the lease is released.
                     self.run.__exit__(type(failure), failure, None)
                     raise
             self.run.__exit__(kind, error, trace)

@@ -1,4 +1,4 @@
-"""The end of a run: told once to everyone who asked, and seen to where a script forgets it."""
+"""The end of a run: reported once to each reporter, even if the script forgets to end the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COUNTED: Mapping[str, tuple[str, ...]] = {
     "Bytes": ("bytes_read", "bytes_written"),
     "FilesSetAside": ("files_set_aside",),
 }
-"""Which of a job's counts a metric is: the first that is there."""
+"""The counts of a job that each metric reports: the first one that is there."""
 _OUTCOMES: Mapping[Outcome, str] = {
     "committed": "Committed",
     "failed": "Failed",
@@ -34,18 +34,18 @@ _OUTCOMES: Mapping[Outcome, str] = {
 
 
 class EndOfRun:
-    """Measures one run, does what is to be done before, after and whatever its end is, and reports it once.
+    """Measures one run, calls the hooks around its commit and at its end, and reports it once.
 
-    It holds neither the job nor anything that does: `watch` finds out by that when a job is gone.
+    It has no reference to the job, direct or indirect, so that `watch` notices when the job is garbage-collected.
 
     Parameters
     ----------
     run
-        A run that saves nothing is reported to nobody: it is no sign that the job is up to date.
+        A run that saves nothing is not reported, because it is no sign that the job is up to date.
     clock
         Returns the time as an aware datetime.
 
-    `always` is to be closed when the run has ended, well or not.
+    Close `always` when the run has ended, with or without an error.
     """
 
     def __init__(self, run: Run | UnsavedRun, reporters: Sequence[Reporter], clock: Callable[[], datetime]) -> None:
@@ -57,40 +57,40 @@ class EndOfRun:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Tell whether this is a fork of the process that the run began in, which is not to end it."""
+        """Whether this process is a fork of the one in which the run began. A fork must not end the run."""
         return os.getpid() != self._process
 
     def watch(self, job: object) -> None:
-        """End the run once the job, or Python, is gone without a commit."""
+        """End the run when the job is garbage-collected, or Python exits, without a commit."""
         weakref.finalize(job, self._forgotten)
 
     def before_commit(self, check: Callable[[], Any]) -> None:
-        """Call something before the commit; what it raises prevents that."""
+        """Add a check to call before the commit; an error prevents the commit."""
         self._checks.append(check)
 
     def after_commit(self, hook: Callable[[], Any]) -> None:
-        """Call something after the commit; what it raises is logged."""
+        """Add a hook to call after the commit; an error is logged."""
         self._hooks.append(hook)
 
     def whatever_comes(self, hook: Callable[[], Any]) -> None:
-        """Call something when the run has ended, well or not."""
+        """Add a hook to call when the run has ended, with or without an error."""
         self.always.callback(hook)
 
     def check(self) -> None:
-        """Call what is to precede the commit."""
+        """Call the checks that precede the commit."""
         for check in self._checks:
             check()
 
     def committed(self, metrics: Mapping[str, Any]) -> None:
-        """Report a commit, and do what follows it."""
+        """Report a commit, and call the hooks that follow it."""
         self.tell(None, metrics)
         self.call(self._hooks)
         self.always.close()
 
     def tell(self, error: BaseException | None, metrics: Mapping[str, Any] | None = None) -> None:
-        """Report the end: `error` is what ended the run, None for a commit. A second call does nothing.
+        """Report the end of the run: `error` ended it, or None for a commit. A second call does nothing.
 
-        Whatever goes wrong here is logged: it must not change how the run ends.
+        Errors in here are only logged, because they must not change how the run ends.
         """
         reporters, self._reporters = self._reporters, []
         if not reporters or not isinstance(self._run, Run):
@@ -108,12 +108,12 @@ class EndOfRun:
                 logger.warning("event=report_failed job=%s reporter=%s error=%s", job_id, reporter, failure)
 
     def call(self, hooks: Iterable[Callable[[], Any]]) -> None:
-        """Call what is to follow the end. What it raises is logged: the run has ended as it has."""
+        """Call the hooks that follow the end. Errors are only logged, because the run has ended."""
         for hook in hooks:
             try:
                 hook()
             except Exception as failure:
-                # Raised, it would say that a commit has failed which is stored, and the next hook would be missed.
+                # Do not raise: the commit is stored, so it must not look failed, and the next hook has to run, too.
                 logger.error(
                     "event=after_commit_failed job=%s run=%s error=%s: how the run ended stays as it is",
                     self._run.job_id, self._run.run_id, failure,
@@ -122,7 +122,7 @@ class EndOfRun:
     def _report(self, run: Run, outcome: Outcome, metrics: Mapping[str, Any]) -> JobReport:
         from scripts.helpers.metrics.freshness import age, lag, open_plan_age
 
-        # Monotonic: the clock that was given may jump, or stand still in tests.
+        # Measure with the monotonic clock, because `clock` may jump, or stand still in tests.
         values = {"DurationSeconds": round(time.monotonic() - self._started, 3), _OUTCOMES[outcome]: 1}
         now = self.clock()
         behind = {
@@ -135,16 +135,16 @@ class EndOfRun:
             # An alarm on the age of open plans ends only with a number below its threshold.
             values.setdefault("OpenPlanAgeSeconds", 0)
             for name, counts in _COUNTED.items():
-                # A user may store anything under these names.
+                # Check the type, because a user may store anything under these names.
                 known = [metrics[each] for each in counts if isinstance(metrics.get(each), int)]
                 if known:
                     values[name] = known[0]
         return JobReport(run.job_id, run.run_id, outcome, now, values)
 
     def _forgotten(self) -> None:
-        """Say that a run was never committed, let go of its job, and report it."""
+        """Log that the run was never committed, release its job, and report it."""
         run = self._run
-        # A fork inherits the finalizer: were it to abort, it would take the job from the parent, which works on.
+        # A fork inherits this finalizer. It must not abort, because the parent is still working on the job.
         if run.closed or self.is_elsewhere:
             return
         logger.error(
@@ -159,7 +159,7 @@ class EndOfRun:
 
 
 def check_clock(clock: Callable[[], datetime]) -> None:
-    """Raise InvalidValueError if a clock tells no time zone."""
+    """Raise InvalidValueError if a clock returns a datetime without a time zone."""
     if clock().utcoffset() is None:
         raise InvalidValueError(
             "clock returns a datetime without zone. Return an aware one, as lambda: datetime.now(timezone.utc) does."
@@ -167,7 +167,7 @@ def check_clock(clock: Callable[[], datetime]) -> None:
 
 
 def outcome_of(error: BaseException | None) -> Outcome:
-    """Return how a run ended."""
+    """Return the outcome of a run that ended with an error, or with None for a commit."""
     if error is None:
         return "committed"
     if isinstance(error, FencedError):

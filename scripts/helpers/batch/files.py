@@ -1,4 +1,4 @@
-"""How a job takes files that are new, found on the driver or by executors."""
+"""Take the new files of a source, found on the driver or by executors."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PLANNED = Reach(saves=True)
-"""Of a frozen plan: it needs no state, only where its files lie."""
+"""The reach for a frozen plan: a replay needs no state, only the location of its files."""
 
 
 @dataclass(frozen=True)
 class FileSource:
-    """A source of files, and how they are listed and looked at again.
+    """A source of files, with the options for listing them and for checking that they have not changed.
 
     Parameters
     ----------
     batch
-        The batch, begun.
+        A batch that has begun.
     options
-        Those of `FileBookmark`.
+        The options of `FileBookmark`.
     """
 
     batch: Batch
@@ -62,11 +62,11 @@ class FileSource:
     kind = "files"
 
     def check_options(self, *beside: str, refused: Collection[str] = ()) -> None:
-        """Raise SourceOptionError for a misspelt option, before anything is looked at; see `options_of`."""
+        """Raise SourceOptionError for a misspelt option, before anything is listed; see `options_of`."""
         options_of(FileOptions, self.options, ("transformation_ctx", "on_changed", *beside), refused)
 
     def begin(self) -> None:
-        """Note for the batch that it reads files, and where they lie."""
+        """Tell the batch that it reads files, and their location."""
         self.batch.reads_files = True
         self.batch.folders.append(str(Location.parse(self.source)))
 
@@ -75,7 +75,7 @@ class FileSource:
         return FileDelta(Location.parse(self.source))
 
     def bookmark(self, reach: Reach, partitions: PartitionRule | None = None, *, clears: bool = False) -> FileBookmark:
-        """Return the bookmark of the source, as far as it reaches. What `on_changed` cannot keep is refused."""
+        """Return the bookmark of the source for a reach. Refuse options with which `on_changed` cannot work."""
         made = FileBookmark(
             self.source,
             s3_client=self.batch.client(Location.parse(self.source)),
@@ -88,10 +88,10 @@ class FileSource:
         return made
 
     def reaching(self, reach: Reach, name: str) -> dict[str, Any]:
-        """Return the arguments that all bookmarks have: the options, and how far the source is read."""
+        """Return the arguments of every bookmark: the options, and how far the source is read."""
         run, options = self.batch.run, self.options
         if reach.everything:
-            # Also what lies before the start of a first run.
+            # Also read what lies before `start_from`.
             options = {**options, "start_from": None}
         return dict(
             state=reach.before, until=reach.until, saves=reach.saves, transformation_ctx=self.context or name,
@@ -105,13 +105,13 @@ class FileSource:
         listing: ListingSource | None = None,
         position: Mapping[str, Any] | None = None,
     ) -> FilesTaken:
-        """Take what is new in a listing."""
+        """Return the new files of a listing."""
         taken = bookmark.find(listing, position)
         self.warn_of_limit(taken.delta, reach)
         return taken
 
     def warn_of_limit(self, delta: FileDelta | SparkFileDelta, reach: Reach) -> None:
-        """Warn if a limit left files out where no later run takes them."""
+        """Log a WARNING if a limit left out files that no later run takes."""
         if reach.everything and delta.has_more:
             logger.warning(
                 "event=limited job=%s source=%s files=%d: a limit of the batch left files out, and the run saves "
@@ -120,15 +120,15 @@ class FileSource:
             )  # fmt: skip
 
     def schemas(self, delta: FileDelta | SparkFileDelta, *, whole: bool = False) -> KeptSchemas:
-        """Return the columns of earlier batches, with what keeps those that a delta is read with.
+        """Return the columns of earlier batches, with the functions that store those with which a delta is read.
 
         Parameters
         ----------
         whole
-            The delta has all rows of its partitions.
+            Whether the delta has all rows of its partitions.
         """
         kept = SchemaKeeping(self.batch)
-        # Frames with all rows of their partitions are not parts of a source.
+        # A frame with all rows of its partitions may be aggregated, so `contexts_of` must not look for it.
         on_read = partial(self.batch.give, self.context, is_looked_for=not whole)
         return KeptSchemas(
             self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
@@ -143,7 +143,7 @@ class FileSource:
         detail: str,
         check: Callable[[], Any],
     ) -> SourcePart[T]:
-        """Return what is taken; `check` compares it with what is there, as `on_changed` says."""
+        """Return what the batch takes of the source. `check` runs before the commit, unless `on_changed` is None."""
         facts = f"files={planned.count} bytes={planned.bytes} gone={files.gone} {detail}"
         following = None if state is None else state.to_store()
         return SourcePart(data, planned.to_store(), following, facts, None if self.on_changed is None else check)
@@ -157,7 +157,7 @@ def new_files(
     metadata: JournalSource | None,
     relist: timedelta | None,
 ) -> FileDelta:
-    """Return the files that are new; see `IncrementalJob.new_files`."""
+    """Return the new files; see `IncrementalJob.new_files`."""
     asked.check_options("listing", "events", "metadata", "relist", *signature(AfterCommit).parameters)
     has_hints = events is not None or metadata is not None
     if relist is not None and (not has_hints or relist < timedelta(0)):
@@ -179,7 +179,7 @@ def new_files(
 
 @dataclass(frozen=True)
 class NewFiles(FileSource):
-    """New files that the driver finds, by a listing or by what events or a journal name."""
+    """New files that the driver finds, in a listing or among the objects that events or a journal name."""
 
     listing: ListingSource | None
     events: EventSource | None
@@ -188,14 +188,14 @@ class NewFiles(FileSource):
     after: AfterCommit
 
     def plan(self, reach: Reach) -> SourcePart[FileDelta]:
-        """Look for what is new."""
+        """Find the new files."""
         bookmark = self.bookmark(reach, clears=self.after.after_commit is not None)
         clearing = self._clearing(bookmark)
         found = self._found(bookmark, reach)
         return self._taken(replace(found, delta=self._watched(found.delta, lambda: bookmark)), clearing)
 
     def resume(self, stored: Stored) -> SourcePart[FileDelta]:
-        """Take the files of a frozen plan, and look at them again."""
+        """Take the files of a frozen plan, and check that they have not changed."""
         bookmark = self.bookmark(PLANNED, clears=self.after.after_commit is not None)
         clearing = self._clearing(bookmark)
         found = bookmark.resume(stored)
@@ -204,7 +204,7 @@ class NewFiles(FileSource):
         if delta.readings is not None:
             delta.readings.is_replay = True
         if self.on_changed is not None:
-            # A replay looks before it writes: the batch of an earlier attempt may hold the old content.
+            # A replay checks before it writes, because an earlier attempt may have written the old content.
             delta = self._unchanged(delta, stored, self.on_changed)
         # Files may have been set aside by now.
         planned = FilesPlan.read(self.batch.contexts.get(self.context or "", stored), "plan")
@@ -214,17 +214,17 @@ class NewFiles(FileSource):
         delta = found.delta
         if clearing is not None:
             self.batch.end.after_commit(replace(clearing, taken=lambda: (found.still_there, delta.readable)))
-        # Never "skip": it would leave files out of a batch that is written with them by now.
+        # The check before the commit never skips a file: the batch was already written with it.
         check = partial(delta.check_unread, self.batch.s3_client)
         return self.taken(delta, delta, found.plan, found.state, f"has_more={delta.has_more}", check)
 
     def _watched(self, delta: FileDelta, before: Callable[[], FileBookmark]) -> FileDelta:
-        """Return a delta that knows the columns of earlier batches, and sets aside files that cannot be read.
+        """Return a delta that has the columns of earlier batches, and sets aside files that cannot be read.
 
         Parameters
         ----------
         before
-            Returns the bookmark of the state that the plan was made from; a replay reads that state only then.
+            Returns the bookmark with the state that the plan was made from. A replay reads that state only if needed.
         """
         delta = replace(delta, schemas=self.schemas(delta))
         if delta.readings is not None:
@@ -233,14 +233,14 @@ class NewFiles(FileSource):
         return delta
 
     def _found(self, bookmark: FileBookmark, reach: Reach) -> FilesTaken:
-        """Return what is new: among what events or a journal name, if there are any, else by listing."""
-        # Events and journals name only what came since the last run, and not what a range or everything has.
+        """Return the new files: among those that events or a journal name, if given, or else by listing."""
+        # Events and journals name only changes since the last run, so a range of runs, or everything, needs a listing.
         if reach.everything or reach.until is not None:
             return self.listed(bookmark, reach, self.listing)
         relist, listed = self.relist, bookmark.listed
         is_due = relist is not None and (listed is None or self.batch.clock() - listed >= relist)
         if is_due and self.listing is not None and listed is not None and self.listing.created <= listed:
-            # The report shows nothing new. Read again in each run, it would keep events unread until they expire.
+            # The report shows nothing new. If each run read it again, events would stay unread until they expire.
             is_due = False
             logger.warning(
                 "event=report_too_old job=%s source=%s created=%s: it was not listed for %s, and the report of "
@@ -251,29 +251,29 @@ class NewFiles(FileSource):
             reason = f"it was not listed for {relist}" if is_due else None
             return self._recorded(bookmark, self.metadata, reason, reach)
         if self.events is None or is_due or (bookmark.begins and bookmark.options.start_from is not None):
-            # For `start_from`, what was there before must be known: events do not name it, and a later listing would
-            # take it.
+            # With `start_from`, the first run must list the files that were there before, to remember them. Events do
+            # not name them, so a later listing would take them.
             return self.listed(bookmark, reach, self.listing)
         return self._told(bookmark, self.events, saves=reach.saves)
 
     def _told(self, bookmark: FileBookmark, events: EventSource, *, saves: bool) -> FilesTaken:
         end = self.batch.end
         if not saves:
-            # Before messages are received: other runs get at once also those that came before an error.
+            # Register this before messages are received, so that an error, too, returns them to the queue at once.
             end.whatever_comes(partial(end.call, [partial(events.extend, 0)]))
         told = events.receive(bookmark.location, bookmark.options.max_files)
         found = bookmark.find_among(told, self.batch.clock())
         if saves:
-            # Messages go after the commit only: gone before it, a crash would leave files that nobody tells of again.
-            # Those of files that a limit left out are kept, so that a later batch hears of them.
+            # Delete messages only after the commit, otherwise no event would name their files again after a crash.
+            # Keep the messages of files that a limit left out, so that a later batch gets them.
             end.after_commit(partial(events.acknowledge, but=found.left))
         return found
 
     def _recorded(
         self, bookmark: FileBookmark, metadata: JournalSource, reason: str | None, reach: Reach
     ) -> FilesTaken:
-        """Return what is new among what a journal records; by listing where that is not enough, or for a reason."""
-        # Before a listing: what changes while that runs is recorded after this position, and read the next time.
+        """Return the new files that a journal records; list the source if that is not enough, or for a `reason`."""
+        # Read the journal before a listing: changes during the listing come after this position, for the next run.
         found = metadata.read(bookmark.location, bookmark.position)
         reason, listing = found.lost or reason, self.listing
         if reason is None and found.changes is not None:
@@ -283,7 +283,7 @@ class NewFiles(FileSource):
             reason = "the journal names more objects than S3 is asked about one by one"
         since = found.since and max(found.since, bookmark.listed or found.since)
         if listing is not None and (since is None or listing.created < since):
-            # It does not show what was written before the journal's next record, or what the last listing showed.
+            # The report lacks objects written since it but before the journal's next record, or the last listing.
             reason = f"{reason}; listing= ends before the last listing or the journal's next record, and is not read"
             listing = None
         logger.warning(
@@ -296,10 +296,10 @@ class NewFiles(FileSource):
         return self.bookmark(replace(PLANNED, before=self.batch.run.state(self.context or "")))
 
     def _clearing(self, bookmark: FileBookmark) -> ClearingUp | None:
-        """Return what archives or deletes files after the commit; None where nothing is to be done."""
+        """Return the hook that archives or deletes files after the commit; None if they stay."""
         if self.after.after_commit is None:
             return None
-        # A source is seen as a whole, at least from time to time, if it is listed.
+        # The whole source is listed in each run, or at least from time to time.
         sees_all = (self.events is None and self.metadata is None) or self.relist is not None
         self.after.check_clearable(bookmark, sees_all)
         run = self.batch.run
@@ -314,19 +314,19 @@ class NewFiles(FileSource):
         return clearing
 
     def _unchanged(self, delta: FileDelta, planned: Stored, on_changed: OnChanged) -> FileDelta:
-        """Compare the files of an inherited plan with what is there; set aside what changed, if that is asked for."""
+        """Compare the files of an inherited plan with those that are there; set changed ones aside if asked to."""
         try:
             return delta.unchanged(on_changed, self.batch.s3_client)
         except ChangedObjectError as error:
             if delta.readings is None or self.context is None:
                 raise
-            # The plan is amended, so it must be there before the files are added to the batch.
+            # Add the plan to the batch first, because setting files aside amends it.
             self.batch.add(self.context, planned, None)
             delta.readings.set_aside(delta.readings.found(error))
         return delta.unchanged(on_changed, self.batch.s3_client)
 
     def _set_aside(self, delta: FileDelta, before: Callable[[], FileBookmark], reasons: Mapping[str, str]) -> None:
-        """Take files that cannot be read out of the plan, frozen or not, and put them on the list that follows it."""
+        """Remove unreadable files from the plan, frozen or not, and list them in the watermark that follows."""
         table, batch, context = delta.table, self.batch, self.context
         bad = table.filter(pc.is_in(table.column("key"), value_set=pa.array(sorted(reasons), pa.string())))
         if context and context in batch.contexts:
@@ -341,7 +341,7 @@ class NewFiles(FileSource):
 
 
 def new_files_on_spark(asked: FileSource, spark: SparkSession | None) -> SparkFileDelta:
-    """Return the files that are new, found by executors; see `IncrementalJob.new_files_on_spark`."""
+    """Return the new files, found by executors; see `IncrementalJob.new_files_on_spark`."""
     asked.check_options()
     if spark is None:
         raise PlanConflictError(asked.batch.run.job_id, "there is no Spark session. Give the job spark=.")
@@ -358,14 +358,14 @@ class FilesOnSpark(FileSource):
     spark: SparkSession
 
     def plan(self, reach: Reach) -> SourcePart[SparkFileDelta]:
-        """Let executors look for what is new."""
+        """Find the new files with executors."""
         executors = self._executors(reach)
         found = executors.find()
         self.warn_of_limit(found.delta, reach)
         return self._taken(executors, found)
 
     def resume(self, stored: Stored) -> SourcePart[SparkFileDelta]:
-        """Take the files of a frozen plan, and let executors look at them again."""
+        """Take the files of a frozen plan, and let executors check that they have not changed."""
         executors = self._executors(PLANNED)
         found = executors.resume(stored)
         if self.on_changed is not None:
@@ -389,12 +389,12 @@ class FilesOnSpark(FileSource):
 
 
 def check_same_call(planned: FilesPlan, asked: PlannedPartitions | None, job_id: str, context: str | None) -> None:
-    """Refuse to replay a plan of partitions by another call than made it: other files would be read.
+    """Raise PlanConflictError if a call would read other files than the plan of partitions that it replays.
 
     Parameters
     ----------
     asked
-        What `PartitionRule.to_plan` says; None for files. New files are the same, grouped by partition or not.
+        The result of `PartitionRule.to_plan`; None for files. New files are the same, grouped by partition or not.
     """
     if planned.partitions != asked and any(one is not None and one.whole for one in (planned.partitions, asked)):
         raise PlanConflictError(

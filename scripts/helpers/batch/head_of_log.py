@@ -1,4 +1,4 @@
-"""A head that cannot be read, or that is gone, made again from the log of its job, once a person has seen it."""
+"""Rebuild a head that is unreadable or gone from the log of its job, after an operator has seen the result."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ NOT_IN_LOG = (
     "answers after earlier restores, and epochs whose versions have expired: their targets ask again",
     "releases of runs, the error of the last run, and what is usual for the job",
 )
-"""Fields of a head that no log entry holds, and what follows."""
+"""Fields of a head that no log entry has, and what happens without them."""
 
 
 @dataclass(frozen=True)
 class HeadOfLog:
-    """What `write` puts in the place of a head, made from a log entry.
+    """A head made from a log entry, which `write` puts in place of the damaged or missing one.
 
-    `item` is what is there now, None if there is nothing. `skipped` are newer log entries that are not whole.
+    `item` is the item that is there now, or None. `skipped` lists the keys of newer log entries that are damaged.
     """
 
     item: items.Item | None
@@ -51,7 +51,7 @@ class HeadOfLog:
     decided: Decided
 
     def write(self, watermarks: Watermarks) -> None:
-        """Write the head and its log entry; StaleError if the item is not any more what it was when it was read."""
+        """Write the head and its log entry; StaleError if the item has changed since it was read."""
         watermarks.store.write_chunks(self.decided.after.job_id, self.decided.chunks)
         put = Put(items.head_to_item(self.decided.after), IS_NEW if self.item is None else as_it_was(self.item))
         if not watermarks.store.table.write(put):
@@ -70,14 +70,14 @@ def head_of_log(
     why: str,
     who: str | None,
 ) -> HeadOfLog:
-    """Make a head of the newest log entry that is whole, in a new epoch, after asking the targets; nothing is written.
+    """Make a head from the newest undamaged log entry, in a new epoch, after asking the targets. Write nothing.
 
     Parameters and errors are those of `after_restore`.
 
     Raises
     ------
     InvalidValueError
-        The head can be read, or no log entry is whole.
+        The head can be read, or every log entry is damaged.
     JobMovedError
         The job is in another table.
     """
@@ -96,11 +96,11 @@ def head_of_log(
     history, skipped, newest = _log(watermarks, job_id)
     if not history:
         raise InvalidValueError(f"Job {job_id!r} has no log entry that is whole. Restore its items from a backup.")
-    # The epoch of a version is in its outputs only. Up to this version all records of targets are known.
+    # Only outputs name the epoch of a version. In the last one, records of targets up to this version are known.
     epochs = {output.epoch: output.version for entry in reversed(history) for output in entry.change.outputs}
     entry, last = history[0], next(reversed(epochs), None)
     epochs |= {} if last is None else {last: entry.version}
-    # Sinks of users may refuse a fence that is lower than one they know.
+    # Keep the highest fence: a sink that the user wrote may refuse one that is lower than an earlier one.
     fence = max(entry.change.fence, _number(item, "fence"))
     head = replace(
         Head.first(job_id), version=entry.version, fence=fence, watermarks=entry.watermarks, last=entry.change,
@@ -112,27 +112,27 @@ def head_of_log(
     except (TargetAheadError, RowsMissingError) as error:
         error.args = (str(error).replace("--after-restore", "--from-log"),)
         raise
-    # A rewind or a reset takes back what was not published, and the log does not say down to which version.
+    # A rewind or reset takes back unpublished output, and the log does not say how far. Use only the entries after it.
     since = list(takewhile(lambda entry: entry.change.op not in ("REWIND", "RESET"), history))
     waiting = _waiting(job_id, since, asked)
     there = tuple(one for entry in reversed(since) for one in entry.change.outputs if one not in waiting)
     head = replace(head.published(there), unpublished=waiting)
     decided = watermarks.decisions.restored(head, make_order(who, why, clock()), seen, taken, back_to)
-    # Its log entry has to be a new one, also where those of newer versions are not whole, or were not written yet.
+    # Choose a version above all others, so that its log entry is new even if newer entries are damaged or unwritten.
     version = max(newest, _number(item, "version")) + 1
     after = replace(decided.after, version=version, epochs=epochs)
     return HeadOfLog(item, entry, skipped, decided._replace(after=after))
 
 
 def _number(item: items.Item | None, name: str) -> int:
-    """Return a number of an item that cannot be read as a whole; 0 if it has none."""
+    """Return a number from an item that is otherwise unreadable; 0 if it has none."""
     with suppress(*DAMAGE):
         return min(int((item or {})[name]["N"]), MAX_COUNT - 1)
     return 0
 
 
 def _log(watermarks: Watermarks, job_id: str) -> tuple[list[LogEntry], list[str], int]:
-    """Return the readable entries from the newest whole one on, the keys of newer ones, and the newest version."""
+    """Return the readable entries from the newest undamaged one on, the keys of newer ones, and the newest version."""
     entries: list[LogEntry] = []
     skipped: list[str] = []
     newest = 0
@@ -152,7 +152,7 @@ def _log(watermarks: Watermarks, job_id: str) -> tuple[list[LogEntry], list[str]
 
 
 def _check_states(watermarks: Watermarks, entry: LogEntry) -> None:
-    """Raise CorruptItemError if a state of a version, or a chunk of one, is damaged or gone."""
+    """Raise CorruptItemError if a state of a version, or a chunk of a state, is damaged or gone."""
     for reference in references(entry.watermarks):
         watermarks.store.read_spilled(entry.job_id, reference)
     for context in entry.watermarks:
@@ -160,9 +160,9 @@ def _check_states(watermarks: Watermarks, entry: LogEntry) -> None:
 
 
 def _waiting(job_id: str, since: Sequence[LogEntry], asked: Sequence[Sink]) -> Outputs:
-    """Return the output that may wait for its target: what is still staged; to publish it twice changes nothing.
+    """Return the output that may still wait to be published: all that is still staged. Publishing twice is harmless.
 
-    Where only the job's script gets to a target, it is the newest output: that script's next run looks.
+    For a target that only the job's script can reach, return its newest output: the script's next run checks it.
     """
     waiting = []
     for target, newest in newest_outputs(since).items():

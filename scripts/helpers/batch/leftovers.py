@@ -1,4 +1,4 @@
-"""What lies at the targets of a job that no committed version stands for."""
+"""Find, and partly repair, what is at the targets of a job but does not match its committed versions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scripts.helpers.watermarks import Watermarks
 
 NAMED = 3
-"""Files that a finding names; it counts the others."""
+"""The number of files that a finding names; the rest are only counted."""
 
 
 def examine_targets(
@@ -42,25 +42,25 @@ def examine_targets(
     repair: bool = False,
     agreed: Collection[str] | None = None,
 ) -> list[Finding]:
-    """Compare what is staged and published for a job with what its history says.
+    """Compare the staged and published output of a job with its history.
 
-    Found are targets that the history names, and those that were published to last. Targets of versions that have
-    expired, and what paused and disabled runs wrote, are not found. Kinds: ``staged leftover``, ``unexplained files``,
-    ``retraction``, ``staged files lost``, ``unproven record``, ``target ahead`` and ``target behind`` where it has
-    recorded other versions than the job has, and, where a target cannot be reached from here, ``target not seen``.
+    This examines the targets that the history names, and those that the head remembers. It does not find targets of
+    expired versions, or output of paused and disabled runs. Kinds: ``staged leftover``, ``unexplained files``,
+    ``retraction``, ``staged files lost``, ``unproven record``, ``target ahead`` and ``target behind`` if a target has
+    recorded other versions than the job has, and ``target not seen`` if it cannot be reached from here.
 
     Parameters
     ----------
     sinks
-        Those of targets that only the job's own script can reach, such as a `DatabaseSink`.
+        The sinks of targets that only the job's own script can reach, such as a `DatabaseSink`.
     spark, s3_client
-        What other targets are reached by; without `spark` those in S3 and in local directories.
+        Used to reach other targets. Without `spark`, only those in S3 and in local directories can be reached.
     repair
-        Delete staged leftovers that no attempt can commit any more, those of earlier epochs among them: to be used
-        where no other copy of the table of watermarks has runs. What a run that saves nothing has staged stays, as it
-        takes no lease and may be at work. Files that readers see are never deleted.
+        Delete staged leftovers that no attempt can commit any more, including those of earlier epochs. Use it only
+        if no other copy of the table of watermarks has runs. Staged files of a run that saves nothing stay, because
+        such a run takes no lease and may be at work. Files that readers see are never deleted.
     agreed
-        The details of findings that were listed: others are not repaired. None repairs all.
+        The details of findings that may be repaired; others are not. None repairs all.
     """
     head = watermarks.lookups.head(job_id)
     if head is None:
@@ -82,7 +82,7 @@ def examine_targets(
                 findings += looked.seen(sink)
         except (InvalidValueError, TargetError) as error:
             findings.append(Finding("target not seen", f"{target}: {error}", "Look from where it can be reached."))
-    # A table may have had another name in an earlier version.
+    # Remove duplicates, because a table may have had another name in an earlier version.
     return list(dict.fromkeys(findings))
 
 
@@ -96,28 +96,28 @@ def publish_waiting(
 ) -> list[Finding]:
     """Publish the committed batches of a job that wait in staging, at each target in the order of their versions.
 
-    A run does the same when it begins, and when it writes to a target that only its script reaches. Here nothing is
-    read, planned or committed. Returns one finding for each batch: `repaired` if it was published, otherwise its
-    `remedy` says what keeps it from its target.
+    A run does the same when it begins, and when it writes to a target that only its script reaches. This reads, plans
+    and commits nothing. Return one finding for each batch: `repaired` is True if it was published, otherwise its
+    `remedy` says why not.
 
     Parameters
     ----------
     sinks
-        Those of targets that only the job's own script can reach, such as a `DatabaseSink`.
+        The sinks of targets that only the job's own script can reach, such as a `DatabaseSink`.
     spark, s3_client
-        What other targets are reached by; without `spark` those in S3 and in local directories.
+        Used to reach other targets. Without `spark`, only those in S3 and in local directories can be reached.
 
     Raises
     ------
     RunInProgressError
-        A run has the job. It publishes what waits, as far as it reaches the targets. Nothing was changed.
+        A run has the job, and publishes what waits at the targets that it reaches. Nothing was changed.
     """
     head = watermarks.lookups.head(job_id)
     if head is None or not head.unpublished:
         return []
-    # Two may publish one batch at once, so a run at work would do no harm. But a run that has read the list of what
-    # waits writes that list back with its plan. It would then look for staged files that are cleared, and its next run
-    # as well. So the job is taken as a run takes it: the next run finds the list as it is left here.
+    # Two processes may publish one batch at once, so a run at work would do no harm. But a run that has read the list
+    # of waiting batches writes it back with its plan. That run, and the next one, would then look for staged files
+    # that are gone. So take the job as a run does: the next run gets the updated list.
     with watermarks.begin(job_id, f"publish-{new_token()}") as run:
         publication = Publication(run, spark, s3_client, watermarks.clock)
         found = []
@@ -134,7 +134,7 @@ def publish_waiting(
 def forget_target(watermarks: Watermarks, job_id: str, target: str) -> None:
     """Forget what was published to a target that was emptied or deleted on purpose.
 
-    No run and no doctor reports any more that the target lacks it. The next batch counts again.
+    Afterwards neither runs nor the doctor report that the target lacks it. Batches published later are checked again.
 
     Raises
     ------
@@ -149,14 +149,14 @@ def forget_target(watermarks: Watermarks, job_id: str, target: str) -> None:
         raise InvalidValueError(
             f"Job {job_id!r} has no published batch at {target!r} that could be missing. Its targets: {known}."
         )
-    # A run at work would write back what it has read: see `publish_waiting`.
+    # Take the job, because a run at work would write back what it has read: see `publish_waiting`.
     with watermarks.begin(job_id, f"forget-{new_token()}") as run:
         run.forget(target)
         run.abort(is_run=False)
 
 
 def _unproven(head: Head) -> Iterator[Finding]:
-    """Find records of the head that are not of its job, by what they say themselves."""
+    """Find records of the head whose own fields show that they do not belong to its job."""
     records: list[Output | Retraction] = [*head.unpublished, *head.retracting]
     for record in records:
         why = doubt(record, head.last_versions)
@@ -171,7 +171,7 @@ def _unproven(head: Head) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Look:
-    """One target, and what is known of the job that writes there."""
+    """One target, and the head and history of the job that writes there."""
 
     watermarks: Watermarks
     head: Head
@@ -180,7 +180,7 @@ class _Look:
     output: Output
 
     def recorded(self) -> Iterator[Finding]:
-        """Find versions that the target has recorded and the job does not have, or the other way round."""
+        """Find versions that the target has recorded and the job does not know, or the other way round."""
         newest = newest_at(self.sink, self.head)
         recorded = self.sink.recorded(mark_of(self.head.job_id), newest=newest)
         for first, last in ahead_of(recorded.epochs, self.head, self.sink).values():
@@ -197,7 +197,7 @@ class _Look:
             yield behind(self.head.job_id, version, output, detail)
 
     def waiting(self, outputs: Sequence[Output]) -> Iterator[Finding]:
-        """Find committed output that no run can publish, as it is gone or not what was staged."""
+        """Find committed output that no run can publish, because it is gone or is not what was staged."""
         for output in outputs:
             try:
                 self.sink.check_staged(output)
@@ -207,14 +207,14 @@ class _Look:
                 yield Finding("staged files lost", str(error), "No run can publish it. Do what the error says.")
 
     def staged(self, repair: bool, agreed: Collection[str] | None) -> Iterator[Finding]:
-        """Find what attempts have staged that will never be published."""
+        """Find staged files that will never be published."""
         waiting = {output.folder for output in self.head.unpublished}
-        # By the job's own name, and not by what a record of it says.
+        # Use the mark of the job's own name, because the mark in a record may have been altered.
         found = set(self.sink.staged(mark_of(self.head.job_id)))
-        # An attempt that has the job may still commit the next version. Of an earlier epoch none can.
+        # The attempt that has the job may still commit the next version. An attempt of an earlier epoch cannot.
         at_work = self.head.next_batch.version if self.head.claim is not None else 0
         leftovers = sorted(each for each in found - waiting if version_of(each, self.head.epoch) != at_work)
-        # A commit since then may have made a winner of one of them.
+        # Repair only if the head has not changed: a commit since then may have chosen one of the leftovers.
         repair = repair and self.watermarks.latest(self.head.job_id).identity == self.head.identity
         for folder in leftovers:
             what = f"{folder} for {self.sink.name}: {self.sink.left_at(folder)}"
@@ -236,7 +236,7 @@ class _Look:
             )
 
     def seen(self, sink: FileSink) -> Iterator[Finding]:
-        """Find what readers see and no version explains."""
+        """Find files that readers see and that no version explains."""
         unexplained = self._unknown(sink)
         if unexplained:
             more = f" and {len(unexplained) - NAMED:,} more" if len(unexplained) > NAMED else ""
@@ -257,7 +257,7 @@ class _Look:
             batch = batch_of(name)
             if batch is not None:
                 job, epoch, version = batch
-                # What another job has written is not for this one to judge.
+                # Files of other jobs are not reported.
                 if job == mark_of(self.head.job_id) and explained.lacks_output(epoch, version):
                     unexplained.append(name)
             elif not self.output.beside_others:
@@ -272,12 +272,12 @@ class _Explained:
     Attributes
     ----------
     epochs
-        That of the job now, and those of earlier outputs: nobody knows any more what was committed after the backup
-        that a table came back from.
+        The job's current epoch, and those of earlier outputs. Other epochs cannot be judged: after a restore, nobody
+        knows what was committed after the backup.
     oldest
-        The oldest version of the history. What an expired one has written is not judged.
+        The oldest version of the history. Files of expired versions are not judged.
     outputs
-        Epoch and version of each batch that a version has published.
+        The epoch and version of each batch that a version has published.
     """
 
     epochs: set[str]
@@ -286,7 +286,7 @@ class _Explained:
 
     @classmethod
     def by(cls, head: Head, history: Sequence[LogEntry]) -> _Explained:
-        """Collect what a history says."""
+        """Collect the batches of a head and its history."""
         outputs = {(output.epoch, output.version) for entry in history for output in entry.change.outputs}
         return cls(
             epochs={head.epoch, *(epoch for epoch, _ in outputs)},
@@ -297,7 +297,7 @@ class _Explained:
     def lacks_output(self, epoch: str, version: int) -> bool:
         """Return whether a batch should be among the outputs, and is not.
 
-        What a run that saves nothing has written is not judged: its epoch is of none of them.
+        Output of a run that saves nothing is not judged, because its epoch is none of `epochs`.
         """
         return epoch in self.epochs and version >= self.oldest and (epoch, version) not in self.outputs
 

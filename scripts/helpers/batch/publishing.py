@@ -1,4 +1,4 @@
-"""`Publication`: what a batch staged for its targets, and how readers get to see it."""
+"""`Publication`: publish the rows that a batch staged for its targets, so that readers see them."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # --- witness --------------------------------------------------------------------------------------
-# What targets have recorded of a job: they are witnesses where its table of watermarks was restored, lost or mixed up.
+# Targets record the versions of a job, which shows whether its table of watermarks was restored, lost or mixed up.
 #
-# A version that a target has recorded was committed. If the head does not know it, the head is not the one that it was:
-# rows would come a second time under new batch ids, or be skipped under ids that the target knows.
+# A version that a target has recorded was committed. If the head does not know it, the head is not the same as before:
+# rows would be loaded again under new batch ids, or be skipped under ids that the target has recorded.
 
 
 class Witness:
-    """Asks each target of a run once, before the run writes there."""
+    """Compares what each target has recorded with the head: once in a run, before the run writes there."""
 
     def __init__(self, run: Run | UnsavedRun, spark: SparkSession | None, s3_client: S3Client | None) -> None:
         self._run, self._spark, self._s3_client = run, spark, s3_client
@@ -60,7 +60,7 @@ class Witness:
             self.ask_if_reached(output)
 
     def ask_if_reached(self, output: Output | Retraction, sink: Sink | None = None) -> None:
-        """Ask a target, if it can be reached by its sink, or else without the script; see `ask`."""
+        """Ask a target through its sink, or if none is given, without the script. Skip it if that fails; see `ask`."""
         try:
             sink = sink or opened(output, self._spark, self._s3_client)
             if sink is not None:
@@ -68,7 +68,7 @@ class Witness:
         except TargetAheadError:
             raise
         except WatermarkError as error:
-            # The write asks again, with what the script gives it, and fails if it is still so.
+            # The write asks again, with the sink that the script gives it, and fails if the error is still there.
             logger.info("event=target_not_asked job=%s target=%s error=%s", self._run.job_id, output.target, error)
 
     def ask(self, sink: Sink) -> None:
@@ -77,9 +77,9 @@ class Witness:
         Raises
         ------
         TargetAheadError
-            It has recorded a version that the head does not know.
+            The target has recorded a version that the head does not know.
         FencedError
-            It is one of an attempt that has taken over.
+            Another run took over, and may have committed that version.
         """
         run, place = self._run, place_of_name(sink.name)
         if isinstance(run, UnsavedRun) or place in self._asked:
@@ -93,7 +93,7 @@ class Witness:
         lost = lacking(newest, found.held, run.head)
         if lost is not None:
             self._lost[place] = lost
-        # Each slice and each namespace of a job has a first run, beside those of the others.
+        # Not for a slice or a namespace: on its first run, the others of the job have written to the target already.
         is_whole = served_by(run.job_id) is None and split_name(run.job_id)[1] is None
         if found.others and not found.epochs and run.head.version == 0 and is_whole:
             logger.warning(
@@ -105,10 +105,10 @@ class Witness:
         self._asked[place] = found
 
     def note_loss(self, sink: Sink) -> None:
-        """Log, once, that a target lacks what was published there, and keep it in the head.
+        """Log, once, that a target lacks a version that was published there, and store that in the head.
 
-        To be called before a batch with rows is published there, or taken back: the target's record of that hides that
-        it lacks earlier ones, also from the runs that follow one that dies in between.
+        Call this before a batch with rows is published there, or taken back: the target's record of it hides that
+        earlier ones are missing. Stored in the head, the loss is known even if this run dies in between.
         """
         place = place_of_name(sink.name)
         if place in self._lost and isinstance(self._run, Run):
@@ -121,7 +121,7 @@ class Witness:
 
 
 def ahead_of(recorded: Mapping[str, int], head: Head, sink: Sink) -> dict[str, tuple[int, int]]:
-    """Return the first and the last version that a target has recorded and the head does not know, by epoch."""
+    """Return for each epoch the first and last version that a target has recorded and the head does not know."""
     known = head.last_versions_at(sink.name)
     return {
         epoch: (known.get(epoch, 0) + 1, last)
@@ -131,28 +131,28 @@ def ahead_of(recorded: Mapping[str, int], head: Head, sink: Sink) -> dict[str, t
 
 
 def newest_at(sink: Sink, head: Head) -> Output | None:
-    """Return what was published to a target last; None if that is nothing, or not known any more."""
-    # A table may have had another name before: the name that was published to last counts.
+    """Return the last output published to a target; None if there is none, or if it is no longer known."""
+    # A table may have had several names, so take the latest output under any of them.
     return next((one for one in reversed(head.at_targets) if is_sink_of(sink, one)), None)
 
 
 def lacking(output: Output | None, held: Mapping[str, int], head: Head) -> tuple[Output, int] | None:
-    """Return the output that a target lacks of what was published there last, and the last version that it has.
+    """Return the last published output if a target lacks it, and the last version that the target has, or 0.
 
-    None if it lacks nothing; 0 if it has no version.
+    Return None if the target lacks nothing.
     """
     if output is None or held.get(output.epoch, 0) >= output.version:
         return None
     version = max((last for last in held.values() if last < output.version), default=0)
-    # A copy may have batches that were taken back since: no job goes back to these.
+    # A restored copy of the target may have batches that were taken back since. No job can go back to these.
     for first, last in sorted(head.retracted, reverse=True):
         version = first - 1 if first <= version <= last else version
     return output, version
 
 
 def warn_of_loss(job_id: str, sink: Sink, output: Output, version: int) -> None:
-    """Log that a target lacks an output, and has the versions up to another one; see `lacking`."""
-    # Here, as hardly any run needs the doctor.
+    """Log that a target lacks an output, and has the versions up to `version`; see `lacking`."""
+    # Imported here, because hardly any run needs the doctor.
     from scripts.helpers.decisions.doctor import way_forward
 
     logger.warning(
@@ -175,31 +175,31 @@ def after_restore(
     spark: SparkSession | None = None,
     s3_client: S3Client | None = None,
 ) -> Head:
-    """Start a new epoch of a job whose table was restored or lost, and settle what targets have recorded since.
+    """Start a new epoch of a job whose table was restored or lost, and decide about versions that only targets know.
 
-    Targets of the history are asked, and `sinks`, and the answer counts for these. Each other one is asked when a run
-    writes there, and stops it until this is called for it.
+    The decision covers the targets in the history and those of `sinks`. Any other target is checked when a run writes
+    there. If it has recorded unknown versions, that run fails until this is called with its sink.
 
     Parameters
     ----------
     sinks
-        Those of targets that the history does not name, or that only the job's own script can reach.
+        The sinks of targets that the history does not name, or that only the job's own script can reach.
     retract
-        True: the next run takes those batches back at the target, and reads their rows again. False: they stay, and
-        their rows come again, unless the watermark is set past them.
+        True: the next run deletes the unknown batches from the target and reads their rows again. False: they stay,
+        and their rows are loaded again unless the watermark is set past them.
     back_to
-        The version whose watermarks the next run reads from, and 0 for the beginning: what later ones have left is
-        taken back. The present version leaves the watermarks, and no target is asked whether it has their rows.
+        The version whose watermarks the next run reads from, or 0 for the beginning. Output of later versions is
+        deleted. The present version keeps the watermarks, and skips the check that targets have their rows.
     why, who, expected
-        As of `Watermarks.rewind`.
+        As for `Watermarks.rewind`.
 
     Raises
     ------
     TargetAheadError
-        A target has recorded batches, and `retract` does not say what becomes of them. Nothing is changed.
+        A target has recorded unknown batches, and `retract` is None. Nothing is changed.
     RowsMissingError
-        A target has no rows of the newest versions that it should have, and `back_to` does not say which one the
-        next run continues from. Nothing is changed.
+        A target lacks the rows of the newest versions, and `back_to` does not name the version from which the next
+        run continues. Nothing is changed.
     """
     head = watermarks.latest(job_id)
     history = watermarks.lookups.history_of(head) if head.version else ()
@@ -217,9 +217,9 @@ def answers_of(
     spark: SparkSession | None = None,
     s3_client: S3Client | None = None,
 ) -> tuple[Seen, tuple[Retraction, ...]]:
-    """Ask the targets of a history and those in `asked`, to which these are added; see `after_restore`.
+    """Ask the targets of a history and those in `asked`; see `after_restore`. Sinks of the history join `asked`.
 
-    Returns what they have recorded that the head does not know, and what of it is to be taken back.
+    Return the versions that they have recorded and the head does not know, and the retractions of those to take back.
     """
     job_id, newest = head.job_id, newest_outputs(history).values()
     for output in newest:
@@ -240,19 +240,19 @@ def answers_of(
         for epoch, (first, last) in ahead.items():
             if retract:
                 made = sink.retraction(job_id, epoch, first, last, clock())
-                # A target that a person names does not say which column it is.
+                # The sink of a target that an operator names does not know the name of the batch column.
                 column = next((one.batch_column for one in newest if is_sink_of(sink, one)), None)
                 retractions.append(replace(made, batch_column=made.batch_column or column or ""))
     return seen, tuple(retractions)
 
 
 def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], now: datetime) -> None:
-    """Raise RowsMissingError if the newest versions that a target should have are not there.
+    """Raise RowsMissingError if a target lacks the newest versions that it should have.
 
-    A decision after the backup may have taken them back, and the restored head does not know it. Decisions take back
-    all versions above one, so where the newest one is there, all others are as they were.
+    A rewind or reset after the backup may have taken them back, which the restored head does not know. Such a decision
+    takes back all versions above a certain one, so if the newest version is there, no other was taken back.
     """
-    # With no watermark nothing is counted as loaded, whatever was before.
+    # Stop at a version without watermarks: nothing before it counts as loaded.
     entries = takewhile(lambda entry: entry.watermarks, history)
     claimed = [output for entry in entries for output in entry.change.outputs if not head.has_retracted(entry.version)]
     missing = [(sink.name, versions) for sink in sinks if (versions := _missing_at(sink, claimed, now))]
@@ -263,7 +263,7 @@ def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], 
 
 
 def _missing_at(sink: Sink, outputs: Sequence[Output], now: datetime) -> list[int]:
-    """Return the newest versions, up to one that is there, of which a target has nothing."""
+    """Return the newest versions that a target has no rows of: those after the newest one that is there."""
     missing = []
     for output in outputs:
         if not (output.is_retractable and output.has_rows and is_sink_of(sink, output)):
@@ -276,7 +276,7 @@ def _missing_at(sink: Sink, outputs: Sequence[Output], now: datetime) -> list[in
 
 
 def newest_outputs(history: Sequence[LogEntry]) -> dict[str, Output]:
-    """Return what the newest version that wrote to each target left there, by the name of the target."""
+    """Return the newest output for each target, by the name of the target."""
     return {output.target: output for entry in reversed(history) for output in entry.change.outputs}
 
 
@@ -289,34 +289,33 @@ def _ahead(job_id: str, sink: Sink, ahead: Mapping[str, tuple[int, int]]) -> Tar
 T = TypeVar("T", bound=Output | Retraction)
 
 SWEEP_EVERY = 10
-"""Of so many versions that follow one another, one looks for what attempts left that slept until others had published.
-Each look is a listing. Earlier records of the job are deleted then as well."""
+"""While no run fails, only one of so many versions deletes what suspended attempts staged after others had published,
+and earlier records of the job: each such sweep costs a listing."""
 COPY_LASTS = timedelta(days=1)
-"""A copy within S3 that has begun may end after the files of its batch were deleted, and put one back. One request
-takes minutes; one of many parts that sleeps with its process, as long as that does. So the runs of a day delete them
-again."""
+"""Runs repeat a deletion for this long, because a copy within S3 may finish after the files of its batch were deleted,
+and put one back. One request takes minutes; a copy in many parts can last as long as its process is suspended."""
 
 
 class Publication:
-    """The output of one run, from staged to seen.
+    """The output of one run, from staging to publishing.
 
     Parameters
     ----------
     run
-        The run, begun.
+        A run that has begun.
     spark, s3_client
-        What output of earlier runs is reached by.
+        Used to reach the output of earlier runs.
     clock
-        Returns the time, with its zone.
+        Returns the time as an aware datetime.
 
     Attributes
     ----------
     witness
-        Asks targets what they have recorded of the job.
+        Compares what targets have recorded of the job with the head.
     staged
-        What was staged, with its sink.
+        Each staged output with its sink.
     is_tried
-        Whether a commit was sent, of which only the head knows whether it took effect.
+        Whether a commit was sent. From then on only the head shows whether it took effect.
     """
 
     def __init__(
@@ -332,22 +331,22 @@ class Publication:
         self.is_tried = False
 
     def add(self, sink: Sink, output: Output) -> None:
-        """Take up what was staged for one target."""
+        """Add the output that was staged for one target."""
         self.staged.append((sink, output))
 
     def finish_earlier(self) -> None:
-        """Delete what decisions took back, and publish what a run committed that died before readers saw all of it.
+        """Delete output that decisions took back, and publish what an earlier run committed before it died.
 
         Raises
         ------
         RetractionError
-            Rows are still at a target that come again.
+            Rows that this run would load again cannot be deleted from a target.
         UnpublishedError
-            It cannot be published. It would be in nobody's sight if this run went on.
+            Committed output cannot be published. This run stops, so that the missing rows are noticed.
         """
         for record in self._proven(self.due):
             sink = opened(record, self._spark, self._s3_client)
-            # Where it is None, only the script knows how to log in. Its first write to that target finishes it.
+            # Without a sink here, only the script knows how to log in. Its first write to that target finishes it.
             if sink is not None:
                 self._finish(sink, record)
             elif isinstance(record, Retraction):
@@ -363,31 +362,31 @@ class Publication:
         self.witness.ask_last()
 
     def finish(self, sink: Sink) -> None:
-        """Take back and publish what is due at a target that could not be reached before it was given.
+        """Delete and publish what is due at a target that could be reached only once the script gave its sink.
 
         Raises
         ------
         RetractionError, UnpublishedError
-            It cannot be done.
+            Output cannot be deleted, or cannot be published.
         """
         for record in self._proven(self.due):
-            # What could be reached without the script was deleted at the start. What is published, however its target
-            # is written now, comes before this batch: a table that has recorded this one takes no earlier one.
+            # Retractions at targets that need no script were done at the start. Output is published before this batch
+            # in any case, because a table that has recorded this batch accepts no earlier one.
             is_new = isinstance(record, Output) or opened(record, self._spark, self._s3_client) is None
             if is_new and is_sink_of(sink, record):
                 self._finish(sink, record)
 
     def publish_waiting(self, sinks: Sequence[Sink]) -> Iterator[tuple[Output, WatermarkError | None]]:
-        """Take back and publish all that is due, and yield each output with the error that keeps it from its target.
+        """Delete and publish all that is due; yield each output, with the error if it could not be published.
 
-        Where something fails, all that follows at the same target waits: a table that has recorded a version takes no
+        After a failure, the later records of the same target wait: a table that has recorded a version accepts no
         earlier one.
         """
         assert isinstance(self.run, Run)
         failed: list[tuple[Output | Retraction, WatermarkError]] = []
         for record in self.due:
             try:
-                # None for a record that is not of this job: the doctor reports it, and no run publishes it.
+                # `_proven` yields nothing for a record of another job: the doctor reports it, and no run publishes it.
                 for proven in self._proven([record]):
                     sink = sink_of(proven, sinks, self._spark, self._s3_client)
                     if sink is None:
@@ -409,16 +408,16 @@ class Publication:
             self._resume(sink, record)
 
     def commit(self, metrics: Mapping[str, Any], plan: Plan | None = None) -> str:
-        """Commit the run together with what is staged, and a plan that is not frozen; return its outcome.
+        """Commit the run with its staged output, and with `plan` if it is not frozen yet; return the outcome.
 
-        Nothing is published by that.
+        This publishes nothing.
         """
-        # From here on it is not ours to drop: an answer may get lost.
+        # From here on the staged output may not be dropped: the commit may take effect and only its answer be lost.
         self.is_tried = True
         return self.run.commit(tuple(output for _, output in self.staged), plan, **metrics)
 
     def publish(self) -> None:
-        """Show readers what the run committed; to be called after the commit.
+        """Publish what the run committed; call this after the commit.
 
         Raises
         ------
@@ -436,10 +435,10 @@ class Publication:
                 self._sweep(sink, output)
             else:
                 self._clear(sink.drop, output)
-        # Of the attempt that won, where this one did not. Earlier output was published before, or waits for a script
-        # that writes to its target.
+        # If another attempt won the commit, publish its output. Output of earlier versions was published before, or
+        # waits for a script that writes to its target.
         own = [output for _, output in self.staged]
-        # What a person took back while it was published is among `own`, and was reported then.
+        # Output that an operator took back while it was published is among `own`, and was reported then.
         waiting = tuple(output for output in self.run.unpublished if output not in own)
         for output in self._proven(waiting):
             given = (sink for sink, _ in self.staged if is_sink_of(sink, output))
@@ -448,7 +447,7 @@ class Publication:
                 self._publish(winner, output)
 
     def drop(self) -> None:
-        """Delete what was staged, as the run ends without a commit. A failure is logged: nobody ever sees it."""
+        """Delete what was staged, as the run ends without a commit. A failure is only logged: no reader sees it."""
         if self.is_tried:
             return
         for sink, output in self.staged:
@@ -456,11 +455,11 @@ class Publication:
 
     @property
     def due(self) -> Sequence[Output | Retraction]:
-        """What decisions took back, and then what waits to be published, as the run knows of it."""
+        """The output that decisions took back, then the output that waits to be published, as far as the run knows."""
         return [*self.run.retracting, *self.run.unpublished] if isinstance(self.run, Run) else []
 
     def _proven(self, records: Sequence[T]) -> Iterator[T]:
-        """Yield the records that are of this job, by its head; log each other one, and leave it as it is."""
+        """Yield the records that belong to this job according to its head; log each other one, and do not touch it."""
         for record in records:
             assert isinstance(self.run, Run)
             why = doubt(record, self.run.head.last_versions)
@@ -489,7 +488,7 @@ class Publication:
             "event=publication_resumed job=%s version=%d target=%s",
             self.run.job_id, output.version, printable(output.target),
         )  # fmt: skip
-        # Before it is published, as it hides that the target lacks earlier versions.
+        # Ask before publishing, because the published version hides that the target lacks earlier ones.
         self.witness.ask_if_reached(output, sink)
         self._publish(sink, output)
         self._sweep(sink, output)
@@ -504,7 +503,7 @@ class Publication:
             self._warn_of(output, error.detail)
             return
         except StagedFilesLostError:
-            # A person may have decided meanwhile that they go.
+            # An operator may have taken the output back meanwhile, which deletes the staged files.
             if self.run.is_unpublished(output):
                 raise
             logger.warning(
@@ -524,14 +523,14 @@ class Publication:
         assert isinstance(self.run, Run)
         recorded, last = self.witness.recorded(sink), self.run.head.last
         before = recorded.epochs.get(output.epoch, 0) if recorded is not None else 0
-        # Nobody else was at work since the target got the version before: nothing is left, unless somebody slept.
+        # No other attempt ran since the previous version was published, so nothing is left unless one was suspended.
         if last is not None and last.failed == 0 and output.version == before + 1 and output.version % SWEEP_EVERY:
             return
         kept = [output.folder for output in self.run.unpublished]
         self._clear(lambda output: sink.sweep(output, kept, recorded), output)
 
     def _clear(self, delete: Any, output: Output) -> None:
-        """Delete what no reader sees. Where that fails the target is right all the same, and `doctor` tells of it."""
+        """Delete files that no reader sees. A failure does no harm to the target, and `doctor` reports what is left."""
         try:
             delete(output)
         except TargetError as error:
@@ -539,7 +538,7 @@ class Publication:
 
 
 def take_back(sink: Sink, retraction: Retraction) -> int:
-    """Delete what a decision took back from a target; return how many files, or rows, were there.
+    """Delete what a decision took back from a target; return how many files or rows were deleted.
 
     Raises
     ------
@@ -559,12 +558,12 @@ def take_back(sink: Sink, retraction: Retraction) -> int:
 
 
 def take_back_now(watermarks: Watermarks, job_id: str, sink: Sink, retraction: Retraction) -> int | None:
-    """Do as `take_back` without a run; None if nothing was deleted, as a run has begun, which does it."""
+    """Do as `take_back` without a run; return None if a run has begun, which then deletes the output instead."""
     head = watermarks.latest(job_id)
     newest = newest_at(sink, head)
     lost = lacking(newest, sink.recorded(mark_of(job_id), newest=newest).held, head)
     if lost is not None:
-        # Before anything is deleted: the target's record of that hides what it lacks.
+        # Store this before anything is deleted, because the target's record of the deletion hides what it lacks.
         noted = head.published(lost[:1], lost[1])
         if head.claim is not None or isinstance(watermarks.store.swap(head, noted), Lost):
             return None

@@ -1,4 +1,4 @@
-"""How a job takes the rows that are new, and makes related tables of them."""
+"""Take the new rows of a source, and turn nested rows into related tables."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def rows_since(
     context: str | None,
     options: Mapping[str, Any],
 ) -> Any:
-    """Return the rows of a source that are new; see `IncrementalJob.rows_since`."""
+    """Return the new rows of a source; see `IncrementalJob.rows_since`."""
     policy, options = policy_in(options)
     found = batch.take(context, _source_of(batch, source, cursor_column, context, options))
-    # After all else is planned: the state that the columns go into is there by then.
-    # A column of a frame may be called `name`.
+    # The source is planned by now, so there is a state to put the columns into.
+    # Read `name` only of sources of this package: a frame may have a column called `name`.
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
     rows = SchemaKeeping(batch).rows(context, name, found, policy)
-    # Rows of Spark are found by the node that counts them.
+    # Rows of Spark are not looked for, because `contexts_of` finds them by the node that counts them.
     batch.give(context, rows, is_looked_for=not hasattr(rows, "sparkSession"))
     return rows
 
@@ -70,7 +70,7 @@ def _source_of(
                 "give a DataFrame of the table.",
             )
         return TableCommits(batch, source, context, TableOptions.of(options))
-    # A misspelt `cursor_column` is among the options.
+    # A misspelt `cursor_column` would be among the options.
     chosen = options_of(RowOptions, options, ("cursor_column", "transformation_ctx", "on_schema_change"))
     names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column or ())
     if not names:
@@ -85,7 +85,7 @@ class RowsSinceOptions(RowOptionsGiven, TableOptionsGiven, total=False):
 
 
 class RowsSinceGiven(RowsSinceOptions, total=False):
-    """These options and the other names of arguments, for the overloads of `rows_since`."""
+    """The options and the other named arguments, for the overloads of `rows_since`."""
 
     transformation_ctx: str | None
     on_schema_change: OnSchemaChange | None
@@ -98,7 +98,7 @@ class CursorRows:
     Parameters
     ----------
     names
-        The columns.
+        The cursor columns.
     """
 
     batch: Batch
@@ -110,7 +110,7 @@ class CursorRows:
     kind = "rows"
 
     def plan(self, reach: Reach) -> SourcePart[Any]:
-        """Fix the window of the rows to take, and the watermark that follows, with what is covered."""
+        """Fix the window of rows to take, and the watermark that follows, which also stores the ranges read so far."""
         with self.rows.asking():
             window = self._window(reach)
             state = None
@@ -150,7 +150,7 @@ class CursorRows:
         batch.read_through(rows)
         found = rows.rows(window)
         if self.context:
-            # What is in memory is counted there, not by Spark.
+            # Rows in memory are counted here; Spark counts its rows while it reads them.
             counts = rows.counts(found, window)
             if counts is None:
                 found = batch.counts.watch(self.context, found, window)
@@ -166,7 +166,7 @@ class CursorRows:
 
 @dataclass(frozen=True)
 class TableCommits:
-    """Rows of what was committed to a table since the watermark."""
+    """Rows of the commits to a table since the watermark."""
 
     batch: Batch
     table: TableSource
@@ -176,7 +176,7 @@ class TableCommits:
     kind = "table"
 
     def plan(self, reach: Reach) -> SourcePart[Any]:
-        """Fix the commits to take."""
+        """Fix the commits to take, and the watermark that follows."""
         table, options, context, job_id = self.table, self.options, self._name, self.batch.run.job_id
         if reach.everything:
             _warn_of_unused(options.max_versions, "max_versions", job_id, table.name)
@@ -200,7 +200,7 @@ class TableCommits:
         return self.table.rows(TableSpan(self.table.format, None, None, changes=self.options.changes))
 
     def typed_errors(self, *, is_planned: bool = True) -> AbstractContextManager[None]:
-        """Return what lets a file that is gone come out as a SourceExpiredError."""
+        """Return a context manager that raises SourceExpiredError if a file of the table is gone."""
         return self.table.typed_errors(self._name, self.batch.run.job_id, is_planned=is_planned)
 
     @property
@@ -209,14 +209,14 @@ class TableCommits:
 
     def _taken(self, span: TableSpan, planned: Stored, state: Stored | None, before: Any) -> SourcePart[Any]:
         batch = self.batch
-        # What is written into the table itself, each run would read again.
+        # Note the table's folder, so that no target is within it: each run would read its own output again.
         batch.folders.append(self.table.folder())
-        # Without Spark rows are read here, and before a plan is frozen there is none to discard.
+        # Without Spark, rows are read here. An error suggests to discard the plan only if a frozen plan is replayed.
         with self.typed_errors(is_planned=batch.run.replay):
             found = self.table.rows(span)
         is_lazy = hasattr(found, "sparkSession")
         if is_lazy:
-            # Read by whatever writes them. Rows without Spark are in memory: later errors say nothing of the table.
+            # Spark reads the rows when they are written. Without Spark they are in memory, and cannot fail later.
             batch.read_through(self)
         if self.context and is_lazy:
             found = batch.counts.watch_all(self.context, found, is_empty=span.is_empty)
@@ -237,7 +237,7 @@ def relationalize(batch: Batch, df: DataFrame | Any, root: str, context: str | N
 
 @dataclass(frozen=True)
 class NestedRows:
-    """Nested rows, for whose tables ids are taken."""
+    """Nested rows whose related tables need ids."""
 
     batch: Batch
     df: DataFrame | Any
@@ -247,7 +247,7 @@ class NestedRows:
     kind = KIND
 
     def plan(self, reach: Reach) -> SourcePart[dict[str, DataFrame]]:
-        """Fix where the ids of the tables begin."""
+        """Fix the first id of the tables."""
         run, context = self.batch.run, self.context
         if not context:
             return self._taken(IdBlock.unsaved(new_token()))
@@ -255,7 +255,7 @@ class NestedRows:
         if not isinstance(run, Run):
             return self._taken(IdBlock.unsaved(f"{run.job_id}/{run.run_id}", slot, context, reach.before))
         others = [name for name, state in run.watermarks.items() if kind_of(state) == KIND]
-        # Each is checked by `state`, which reads back the one that is asked for if its value is in chunks.
+        # Read each state by `state`, which checks it, and reads it back if its value is stored in chunks.
         states = {name: run.state(name) for name in {context, *others}}
         return self._taken(IdBlock.of_batch(context, run.version + 1, slot, states))
 
@@ -265,8 +265,8 @@ class NestedRows:
         return self._taken(IdBlock.of_plan(context, stored, self.batch.run.state(context)))
 
     def nothing(self) -> dict[str, DataFrame]:
-        """Raise PlanConflictError: rows need an id, so unlike a source these cannot be left for the next run."""
-        if not self.batch.run.replay:  # A range of runs that took no ids.
+        """Raise PlanConflictError for a replay: unlike the rows of a source, these need ids now and cannot wait."""
+        if not self.batch.run.replay:  # The run reads a range of runs that took no ids.
             taken = self.plan(Reach())
             self.batch.add(self.context or "", taken.plan, None)
             return taken.data
@@ -277,7 +277,7 @@ class NestedRows:
         )
 
     def _taken(self, block: IdBlock) -> SourcePart[dict[str, DataFrame]]:
-        # Here, as it needs pyspark.
+        # Imported here, because it needs pyspark.
         from scripts.helpers.relational.relations import Relations
 
         relations = Relations(self.df, self.root, block)
@@ -298,12 +298,12 @@ def _warn_of_unused(limit: int | None, name: str, job_id: str, source: str) -> N
 
 
 def as_rows(source: Any, name: str) -> RowSource:
-    """Return a source of rows as it is; a frame of Spark, pandas or pyarrow, or a DynamicFrame, as one.
+    """Return a source of rows unchanged; wrap a frame of Spark, pandas or pyarrow, or a DynamicFrame, in one.
 
     Raises
     ------
     SourceOptionError
-        It is a table that is read by its versions.
+        The source is a table that is read by its versions.
     """
     if is_table(source):
         raise SourceOptionError(

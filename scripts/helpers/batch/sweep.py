@@ -1,4 +1,4 @@
-"""`LedgerSweep`: which files in the folder of a ledger no job of the table refers to, and how they are deleted."""
+"""`LedgerSweep`: find and delete the files in a ledger's folder that no job of the table refers to."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class References:
-    """What all jobs of a table refer to.
+    """The files that all jobs of a table refer to.
 
     Attributes
     ----------
     used_by
-        The file's name, and the jobs whose head, open plan or log refers to it.
+        For each file name, the jobs whose head, open plan or log refers to the file.
     heads
-        The jobs that have a head.
+        The heads of the jobs that have one, by job id.
     """
 
     used_by: Mapping[str, frozenset[str]]
@@ -39,14 +39,14 @@ class References:
 
     @property
     def oldest_run(self) -> Head | None:
-        """The head whose run has been entered the longest, whether its lease is over or not; None if none has one."""
+        """The head with the oldest run that is still entered, even if its lease has ended; None if there is no run."""
         claimed = [head for head in self.heads.values() if head.claim is not None]
         return min(claimed, key=_began, default=None)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep would delete, and what it leaves. `held_by` has the run that holds back `leftovers.held` files."""
+    """The files that a sweep would delete or keep. The run of `held_by` holds back `leftovers.held` of them."""
 
     folder: LedgerFolder
     leftovers: Leftovers
@@ -54,7 +54,7 @@ class Sweep:
 
 
 class LedgerSweep:
-    """Deletes what nothing refers to from the folder of a job's ledger.
+    """Deletes files that nothing refers to from the folder of a job's ledger.
 
     Parameters
     ----------
@@ -63,14 +63,14 @@ class LedgerSweep:
     job_id
         The job. Other jobs of the table may share its folder.
     ledger_uri
-        Where the job keeps its ledger. It is in the code of the job, not in its state.
+        The folder of the job's ledger. The job's code names it; the job's state does not.
     s3_client
         A boto3 S3 client; by default one from boto3's default session.
 
     Raises
     ------
     UnknownJobError
-        There is no such job.
+        The table has no such job.
     """
 
     def __init__(
@@ -81,40 +81,40 @@ class LedgerSweep:
         self._chunks: dict[str, Any] = {}
 
     def to_sweep(self, older_than: timedelta = DEFAULT_AGE) -> Sweep:
-        """Return what nothing refers to in the folder of the ledger; deletes nothing.
+        """Return the files in the ledger's folder that nothing refers to. Delete nothing.
 
-        Every job of the table is looked at, as jobs may share a folder: its head, its open plan, and every version
-        in its log, since a rewind may go back to it.
+        Jobs may share a folder, so this reads every job of the table: its head, its open plan, and every version in
+        its log, because a rewind may go back to it.
 
         Raises
         ------
         AccessRefusedError
-            The role may not ``Scan`` the table, or not list the folder.
+            The role may not ``Scan`` the table, or may not list the folder.
         CorruptItemError, NewerFormatError
-            An item of some job cannot be read, so what it refers to is not known. Nothing may be deleted then.
+            An item of a job cannot be read, so the files that it refers to are unknown. Nothing may be deleted then.
         InvalidValueError, LedgerError
-            As those of `left_over`.
+            As for `left_over`.
         """
-        # First the folder, then the table: see `left_over`.
+        # Read the folder before the table: see `left_over`.
         folder = listed_folder(self._files)
         sweep, _ = self._to_sweep(folder, older_than)
         return sweep
 
     def sweep(self, shown: Sweep, older_than: timedelta = DEFAULT_AGE) -> int:
-        """Delete what `to_sweep` returned, but for what has come to be referred to since; return the number of files.
+        """Delete the files that `to_sweep` returned, unless a job refers to them by now; return the number of files.
 
-        Before anything goes, the fence of each job that uses the folder is raised, unless a run of it is at work:
-        nobody that read such a job earlier can write anything on it. What a run at work may refer to is held back.
+        Before the first delete, this raises the fence of each job that uses the folder, so that a process that read the
+        job earlier can write nothing. A job with a run at work keeps its fence, and files that run may use are kept.
 
         Raises
         ------
         StaleError
-            A job changed between the last look and the raising of its fence. Nothing was deleted.
+            A job changed after it was read and before its fence was raised. Nothing was deleted.
         AccessRefusedError, CredentialsError, SourceUnavailableError, LedgerError
-            It cannot be done. Some may be gone by then; `sweep` again deletes the rest.
+            The files cannot be deleted. Some may be gone by then; another `sweep` deletes the rest.
         """
-        # Again, as a person may have thought for an hour before saying yes. With the listing of before: what was
-        # written since is not in it.
+        # Look again, because the operator may have confirmed an hour later. Use the earlier listing: it has no file
+        # that was written since.
         again, references = self._to_sweep(shown.folder, older_than)
         agreed = set(shown.leftovers.files)
         going = [file for file in again.leftovers.files if file in agreed]
@@ -126,12 +126,12 @@ class LedgerSweep:
         for job_id in sorted(users | {self._job_id}):
             head = references.heads[job_id]
             if head.claim is not None and now < head.claim.lease_until:
-                continue  # Raised, it would end a run that may refer to none of these files.
+                continue  # A higher fence would end the run, which may refer to none of these files.
             if not isinstance(self._watermarks.store.swap(head, head.fenced()), Written):
                 raise StaleError(f"Job {job_id!r} changed during the sweep, and nothing was deleted. Sweep again.")
         return self._files.delete([file.name for file in going])
 
-    # --- within ---------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------
 
     def _to_sweep(self, folder: LedgerFolder, older_than: timedelta) -> tuple[Sweep, References]:
         references = self.references()
@@ -141,11 +141,11 @@ class LedgerSweep:
         return Sweep(folder, leftovers, oldest if leftovers.held else None), references
 
     def references(self) -> References:
-        """Return what the heads, open plans and log entries of all jobs of the table refer to; errors as `to_sweep`."""
+        """Return the files that heads, open plans and log entries of all jobs refer to; errors as for `to_sweep`."""
         used_by: dict[str, set[str]] = {}
         heads: dict[str, Head] = {}
         for listed in self._watermarks.list_jobs():
-            # Read by itself: one that was listed as damaged, or of a newer format, raises that error here.
+            # Read each head again by itself: one that is damaged, or has a newer format, raises its error here.
             head = self._watermarks.lookups.head(listed.job_id)
             if head is None:
                 continue  # Items of the original class, or a record of the Job Runs API: they refer to no files.
@@ -157,13 +157,13 @@ class LedgerSweep:
         return References({name: frozenset(jobs) for name, jobs in used_by.items()}, heads)
 
     def _states(self, head: Head) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield all that has contexts: what is committed, what is planned, what follows it, and each version."""
+        """Yield every map of contexts: what is committed, planned, and follows the plan, and that of each version."""
         yield from places_of(head)
         for entry in self._watermarks.lookups.history_of(head):
             yield STATES, entry.watermarks
 
     def _read(self, head: Head, place: str, contexts: Mapping[str, Any], context: str) -> Any:
-        """Return a checked state with what is spilled read back; chunks that versions share are read once."""
+        """Return a checked state with its spilled parts read back. Chunks that versions share are read once."""
         read, value = partial(self._spilled, head.job_id), contexts.get(context)
         if isinstance(value, Spilled):
             value = read(value)

@@ -1,4 +1,4 @@
-"""`verify`: compares what a source has below the watermark with what is at the target, interval by interval."""
+"""`verify`: compare the rows of a source below the watermark with those of the target, interval by interval."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def verify(
     spark: SparkSession | None = None,
     s3_client: S3Client | None = None,
 ) -> Verification:
-    """Compare what a source has below the committed watermark with its target; see `IncrementalJob.verify`."""
+    """Compare the rows of a source below the committed watermark with its target; see `IncrementalJob.verify`."""
     state = watermarks.progress.state(job_id, context)
     head = watermarks.latest(job_id)
     if head.unpublished:
@@ -93,7 +93,7 @@ def verify(
     is_exact = not first.is_time if exact is None else exact
     found = []
     for span in spans:
-        # The target first: a row that is replaced there meanwhile was moved at the source before, and is not missed.
+        # Count the target first: a row replaced there meanwhile had moved at the source before, and is not missing.
         target_counts = engine.counts(other, _window(other, names, span), compared.kinds)
         source_counts = engine.counts(rows, _window(rows, names, span), compared.kinds)
         difference = Difference()
@@ -109,8 +109,8 @@ def verify(
 
 
 def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job_id: str, context: str) -> None:
-    """Say how many rows of the source are in no interval, as they have no cursor."""
-    # From the watermark on, so that a database counts them by its index and looks at few rows otherwise.
+    """Log how many rows of the source are not compared because they have no cursor."""
+    # Ask from the watermark on: a database counts the NULLs by its index, and reads few other rows.
     nulls = rows.facts((column,), (_as(column, watermark),), descending=False).nulls
     if nulls:
         logger.warning(
@@ -121,8 +121,8 @@ def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job
 
 
 def _smallest(rows: RowSource, column: CursorColumn) -> Cursor | None:
-    """Return the smallest cursor of a source: by one step into an index, if it can."""
-    # Asked as that of a cursor that descends.
+    """Return the smallest cursor of a source, by a single index lookup if the source supports it."""
+    # The smallest cursor is the last one of a cursor that descends.
     bound = rows.last((column,), True)
     if bound is UNKNOWN:
         bound = rows.facts((column,), None, True).smallest
@@ -130,11 +130,11 @@ def _smallest(rows: RowSource, column: CursorColumn) -> Cursor | None:
 
 
 def _window(rows: RowSource, names: Sequence[str], span: Span) -> RowWindow:
-    """Return the window of an interval in the types that one side has; CursorError if a bound does not fit them."""
+    """Return the window of an interval in the types of one side; CursorError if a bound does not fit them."""
     ends = [(*as_list(end),) if end is not None else None for end in span]
     used = max(len(end) for end in ends if end is not None)
     columns = tuple(rows.columns(names[:used], strings=True))
-    # A value that is not given is before everything: a window begins, and ends, before all rows of the first one.
+    # A bound without a value for a column sorts before all rows that share its first values.
     low, high = (None if end is None else _bound(columns, end) for end in ends)
     return RowWindow(columns, low, high)
 
@@ -145,7 +145,7 @@ def _bound(columns: Sequence[CursorColumn], end: Bound) -> Bound:
 
 
 def _as(column: CursorColumn, value: Cursor) -> Cursor:
-    # The target may hold as a decimal what the source has as a whole number, and the other way round.
+    # The target may store a decimal where the source has a whole number, or the other way round.
     if isinstance(value, int) and decimal_type(column.type)[0]:
         value = Decimal(value)
     elif isinstance(value, Decimal) and not decimal_type(column.type)[0] and value == value.to_integral_value():
@@ -163,7 +163,7 @@ def _as(column: CursorColumn, value: Cursor) -> Cursor:
 
 
 class Comparer(Protocol):
-    """What reads and compares rows: Spark, or pyarrow in memory."""
+    """An engine that reads and compares rows: Spark, or pyarrow in memory."""
 
     name: str
     session: SparkSession | None
@@ -172,7 +172,7 @@ class Comparer(Protocol):
         """Return the types of a source's columns, by Spark's names."""
 
     def counts(self, rows: RowSource, window: RowWindow, kinds: Mapping[str, str]) -> tuple[int, int]:
-        """Return how many rows an interval has, and a checksum of them in whatever order they come."""
+        """Return the number of rows in an interval, and a checksum of them that does not depend on their order."""
 
     def difference(
         self, source: RowSource, target: RowSource, names: Sequence[str], span: Span, kinds: Mapping[str, str]
@@ -188,7 +188,7 @@ def _engine_of(rows: RowSource, column: CursorColumn) -> Comparer:
 
 
 class SparkEngine:
-    """Rows that Spark reads: hashed on the executors, so that only counts and sums travel."""
+    """Hashes rows on Spark's executors, so that only counts and sums are sent to the driver."""
 
     name = "Spark"
 
@@ -212,7 +212,7 @@ class SparkEngine:
     ) -> Difference:
         """Compare the rows of an interval by their hashes."""
         with source.typed_errors(), target.typed_errors():
-            # At once, and first: see `verify`.
+            # Read the target eagerly, before the source: see `verify`.
             there = self._hashes(target, _window(target, names, span), kinds).groupBy("hash").count()
             there = there.withColumnRenamed("count", "there").localCheckpoint(eager=True)
             here = self._hashes(source, _window(source, names, span), kinds).groupBy("hash").count()
@@ -229,7 +229,7 @@ class SparkEngine:
         parts = []
         for name, kind in kinds.items():
             text = _spark_text(name, kind)
-            # A hash passes over NULL, so that ('a', NULL) would be (NULL, 'a').
+            # Hash whether a value is NULL: xxhash64 ignores NULL, so ('a', NULL) and (NULL, 'a') would be equal.
             parts += [sql("({}) IS NULL", text), sql("coalesce({}, '')", text)]
         hashed: DataFrame = rows.rows(window).selectExpr(sql("xxhash64({}) AS hash", joined(", ", parts)))
         return hashed
@@ -239,7 +239,7 @@ def _spark_text(name: str, kind: str) -> SQL:
     """Write a column as text so that equal values have equal texts, whatever its type on either side."""
     quoted = SPARK.quote(name)
     if is_nested_type(kind):
-        # Left alone, fields that are NULL would not be written, and times up to a millisecond.
+        # By default, to_json omits fields that are NULL, and writes times only to the millisecond.
         return sql(
             "to_json({}, map('ignoreNullFields', 'false', 'timeZone', 'UTC', "
             "'timestampFormat', 'G yyyy-MM-dd HH:mm:ss.SSSSSSXXX', "
@@ -248,13 +248,13 @@ def _spark_text(name: str, kind: str) -> SQL:
         )
     value = sql("CAST({} AS {})", quoted, SPARK.type_name(kind))
     if kind == "double":
-        # -0.0 equals 0.0, and is written otherwise.
+        # Adding 0.0 turns -0.0 into 0.0, which equals it but has another text.
         value = sql("{} + 0.0D", value)
     return sql("hex({})", value) if kind == "binary" else SPARK.exact(value, kind)
 
 
 class ArrowEngine:
-    """Rows that are in memory, hashed in Python."""
+    """Hashes rows in memory, in Python."""
 
     name = "pyarrow"
     session: SparkSession | None = None
@@ -279,7 +279,7 @@ class ArrowEngine:
     def _hashes(self, rows: RowSource, window: RowWindow, kinds: Mapping[str, str]) -> Counter[bytes]:
         table = _table(rows.rows(window))
         values = [_values(table.column(name), kind) for name, kind in kinds.items()]
-        # 128 bits, with which two rows that differ are never taken for one.
+        # With 128 bits, two different rows practically never have the same hash.
         return Counter(
             hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
             for row in zip(*values, strict=True)
@@ -293,7 +293,7 @@ def _table(rows: Any) -> pa.Table:
 
 
 def _kind_of(kind: pa.DataType) -> str:
-    """Return Spark's name of a type of pyarrow; that of pyarrow for what Spark has not."""
+    """Return Spark's name for a type of pyarrow, or pyarrow's name if Spark has no such type."""
     types = pa.types
     if types.is_dictionary(kind):
         return _kind_of(kind.value_type)
@@ -319,15 +319,15 @@ def _kind_of(kind: pa.DataType) -> str:
 
 
 def _values(column: pa.ChunkedArray, kind: str) -> list[Any]:
-    """Return values so that equal ones are shown alike, whatever the type of the column on either side."""
+    """Return values so that equal values have the same `repr`, even if the two sides have different types."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if kind in ("timestamp", "timestamp_ntz"):
-        # As a sink writes them: what is finer is cut off.
+        # Sinks write microseconds, so cut off finer digits here, too.
         micros = pa.timestamp("us", column.type.tz)
         return list(column.cast(micros, safe=False).cast(pa.int64()).to_pylist())
     if kind == "double":
-        # -0.0 equals 0.0, and is shown otherwise.
+        # Adding 0.0 turns -0.0 into 0.0, which equals it but has another `repr`.
         return [None if value is None else value + 0.0 for value in column.cast(pa.float64()).to_pylist()]
     precision, scale = decimal_type(kind)
     if precision:
