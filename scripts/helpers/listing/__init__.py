@@ -1,4 +1,4 @@
-"""Seeing objects: complete listings, inventory reports and events, and the S3 client that they ask by.
+"""Find objects: complete listings, inventory reports and events, and the S3 client that they use.
 
-May not know: what is new. A listing says what is there; `files` compares it with what is remembered.
+May not know: what is new. A listing shows what is there; `files` compares it with the ledger.
 """

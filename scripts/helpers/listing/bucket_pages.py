@@ -1,4 +1,4 @@
-"""Pages of a bucket's listing, asked for by boto3 and read by our own parser."""
+"""Pages of a bucket's listing, requested by boto3 and parsed here."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from scripts.helpers.listing.ranges import Page
 from scripts.helpers.listing.s3 import code_of, login_or_load
 
 # --- page -----------------------------------------------------------------------------------------
-# One page of an S3 listing, read straight from its XML into Arrow columns.
+# Parse one page of an S3 listing from XML directly into Arrow columns.
 #
-# botocore's own parser makes a dict of every object and takes some 50 times as long. This one reads
-# pages whose objects all look like the first one, and leaves all others to botocore's.
+# botocore's own parser makes a dict of every object and takes some 50 times as long. This parser reads
+# only pages whose objects all have the form of the first one, and leaves other pages to botocore.
 
 _NEEDED = {b"Key", b"ETag", b"Size", b"LastModified"}
 _NEEDED_OF_VERSION = _NEEDED | {b"VersionId", b"IsLatest"}
@@ -34,30 +34,30 @@ _TAGS_ONLY = re.compile(rb"(?:</?\w+>\s*)*")
 _QUOTE = b"&quot;"
 _QUOTED = re.compile(rb"&quot;[^&]*&quot;")
 _EXTRAS = re.compile(rb"<(Owner|RestoreStatus|DeleteMarker)>.*?</\1>\s*|<(Checksum\w+)>[^<]*</\2>\s*", re.DOTALL)
-"""What some objects of a page may show and others not, and nobody here asks for."""
+"""Elements that only some objects of a page have, and that are not needed here."""
 _ENTITIES = ((b"&lt;", b"<"), (b"&gt;", b">"), (b"&quot;", b'"'), (b"&apos;", b"'"), (b"&amp;", b"&"))
 _URL_ENCODED = b"<EncodingType>url</EncodingType>"
 _ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}")
 _FEW_ESCAPES = 16
-"""Kinds of encoded characters that are replaced one after another, each in a pass over the text. With more of them,
-as in names of many alphabets, the one pass of urllib is faster."""
+"""Most kinds of encoded characters to replace one after another, each in a pass over the text. With more kinds, such as
+in names of many alphabets, the single pass of urllib is faster."""
 _PERCENT = b"\xfe"
-"""For a decoded per cent sign: no UTF-8 text has this byte."""
+"""Placeholder for a decoded per cent sign: no UTF-8 text contains this byte."""
 
 
 def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
-    """Cut the objects out of a page.
+    """Separate the objects from the rest of a page.
 
     Parameters
     ----------
     tag
-        ``Contents`` in ListObjectsV2; ``Version`` in ListObjectVersions, of which only the latest are taken.
+        ``Contents`` for ListObjectsV2; ``Version`` for ListObjectVersions, of which only the latest are returned.
 
     Returns
     -------
     tuple
-        The body without the objects, and the objects as rows of LISTED with whole keys. The body as
-        it was and None, if anything about them is unusual.
+        The body without the objects, and the objects as rows of LISTED with full keys. If anything
+        about the objects is unusual, the unchanged body and None.
     """
     opening, closing = f"<{tag}>".encode(), f"</{tag}>".encode()
     first, last = body.find(opening), body.rfind(closing)
@@ -66,7 +66,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
     last += len(closing)
     block, rest = body[first:last], body[:first] + body[last:]
     if b"<!" in rest or SEPARATOR in block:
-        return body, None  # Comments, CDATA or a DTD: tags in them are no tags. Or bytes that are no text.
+        return body, None  # Comments, CDATA or a DTD may contain text that looks like tags; or the text is not UTF-8.
     try:
         found = _read(block, closing) or _read(_EXTRAS.sub(b"", block), closing)
         if found is None or not (_NEEDED_OF_VERSION if tag == "Version" else _NEEDED) <= found.keys():
@@ -77,13 +77,13 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
 
 
 def _read(block: bytes, closing: bytes) -> dict[bytes, Sequence[bytes]] | None:
-    """Read the fields of all objects, if these differ in nothing else: such objects are the whole block."""
+    """Return the fields of all objects by name; None unless the objects differ only in the values of their fields."""
     end = block.find(closing) + len(closing)
     gap = block[end : max(end, block.find(b"<", end))]
     first, block = block[:end] + gap, block + gap
     leaves = list(_LEAF.finditer(first))
     names = [leaf[1] for leaf in leaves]
-    # What stands between the values of the first object stands between those of all.
+    # The text between the values of the first object has to be the same in all objects.
     literals: list[bytes] = []
     start = 0
     for leaf in leaves:
@@ -95,8 +95,8 @@ def _read(block: bytes, closing: bytes) -> dict[bytes, Sequence[bytes]] | None:
         return None
     found = re.findall(b"([^<]*)".join(map(re.escape, literals)), block)
     columns = list(zip(*found, strict=True))
-    # The expression finds objects anywhere in the block. Only if they add up to all of it was none passed over that
-    # looks otherwise, and which would be missing from the listing.
+    # The expression may skip objects that look different, and the listing would lack them. So check that the lengths of
+    # the found objects add up to the whole block.
     length = len(found) * len(b"".join(literals))
     for column in columns:
         length += len(b"".join(column))
@@ -106,7 +106,7 @@ def _read(block: bytes, closing: bytes) -> dict[bytes, Sequence[bytes]] | None:
 
 
 def _bounds(leaf: re.Match[bytes]) -> tuple[int, int]:
-    """Return where a field begins and ends: the quotes of an ETag are no part of it."""
+    """Return the start and end of a field's value, without the quotes of an ETag."""
     start, stop = leaf.span(2)
     if leaf[1] == b"ETag" and _QUOTED.fullmatch(leaf[2]):
         return start + len(_QUOTE), stop - len(_QUOTE)
@@ -119,7 +119,7 @@ def _rows(found: Mapping[bytes, Sequence[bytes]], encoded: bool) -> pa.RecordBat
     keys = _unescaped(joined[b"Key"])
     if encoded:
         keys = _url_decoded(keys)
-        if keys.count(SEPARATOR) != count - 1:  # %FF in a key: it would be cut in two, and move all keys behind it.
+        if keys.count(SEPARATOR) != count - 1:  # A key with %FF would be split, and shift all keys after it.
             raise pa.ArrowInvalid("a key is not UTF-8")
     rows = pa.RecordBatch.from_arrays(
         [
@@ -145,13 +145,13 @@ def _unescaped(text: bytes) -> bytes:
     if b"&" in text:
         if b"&#" in text:
             raise pa.ArrowInvalid("characters by number are left to botocore")
-        for entity, character in _ENTITIES:  # The ampersand last, or &amp;lt; would become < instead of &lt;.
+        for entity, character in _ENTITIES:  # The ampersand is last, otherwise &amp;lt; would become < instead of &lt;.
             text = text.replace(entity, character)
     return text
 
 
 def _url_decoded(text: bytes) -> bytes:
-    """Decode as urllib does, in a fraction of the time where few kinds of characters are encoded."""
+    """Decode like urllib, in a fraction of the time if only few kinds of characters are encoded."""
     decoded = text.replace(b"+", b" ").replace(b"%25", _PERCENT)
     for _ in range(_FEW_ESCAPES):
         at = decoded.find(b"%")
@@ -165,7 +165,7 @@ def _url_decoded(text: bytes) -> bytes:
 
 
 def from_parsed(objects: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Make rows of objects as botocore parses them: Contents, or Versions of which only the latest are taken."""
+    """Return rows for objects that botocore parsed: Contents, or the latest ones of Versions."""
     latest = [found for found in objects if found.get("IsLatest", True)]
     if not latest:
         return no_batch(LISTED)
@@ -186,13 +186,13 @@ def from_parsed(objects: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
 
 _HANDLER = "glue-watermarks-listing"
 _parsing = threading.Lock()
-"""One page at a time: threads that take turns within a page, as they must here, only cost each other their caches."""
+"""Parse one page at a time: threads that take turns within a page, as they must here, spoil each other's caches."""
 _here = threading.local()
-"""Set while this thread waits for a page of ours: other calls with the caller's client stay as they are."""
+"""Set while this thread waits for a page of this class, so that other calls with the caller's client are untouched."""
 
 _ELSEWHERE = "The bucket is in another region: give the client that region."
 MAX_PAGE_BYTES = 32 * 1024 * 1024
-"""A thousand keys of 1,024 bytes, encoded, with all that S3 says of each, have a quarter of it."""
+"""Largest page that is parsed. A thousand encoded keys of 1,024 bytes, with all their fields, need a quarter of it."""
 REMEDIES = {
     "NoSuchBucket": "Check the name.",
     "PermanentRedirect": _ELSEWHERE,
@@ -203,9 +203,9 @@ _REFUSED = {"AccessDenied", "AllAccessDisabled", "403"}
 
 
 class BucketPages:
-    """One prefix of a bucket, page by page. Keys are relative to `base`; see `ranges.Pages`.
+    """Reads one prefix of a bucket page by page. Keys are relative to `base`; see `ranges.Pages`.
 
-    EncodingType is left to botocore, which asks for encoded keys by itself.
+    There is no EncodingType here, because botocore requests encoded keys by itself.
     """
 
     def __init__(
@@ -225,13 +225,13 @@ class BucketPages:
         if request_payer:
             self._fixed["RequestPayer"] = "requester"
         self._versioned = versioned
-        # Once for each client, by its id: a second handler would find the objects gone from the page, which then looked
-        # empty. botocore looks for the id without a lock.
+        # Register only once for each client, by `unique_id`: a second handler would get a page without its objects, and
+        # take it for empty. The lock is needed because botocore checks the id without one.
         with _parsing:
             client.meta.events.register_first("before-parse.*.*", _take_objects, unique_id=_HANDLER)
 
     def page(self, after: str | None, token: str | None) -> Page:
-        """Return the first page of keys above `after`, or the page that a token stands for."""
+        """Return the first page of keys above `after`, or the page of a token."""
         if self._versioned:
             return self._versions(after, token)
         asked: dict[str, str] = {}
@@ -242,14 +242,14 @@ class BucketPages:
         found = self._call(self._client.list_objects_v2, "Contents", **asked)
         following = found.get("NextContinuationToken") if found["IsTruncated"] else None
         if found["IsTruncated"] and not following:
-            # Servers that only resemble S3 do this. Taken for the last page, it would hide all keys behind it.
+            # Some S3-compatible servers do this. If this counted as the last page, all later keys would be missing.
             raise SourceError(
                 self.source, "its server ends a page early and does not return where to continue. Use S3Inventory."
             )
         return Page(self._relative(found), following)
 
     def folders(self, folder: str, after: str) -> list[str] | None:
-        """Return the folders in a folder that hold keys above `after`; None if one answer does not hold them all."""
+        """Return the folders in a folder that hold keys above `after`; None if they do not fit into one answer."""
         found = self._call(
             self._client.list_objects_v2,
             "Contents",
@@ -258,7 +258,7 @@ class BucketPages:
             StartAfter=self._base + after,
         )
         if found["IsTruncated"]:
-            return None  # Asking on could take as many requests as listing. Names are cut instead.
+            return None  # More requests could cost as much as listing. The caller cuts by names instead.
         return [prefix["Prefix"][len(self._base) :] for prefix in found.get("CommonPrefixes", [])]
 
     def first_key(self, after: str) -> str | None:
@@ -270,7 +270,7 @@ class BucketPages:
     def _versions(self, after: str | None, token: str | None) -> Page:
         asked: dict[str, str] = {"KeyMarker": self._base + after} if after else {}
         if token:
-            # Both markers, or the rest of the versions of a key that a page ends in would not be shown.
+            # Send both markers, otherwise further versions of the last key on a page would be missing.
             key, _, version = token.rpartition(LAST)
             asked = {"KeyMarker": key}
             if version:
@@ -295,11 +295,11 @@ class BucketPages:
         except _TooLongError as error:
             raise self._damaged(f"it has {error}, and the limit is {MAX_PAGE_BYTES:,}") from error
         finally:
-            # Also after an error: a tag that stays would take the objects out of the caller's own listings.
+            # Reset the tag even after an error, otherwise the caller's own listings would lose their objects.
             rows, _here.tag, _here.rows = _here.rows, None, None
         if rows is None:
-            # A page that our parser left alone, so botocore has read it. The XML says Version, botocore Versions:
-            # under another name there is nothing, and the page would look empty.
+            # `take_objects` left this page to botocore, which has the name Versions for the XML's Version. Under the
+            # wrong name the page would look empty.
             try:
                 rows = from_parsed(found.get("Versions" if tag == "Version" else "Contents", []))
             except (*DAMAGE, pa.ArrowException) as error:
@@ -308,7 +308,7 @@ class BucketPages:
             raise self._damaged("it does not say whether it is the last one")
         found["_rows"] = rows
         if self.date is None:
-            # Of the first answer only: what is written after it may be missing on pages that were shown already.
+            # Take the date of the first answer only: objects written after it may be missing on earlier pages.
             header = found["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
             try:
                 self.date = parsedate_to_datetime(header) if header else datetime.now(timezone.utc)
@@ -320,7 +320,7 @@ class BucketPages:
         return SourceError(self.source, f"its server sent a page that cannot be read: {detail}. Use S3Inventory.")
 
     def _translated(self, error: ClientError | BotoCoreError) -> WatermarkError:
-        """Say what an error of a listing means for the caller, as `DynamoTable.translate` does of the table."""
+        """Return the error for the caller that an error of a listing means, like `DynamoTable.translate`."""
         if found := login_or_load(self.source, error):
             return found
         code = code_of(error)
@@ -336,7 +336,7 @@ class _TooLongError(Exception):
 
 
 def _take_objects(response_dict: dict[str, Any], **_: Any) -> None:
-    """Take the objects out of a page before botocore parses it; called for every answer of the client."""
+    """Take the objects out of a page before botocore parses it. botocore calls this for every answer of the client."""
     tag = getattr(_here, "tag", None)
     if tag is not None and response_dict["status_code"] == 200:
         if len(response_dict["body"]) > MAX_PAGE_BYTES:

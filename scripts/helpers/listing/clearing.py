@@ -1,4 +1,4 @@
-"""Objects of a source, moved to an archive or deleted: each only while it is what was taken."""
+"""Move objects of a source to an archive or delete them, each only if it is still the object that was taken."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from scripts.helpers.listing.objects import OVERWRITABLE, local_etag
 from scripts.helpers.listing.s3 import code_of, login_or_load
 
 WORKERS = 16
-"""Files that are moved or deleted at once, each in two to four requests that the process only waits for."""
+"""Files to move or delete at once. Each takes two to four requests, for which the process only waits."""
 MAX_COPY_BYTES = 5 * 1024**3
-"""S3 copies larger objects in parts only (Amazon S3 API, CopyObject)."""
+"""The largest object that one request copies; larger ones are copied in parts (Amazon S3 API, CopyObject)."""
 PROBE = "_may-clear"
-"""Name of an object that no run writes to a source, and of an empty one that it writes to an archive."""
+"""The name of an object that `check_rights` tries to delete from the source, and writes, empty, to the archive."""
 MARK = "glue-watermarks-source"
-"""Metadata of each copy: ETag and size of the object that it was made of."""
+"""Name of the metadata of each copy that holds the ETag and size of the original."""
 MAX_METADATA = 2_000
-"""Characters of metadata that a copy is given. S3 takes 2 KB of an object (Amazon S3 User Guide, object metadata)."""
+"""Most characters of metadata of a copy: S3 allows 2 KB an object (Amazon S3 User Guide, object metadata)."""
 _KEPT = ("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires")
-"""What S3 copies beside the metadata, unless the metadata is given anew."""
+"""Headers that S3 copies like metadata. A request that replaces the metadata has to send them, too."""
 _CHANGED, _GONE, _DENIED = ("PreconditionFailed", "412"), ("NoSuchKey", "404", "NotFound"), ("AccessDenied", "403")
 
 
@@ -51,7 +51,7 @@ class Taken(NamedTuple):
 
 
 class Cleared(NamedTuple):
-    """How many objects went, and their bytes; how many were left since they are other objects by now, or gone."""
+    """Number and bytes of the objects that were moved or deleted; number of those that have changed, or were gone."""
 
     files: int
     bytes: int
@@ -61,19 +61,19 @@ class Cleared(NamedTuple):
 
 @dataclass(frozen=True)
 class Clearing:
-    """What is done with objects once they are taken.
+    """Archives or deletes objects that committed batches have taken.
 
     Parameters
     ----------
     location
-        Where they are.
+        The source of the objects.
     archive
-        Where they go, below a folder ``v<version>/`` for each batch; None deletes them. In a bucket that keeps
-        versions a delete leaves a marker.
+        The place to move them to, with a folder ``v<version>/`` for each batch; None deletes them. In a bucket that
+        keeps versions, a delete leaves a marker.
     client
         A boto3 client; None for local directories.
     by_time
-        Another time of change makes another object, also with the same bytes.
+        Treat an object with another time of change as another object, even if its bytes are the same.
     """
 
     location: Location
@@ -83,12 +83,12 @@ class Clearing:
     by_time: bool = False
 
     def check_rights(self) -> None:
-        """Find out whether this login may do it, as far as that can be told without touching an object.
+        """Check whether this login may archive or delete, as far as possible without touching an object.
 
         Raises
         ------
         AccessRefusedError
-            It may not: names the action and what it is refused on.
+            The login may not. The error names the action and the object or folder.
         ConfigurationError
             boto3 is too old to delete an object only while it is the one that was taken.
         """
@@ -101,7 +101,7 @@ class Clearing:
                 "after_commit needs a boto3 whose DeleteObject has IfMatch: without it a file that was overwritten "
                 "meanwhile would be deleted. Update boto3."
             )
-        # IAM has no question that tells this. Nothing goes: the object is not there, and would need this ETag.
+        # Only an attempt shows the right to delete. It deletes nothing: no such object exists, and none has this ETag.
         with suppress(_OtherError), self._typed("s3:DeleteObject", self.location.uri(PROBE)):
             self._delete(PROBE, "0" * 32)
         if self.archive is not None:
@@ -110,12 +110,12 @@ class Clearing:
                 self.client.put_object(**place, Body=b"")
 
     def clear(self, objects: Sequence[Taken]) -> Cleared:
-        """Archive or delete objects, many at once. Doing it again, after a crash, does what is left.
+        """Archive or delete objects, many at once. Another call, after a crash, does the rest.
 
         Raises
         ------
         AccessRefusedError, CredentialsError, SourceUnavailableError, SourceError
-            It cannot be done. Some may be done by then; each of the others is where it was.
+            An object cannot be archived or deleted. Some may be done by then; each of the others is where it was.
         """
         one_by_one: Callable[[Taken], str] = self._clear_local if self.client is None else self._clear_object
         with ThreadPoolExecutor(WORKERS) as pool:
@@ -130,7 +130,7 @@ class Clearing:
         found: Mapping[str, Any] = {}
         try:
             is_versioned = taken.version_id is not None and taken.version_id != OVERWRITABLE
-            # A delete has its own condition. So has a copy, but for servers that pass over it.
+            # A delete alone needs no look: it has a condition. A copy has one, too, but some servers ignore it.
             if self.archive is not None or self.by_time or is_versioned:
                 with self._typed("s3:GetObject", uri):
                     found = self._compare(taken)
@@ -144,7 +144,7 @@ class Clearing:
         return "done"
 
     def _compare(self, taken: Taken) -> Mapping[str, Any]:
-        """Look whether the newest object of a key is the one that was taken, and return what S3 says of it."""
+        """Return what S3 says about the newest object of a key; _OtherError if it is not the one that was taken."""
         assert self.client is not None
         found = self.client.head_object(**self._place(taken.key), IfMatch=f'"{taken.etag}"')
         if self.by_time and found["LastModified"] != taken.modified.replace(microsecond=0):
@@ -154,14 +154,14 @@ class Clearing:
         return found
 
     def _copy(self, archive: Location, taken: Taken, found: Mapping[str, Any]) -> None:
-        """Copy an object, if it is still what was taken, and prove that it has arrived."""
+        """Copy an object if it is still the one that was taken, and check that the copy is complete."""
         assert self.client is not None
         place: dict[str, Any] = {"Bucket": archive.bucket, "Key": archive.prefix + self._name(taken)}
         source = {"Bucket": self.location.bucket, "Key": self.location.prefix + taken.key}
         with suppress(_OtherError), self._typed("s3:GetObject", archive.uri(self._name(taken))):
             if not _is_copy(self.client.head_object(**place), taken):
                 raise self._is_in_the_way(archive.uri(self._name(taken)))
-            return  # Of a run that died before it deleted the source.
+            return  # An earlier run made this copy, and died before it deleted the original.
         extra = {"CopySourceIfMatch": f'"{taken.etag}"', **_with_mark(found, taken), **self._payer}
         if taken.size < MAX_COPY_BYTES:
             self.client.copy_object(**place, CopySource=source, **extra)  # type: ignore[arg-type]
@@ -176,8 +176,8 @@ class Clearing:
 
     def _delete(self, key: str, etag: str) -> None:
         assert self.client is not None
-        # With the condition, and not after a look: whoever overwrites it in between would lose a file that no run has
-        # taken, or in a bucket with versions have it hidden behind a marker.
+        # The condition belongs to the delete itself. After a separate look, the delete could hit a file that was
+        # written in between and that no run has taken, or in a bucket with versions hide it behind a marker.
         self.client.delete_object(**self._place(key), IfMatch=f'"{etag}"')
 
     def _place(self, key: str) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Clearing:
 
     @contextmanager
     def _typed(self, action: str, uri: str) -> Iterator[None]:
-        """Say what S3's refusals mean: another object, one that is gone, a right that is missing, or an outage."""
+        """Translate S3's errors: the object has changed or is gone, a right is missing, or S3 is not available."""
         try:
             yield
         except (ClientError, BotoCoreError, Boto3Error) as error:
@@ -213,7 +213,7 @@ class Clearing:
     def _check_local(self) -> None:
         for location in (self.location, self.archive):
             folder = location.prefix if location is not None else ""
-            # An archive that is not there yet is made in the first folder above it that is.
+            # An archive that does not exist yet will be made in its nearest existing parent folder.
             while folder and not os.path.exists(folder):
                 folder = os.path.dirname(folder.rstrip("/"))
             if folder and not os.access(folder, os.W_OK):
@@ -228,7 +228,7 @@ class Clearing:
             if target is None:
                 return self._remove(path, taken)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            # Of a run that died before it deleted the source, or of another source, which may have the same times.
+            # A run that died may have left this copy. A file of another source may have the same times: compare bytes.
             if os.path.exists(target) and not filecmp.cmp(path, target, shallow=False):
                 raise self._is_in_the_way(target)
             return self._move(path, target, taken)
@@ -243,7 +243,7 @@ class Clearing:
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            # Another file system: a copy, on disk before it has its name, and only then the source goes.
+            # The archive is on another file system: copy, sync to disk, rename, and only then delete the source.
             part = f"{os.path.dirname(target)}/.{os.path.basename(target)}.part"
             with open(path, "rb") as source, open(part, "wb", opener=open_itself) as copied:
                 shutil.copyfileobj(source, copied)
@@ -262,7 +262,7 @@ class Clearing:
         return "changed"
 
     def _remove(self, path: str, taken: Taken) -> str:
-        """Delete a file, under a hidden name: nobody can overwrite it between the look and the end."""
+        """Delete a file after renaming it to a hidden name, so that nobody overwrites it between check and delete."""
         aside = f"{os.path.dirname(path)}/.{os.path.basename(path)}.{uuid4().hex}.cleared"
         os.rename(path, aside)
         if not self._is_taken(os.stat(aside), taken):
@@ -275,7 +275,7 @@ class Clearing:
         return local_etag(found) == taken.etag and found.st_size == taken.size
 
     def _put_back(self, target: str, path: str) -> None:
-        with suppress(FileExistsError):  # Written once more: what is there now is newer.
+        with suppress(FileExistsError):  # The path was written again: that file is newer, and stays.
             os.link(target, path)
         os.unlink(target)
 
@@ -288,9 +288,9 @@ class Clearing:
 
 
 def _is_copy(there: Mapping[str, Any], taken: Taken) -> bool:
-    """Tell whether an object in the archive is a copy of what was taken.
+    """Return whether an object in the archive is a copy of the taken object.
 
-    A copy has an ETag of its own if it is encrypted with a KMS key, or if one of the two was written in parts.
+    The ETag of a copy differs if it is encrypted with a KMS key, or if one of the two was written in parts.
     """
     if there["ContentLength"] != taken.size:
         return False
@@ -298,10 +298,10 @@ def _is_copy(there: Mapping[str, Any], taken: Taken) -> bool:
 
 
 def _with_mark(found: Mapping[str, Any], taken: Taken) -> dict[str, Any]:
-    """Return the arguments of a copy that keeps all metadata of its source, and says what it was made of.
+    """Return the arguments of a copy that keeps all metadata of the original and adds a mark that identifies it.
 
-    Metadata that cannot be sent once more, with the mark, is left to S3. Without the mark a copy may not be
-    recognised after a crash, and is then in the way of the next one.
+    If the metadata cannot be sent again together with the mark, S3 copies it and the mark is left out. Then a copy
+    may not be recognised after a crash, and blocks the next one.
     """
     metadata = {**found["Metadata"], MARK: _mark(taken)}
     text = "".join([*metadata, *metadata.values()])
@@ -316,4 +316,4 @@ def _mark(taken: Taken) -> str:
 
 
 class _OtherError(Exception):
-    """An object that is not what was taken any more, or not there; its text is the outcome."""
+    """The object is no longer the one that was taken, or is gone; the text of the error is the outcome."""

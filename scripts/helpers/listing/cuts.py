@@ -1,6 +1,6 @@
-"""Keys at which a range of a listing can be cut: its folders, or where later names differ. Pure.
+"""Find keys at which to cut a range of a listing: at folders, or where later names differ. Pure.
 
-Cuts need not be keys of objects, and a bad one costs time only.
+Cuts need not be keys of objects, and a bad cut only costs time.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Protocol
 from scripts.helpers.listing.objects import byte_order
 
 Ends = tuple[str | None, str | None]
-"""The ends of a range of keys: above the first and not above the second; None is the start or the end of all."""
+"""A range of keys: above the first, up to and including the second; None is the start or the end of all keys."""
 LAST = "\U0010ffff"
-"""Sorts after every character, in UTF-8."""
+"""The last character in UTF-8: sorts after every other one."""
 
 MOST_CUTS = 32
-"""Enough for all workers of a listing. Each further one is a request."""
+"""Most cuts by names: enough for all workers of a listing. Each further one costs a request."""
 _WAVE = 9
-"""Characters tried at once: as many as there are digits above 0."""
+"""Characters to try at once: as many as there are digits above 0."""
 
 
 class Probes(Protocol):
-    """What can look into a prefix; all keys are relative to it."""
+    """Requests that look into a prefix; all keys are relative to it."""
 
     def folders(self, folder: str, after: str) -> list[str] | None:
-        """Return the folders in a folder, each with its slash, that hold keys above `after`: one request.
+        """Return the folders in a folder, each with its slash, that hold keys above `after`, by one request.
 
-        None, if one answer does not hold them all.
+        Return None if they do not fit into one answer.
         """
 
     def first_key(self, after: str) -> str | None:
@@ -42,7 +42,7 @@ class CutFinder:
     Parameters
     ----------
     wanted
-        Asked before each request: whether cuts are of use still.
+        Called before each request; returns whether cuts are still useful.
     """
 
     def __init__(self, pages: Probes, wanted: Callable[[], bool] = lambda: True) -> None:
@@ -56,11 +56,11 @@ class CutFinder:
         Parameters
         ----------
         start
-            A key not after `position`, such as the first of its page: what both share, later keys may share too.
+            A key not after `position`, such as the first of its page. Later keys may share the prefix that both have.
         at_once
-            Requests that may be sent at the same time.
+            Requests to send at the same time.
         """
-        # Folders first: one request shows them all, and names take a request for each character or more.
+        # Try folders first: one request shows them all, while names take at least one request for each character.
         cuts = self._folder_cuts(start, position, until)
         if cuts:
             return cuts
@@ -71,29 +71,29 @@ class CutFinder:
         for depth in range(len(parts) + 1):
             folder = "".join(f"{part}/" for part in parts[:depth])
             if depth == len(parts) and start != position and start.rpartition("/")[0] == "/".join(parts):
-                return []  # A page of files in one folder: more of them are likely.
-            # Asked once for each folder. What an earlier position was shown holds all folders behind a later one.
+                return []  # The page has files of one folder only, which probably has more files.
+            # Request each folder once: the answer for an earlier position has all folders after a later one, too.
             if folder not in self._folders and self._wanted():
                 self.probes += 1
                 self._folders[folder] = self._pages.folders(folder, position)
             names = self._folders.get(folder)
             if names is None:
-                return []  # More folders than one answer holds: cutting by names takes fewer requests.
+                return []  # The folders do not fit into one answer, so cutting by names takes fewer requests.
             if inside := between(names, position, until):
                 return inside
         return []
 
     def _name_cuts(self, start: str, position: str, until: str | None, at_once: int) -> list[str]:
-        """Cut at the first character in which a later key differs from the present one.
+        """Cut at the first character in which a later key differs from `position`.
 
-        A search by halves, or by more parts where more requests may be sent at once: behind the keys that share
-        `low` characters with the position the range has none, and the difference is sought from there to `high`.
+        This is a binary search, or one with more parts if more requests may be sent at once. The range has no key after
+        those that share `low` characters with the position, so the difference is between `low` and `high`.
         """
         likely = _shared(start, position) + 1
         low, high = _shared(position, until or ""), len(position)
-        following: str | None = None  # The first key above all that share `high - 1` characters with this one.
+        following: str | None = None  # The first key above all that share `high - 1` characters with `position`.
         while low + 1 < high and self._wanted():
-            # What a whole page shares, later keys mostly share too, so look there first.
+            # Later keys mostly share the prefix that the whole page shares, so search just behind that prefix first.
             end = likely + 1 if low < likely < high else high
             lengths = _spread(range(low + 1, end), at_once)
             keys = self._first_keys([position[:length] for length in lengths], until)
@@ -108,21 +108,21 @@ class CutFinder:
         return self._next_characters(following[:high], until, at_once) if following is not None else []
 
     def _next_characters(self, first: str, until: str | None, at_once: int) -> list[str]:
-        """Find the cuts that differ from this one in their last character, and sort after it."""
+        """Return `first`, and the cuts after it that differ from it only in the last character."""
         shared, cuts, more = first[:-1], [first], True
         while more and len(cuts) < MOST_CUTS and self._wanted():
             tried = [shared + character for character in _upwards(cuts[-1][-1], min(at_once, _WAVE))]
             keys = self._first_keys(tried, until)
             new = {key[: len(first)] for key in keys if key is not None and key.startswith(shared)} - set(cuts)
             cuts += sorted(new)
-            # Go on above the last character, until a wave finds none: several that were tried may lead to one key.
+            # Continue above the last character until no new one is found: several tried characters may lead to one key.
             more = bool(new) and keys[-1] is not None
         return cuts
 
     def _first_keys(self, parts: Sequence[str], until: str | None) -> list[str | None]:
-        """Return the first key above all that begin with each of these, if it is in the range."""
+        """Return for each of `parts` the first key above all that begin with it; None if it is not in the range."""
         self.probes += len(parts)
-        after = [part + LAST for part in parts]  # S3 starts after a key: LAST sorts behind all that begin with a part.
+        after = [part + LAST for part in parts]  # S3 lists after a key; LAST sorts after all keys with the part.
         if len(after) == 1:
             keys = [self._pages.first_key(after[0])]
         else:
@@ -135,12 +135,12 @@ class CutFinder:
 
 
 def _shared(one: str, other: str) -> int:
-    """Return with how many characters both begin."""
+    """Return the length of the common prefix of two texts."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def between(cuts: Sequence[str], position: str, until: str | None) -> list[str]:
-    """Return the cuts above `position` and below `until`: others would make an empty range, or one that lists again."""
+    """Return the cuts above `position` and below `until`. Others would make a range that is empty, or listed again."""
     above = [cut for cut in cuts if byte_order(cut) > byte_order(position)]
     if until is None:
         return above
@@ -148,19 +148,19 @@ def between(cuts: Sequence[str], position: str, until: str | None) -> list[str]:
 
 
 def parted(cuts: Sequence[str], after: str | None = None, until: str | None = None) -> list[Ends]:
-    """Return the ranges that cuts make of the keys above `after` and not above `until`, in order."""
+    """Return, in order, the ranges into which cuts divide the keys above `after`, up to and including `until`."""
     inside = between(cuts, after or "", until)
     return list(zip([after, *inside], [*inside, until], strict=True))
 
 
 def _spread(lengths: range, count: int) -> list[int]:
-    """Choose so many of them, evenly."""
+    """Choose up to `count` of the lengths, evenly spread."""
     count = min(count, len(lengths))
     return [lengths[(2 * index + 1) * len(lengths) // (2 * count)] for index in range(count)]
 
 
 def _upwards(first: str, count: int) -> list[str]:
-    """Return a character and some that follow it, of digits or letters."""
-    # Behind z no character is likely, so nothing but the first is tried.
+    """Return a character and up to `count - 1` that follow it among the digits or letters."""
+    # Above z no other character is likely, so only the first is tried.
     last = next((end for end in "9Zz" if first <= end), first)
     return [chr(code) for code in range(ord(first), min(ord(first) + count, ord(last) + 1))]

@@ -1,7 +1,7 @@
-"""Which objects S3's notifications name, whether they come straight, through SNS or through EventBridge. Pure.
+"""Read which objects S3's notifications name, whether sent directly, through SNS or through EventBridge. Pure.
 
-Nothing else of a message is believed. Messages come late, twice and in any order, and each object that one names is
-looked at: S3 says then what it is now.
+Only the names are used. Messages arrive late, twice and in any order, so S3 is asked about the current state of each
+object that a message names.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from urllib.parse import unquote_plus
 from scripts.helpers.errors import DAMAGE
 
 MAX_BODY = 1024 * 1024
-"""Characters of a message: SQS takes no larger one."""
+"""Most characters of a message that SQS accepts."""
 MAX_TEXT = 1_024
-"""Bytes of a key, as of S3. Its other texts are shorter."""
+"""Most bytes of a key in S3; bucket names are shorter."""
 
 
 class NamedObject(NamedTuple):
-    """An object to which something happened. `key` is whole and raw."""
+    """An object that was created, changed or deleted. `key` is the full key, not URL-encoded."""
 
     bucket: str
     key: str
 
 
 def parse_message(body: str) -> list[NamedObject]:
-    """Read the body of a message. The list is empty for S3's test event.
+    """Return the objects that the body of a message names. The list is empty for S3's test event.
 
     Raises
     ------
     ValueError
-        It is no notification of S3, or holds what S3 never says: a queue takes messages from whoever may send there,
-        so nothing else may come out of here.
+        The body is not a notification of S3, or has values that S3 never sends. Anyone with the right to send can put
+        messages into a queue, so nothing else may be returned.
     """
     if len(body) > MAX_BODY:
         raise ValueError(f"it has {len(body):,} characters, and the limit is {MAX_BODY:,}")
@@ -49,7 +49,7 @@ def parse_message(body: str) -> list[NamedObject]:
 
 def _named(message: Mapping[str, Any], unwrap: bool) -> Iterator[NamedObject]:
     if unwrap and message.get("Type") == "Notification":
-        # SNS wraps once. Unwrapped again and again, a message could nest as deep as its sender likes.
+        # Unwrap only once, as SNS wraps only once: a sender could nest a message to any depth.
         yield from _named(json.loads(message["Message"]), unwrap=False)
     elif message.get("Event") == "s3:TestEvent":
         return
@@ -59,7 +59,7 @@ def _named(message: Mapping[str, Any], unwrap: bool) -> Iterator[NamedObject]:
     else:
         for record in message["Records"]:
             found = record["s3"]
-            # In a notification the key is URL-encoded, with a plus for a space; EventBridge has it raw.
+            # Notifications URL-encode the key, with a plus for a space; EventBridge does not.
             key = unquote_plus(found["object"]["key"], errors="strict")
             yield NamedObject(_text("bucket", found["bucket"]["name"]), _text("key", key))
 
@@ -67,7 +67,7 @@ def _named(message: Mapping[str, Any], unwrap: bool) -> Iterator[NamedObject]:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"its {name} is not a text, or is empty")
-    # UnicodeEncodeError, a ValueError, for half a surrogate pair, which JSON may hold and no Arrow array.
+    # `encode` raises UnicodeEncodeError, a ValueError, for half a surrogate pair: JSON may have one, Arrow may not.
     if len(value.encode("utf-8")) > MAX_TEXT:
         raise ValueError(f"its {name} has {len(value):,} characters, and S3 allows {MAX_TEXT:,} bytes")
     return value

@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BATCH = 10
-"""The most messages that SQS takes in one request."""
+"""The most messages that SQS accepts in one request."""
 MAX_WAIT, MAX_VISIBILITY = 20, 12 * 60 * 60
 """Limits of SQS, in seconds."""
 _REFUSED = {"AccessDenied", "AccessDeniedException"}
 MAX_MESSAGES = 10_000
-"""Of one `receive`: their handles and keys are kept in memory."""
+"""The most messages of one `receive`, because their handles and keys are kept in memory."""
 MAX_KEYS = 1_000_000
-"""Keys of one `receive`. S3 names one in each message; others may name thousands, and all are kept in memory."""
+"""The most keys of one `receive`. S3 names one in each message, other senders may name thousands; all are in memory."""
 
 
 class Received(NamedTuple):
-    """What the messages of one `S3EventQueue.receive` say."""
+    """The keys in the messages of one `S3EventQueue.receive`."""
 
     keys: tuple[str, ...]
-    """Objects to which something happened, relative to the location, sorted, each once."""
+    """Keys of objects that were created, changed or deleted: relative to the location, sorted, without duplicates."""
     has_more: bool
-    """The limit was reached before the queue was empty."""
+    """Whether the limit was reached before the queue was empty."""
 
 
 @dataclass
@@ -51,27 +51,27 @@ class _Message:
 
 
 class S3EventQueue:
-    """Notifications of one bucket in an SQS queue: straight from S3, or through SNS or EventBridge.
+    """Notifications of one bucket in an SQS queue: directly from S3, or through SNS or EventBridge.
 
-    A message only names an object: what became of it is asked of S3. So messages that come late, again or
-    in any order make no difference, and an object that was deleted meanwhile is no error.
-    A message is deleted by `acknowledge` only, after what it named was committed.
-    S3 delivers each notification at least once as a rule and loses one in rare cases, and the queue keeps
-    a message for as long as its retention says. So list the whole source from time to time too.
+    A message only names an object, and S3 is asked about its state. So messages may come late, repeatedly or
+    in any order, and an object that was deleted meanwhile is not an error.
+    Only `acknowledge` deletes a message, after the objects that it named were committed.
+    S3 usually delivers each notification at least once but can lose one in rare cases, and the queue deletes
+    a message after its retention period. So list the whole source from time to time, too.
 
-    The queue's visibility timeout is to be longer than a batch takes, or `extend` is called meanwhile.
-    Messages that say nothing of S3, and those of another bucket or prefix, stay in the queue with a
-    warning in the log: give each source a queue of its own, with a dead-letter queue.
+    Set the queue's visibility timeout to more than a batch takes, or call `extend` meanwhile. Messages that
+    are not notifications of S3, or are for another bucket or prefix, stay in the queue, with a warning in
+    the log: give each source a queue of its own, with a dead-letter queue.
 
     Parameters
     ----------
     queue_url
-        URL of the queue.
+        The URL of the queue.
     sqs_client
         A boto3 SQS client; by default one from boto3's default session.
     wait
         Seconds to wait for a message before the queue counts as empty, 0 to 20. With 0, SQS asks only
-        some of its servers and may overlook messages until the next time.
+        some of its servers, and may miss messages until the next call.
 
     Examples
     --------
@@ -91,9 +91,9 @@ class S3EventQueue:
         return f"<S3EventQueue {self.queue_url!r}: {len(self._messages):,} messages received>"
 
     def receive(self, location: Location, at_most: int | None = None) -> Received:
-        """Take messages until the queue gives no new one, or until there are `at_most`, 10,000 by default.
+        """Receive messages until the queue has no new one, or until there are `at_most`, 10,000 by default.
 
-        Messages of an earlier call that were not acknowledged are forgotten here: they come again.
+        Messages of an earlier call that were not acknowledged are dropped here, because SQS delivers them again.
 
         Raises
         ------
@@ -107,8 +107,8 @@ class S3EventQueue:
         seen: set[str] = set()
         keys: set[str] = set()
         has_more = False
-        # Until an answer brings no message that was not seen. A message that comes again and again, since the queue's
-        # visibility timeout is short, must not keep this going for ever.
+        # Stop at an answer without unseen messages. If the queue's visibility timeout is short, the same messages come
+        # again and again, and must not make this loop endless.
         while not has_more:
             fresh = 0
             for message in self._poll(min(BATCH, most - len(seen))):
@@ -123,23 +123,23 @@ class S3EventQueue:
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
         """Delete the messages of the last `receive`. Call it after the commit, and never before.
 
-        A message that cannot be deleted comes again, and then nothing in it is new: that is logged,
-        and no error.
+        If a message cannot be deleted, this is logged and no error is raised: SQS delivers it again, but
+        its objects are not new then.
 
         Parameters
         ----------
         but
-            Keys, relative to the location, that were left to a later batch: their messages stay. They come again at
-            once after the first time, and then later and later, at most 12 hours: each time counts for the dead-letter
-            queue.
+            Keys, relative to the location, that were left to a later batch. Their messages stay. SQS delivers them
+            again at once after the first time, then after growing delays of at most 12 hours, because each delivery
+            counts for the dead-letter queue.
 
         Returns
         -------
         int
-            How many messages were deleted.
+            The number of deleted messages.
         """
-        # A message may name several keys. As long as one of them is left, it stays, and brings the others again,
-        # which are known by then.
+        # A message may name several keys. It stays as long as one of them is left. When it comes again, its other keys
+        # are known and do no harm.
         left = set(but)
         done = [name for name, message in self._messages.items() if left.isdisjoint(message.keys)]
         failed = self._in_batches(done, "delete_message_batch", lambda _: {})
@@ -151,9 +151,9 @@ class S3EventQueue:
         return len(done) - len(failed)
 
     def extend(self, seconds: int) -> None:
-        """Keep the messages of the last `receive` from coming again for so many seconds from now.
+        """Hide the messages of the last `receive` in the queue for `seconds` from now.
 
-        A message for which that fails comes again earlier, which is logged and does no harm.
+        If that fails for a message, it is logged: SQS delivers the message again earlier, which does no harm.
         """
         if not 0 <= seconds <= MAX_VISIBILITY:
             raise InvalidValueError(f"seconds is {seconds}. SQS takes 0 to {MAX_VISIBILITY:,} (12 hours).")
@@ -178,7 +178,7 @@ class S3EventQueue:
         return found
 
     def _take(self, message: dict[str, Any], location: Location) -> set[str]:
-        """Return the keys that a message names; leave it in the queue if it is not ours or not to be understood."""
+        """Return the keys that a message names; leave it in the queue if it is unreadable or names other sources."""
         name = message["MessageId"]
         try:
             found = parse_message(message["Body"])
@@ -191,15 +191,15 @@ class S3EventQueue:
             if one.bucket == location.bucket and one.key.startswith(location.prefix)
         }
         if all(one.bucket == location.bucket and one.key.startswith(location.prefix) for one in found):
-            # If it came twice: only the handle that came last deletes it for sure.
+            # Keep the newest handle of a repeated message, because only that one is sure to delete it.
             received = int(message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
             self._messages[name] = _Message(message["ReceiptHandle"], ours, received)
-        else:  # Even if other keys of it are ours: deleted, it would be lost to whom it was meant for.
+        else:  # Never delete it, even if some of its keys are of this source: another consumer needs it.
             logger.warning("not of this source, left in the queue: message=%s source=%s", name, location)
         return ours
 
     def _in_batches(self, names: Sequence[str], call: str, fields: Callable[[_Message], dict[str, Any]]) -> set[str]:
-        """Call SQS for messages in batches, and return those for which it failed."""
+        """Send a request to SQS for messages in batches, and return the messages for which it failed."""
         failed: set[str] = set()
         for start in range(0, len(names), BATCH):
             batch = names[start : start + BATCH]
@@ -211,7 +211,7 @@ class S3EventQueue:
                 answer = getattr(self._client, call)(QueueUrl=self.queue_url, Entries=entries)
                 refused = {int(entry["Id"]): entry["Code"] for entry in answer.get("Failed", [])}
             except (ClientError, BotoCoreError) as error:
-                failed.update(names[start:])  # SQS itself fails: the rest would only wait for the same error.
+                failed.update(names[start:])  # SQS itself fails, so the rest would get the same error.
                 logger.warning(
                     "SQS failed, it delivers the messages again: queue=%s messages=%d reason=%s",
                     self.queue_url, len(names) - start, code_of(error),

@@ -1,4 +1,4 @@
-"""Values of ``name=value`` folders, as Hive and Spark write them, and their types. Pure."""
+"""Read the values of ``name=value`` folders that Hive and Spark write, with their types. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.listing.paths import named_folders
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive and Spark write for NULL, and for an empty text."""
+"""The value that Hive and Spark write for NULL, and for an empty text."""
 KINDS = ("string", "int", "bigint", "date")
-"""Types of partition columns; each has an order in which no two readers differ."""
+"""Types of partition columns: those that every reader sorts in the same order."""
 
 Value = str | int | date | None
 
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 
 def folder_values(key: str) -> list[tuple[str, str | None]]:
-    """Return names and values of the ``name=value`` folders that Spark reads, outermost first; None for NULL.
+    """Return the names and values of the ``name=value`` folders that Spark reads, outermost first; None for NULL.
 
     >>> folder_values("day=2026-03-16/at=15%3A45/part-0.parquet")
     [('day', '2026-03-16'), ('at', '15:45')]
@@ -33,12 +33,12 @@ def folder_values(key: str) -> list[tuple[str, str | None]]:
 
 
 def _unescaped(text: str) -> str:
-    """Read what Hive escaped. Each ``%XX`` is one character (ExternalCatalogUtils), not a byte of UTF-8 as in URLs."""
+    """Undo Hive's escaping. Each ``%XX`` is one character (ExternalCatalogUtils), not a byte of UTF-8 as in URLs."""
     return re.sub("%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), text)
 
 
 def folder_kind(name: str, kind: Any) -> str:
-    """Return a type of `KINDS` as a user writes it; InvalidValueError for another one."""
+    """Return the type of `KINDS` that a user's spelling stands for; InvalidValueError if there is none."""
     found = _SYNONYMS.get(kind, kind) if isinstance(kind, str) else kind
     if found not in KINDS:
         raise InvalidValueError(f"types has {kind!r} for {name!r}. Use one of {', '.join(KINDS)}.")
@@ -46,7 +46,7 @@ def folder_kind(name: str, kind: Any) -> str:
 
 
 def typed_value(source: str, name: str, kind: str, text: str | None) -> Value:
-    """Return the value that the text of a folder stands for; SourceError if it is none of its type."""
+    """Return the value that the text of a folder stands for; SourceError if the text is not of the type."""
     if text is None:
         return None
     if not text:

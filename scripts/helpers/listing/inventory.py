@@ -1,4 +1,4 @@
-"""S3 Inventory reports as listings, for buckets that nobody should list."""
+"""Read S3 Inventory reports as listings, for buckets that should not be listed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 VERSION = "2016-11-30"
 MANIFEST, CHECKSUM = "manifest.json", "manifest.checksum"
 CHUNK_BYTES = 4 * 1024 * 1024
-"""Of a data file that are in memory at once, on their way to local disk."""
+"""Bytes of a data file in memory at once, while it is copied to local disk."""
 MAX_MANIFEST_BYTES = 16 * 1024 * 1024
-"""Fifty thousand data files."""
+"""Largest manifest: about fifty thousand data files."""
 MAX_FILE_BYTES = 8 * 1024 * 1024 * 1024
-"""Of one data file, as it lies in the bucket: it is copied to local disk."""
+"""Largest data file, by its size in the bucket, because it is copied to local disk."""
 ATTEMPTS = 3
-"""How often a data file is fetched whose transfer breaks off: botocore repeats only what fails before an answer."""
+"""Attempts to fetch a data file whose transfer breaks off: botocore retries only what fails before an answer."""
 
 _REPORT_FOLDER = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\dZ/")
 
@@ -59,17 +59,16 @@ class S3Inventory:
     """One report of S3 Inventory, read as a listing.
 
     A report shows the bucket as it was when S3 began to scan it, up to days ago: objects written since
-    are missing, and objects deleted since are still there. Which keys a report covers is told by the
-    filter of its configuration, and by nothing in the report itself: it must hold the whole source.
-    With versions in it, only the latest version of each key counts, and none that is a delete marker.
+    are missing, and objects deleted since are still there. The report must cover the whole source. Only
+    the filter of the inventory's configuration shows which keys it covers, not the report itself. If the
+    report has versions, only the latest version of each key counts, unless it is a delete marker.
 
     Parameters
     ----------
     manifest_uri
         ``s3://bucket/…/2026-03-16T01-00Z/manifest.json``; or, ending in a slash, the folder in which
-        S3 puts one such folder a report (``s3://bucket/prefix/source-bucket/configuration/``), whose
-        newest complete report is taken: one that has both its manifest and its checksum. Which report
-        that is, is found once.
+        S3 creates such a folder for each report (``s3://bucket/prefix/source-bucket/configuration/``). Then
+        the newest complete report is read: one with both a manifest and a checksum. It is chosen once.
     s3_client
         A boto3 S3 client; by default one from boto3's default session.
 
@@ -95,20 +94,20 @@ class S3Inventory:
 
     @property
     def created(self) -> datetime:
-        """Time at which S3 began to scan the bucket, in UTC."""
+        """The time at which S3 began to scan the bucket, in UTC."""
         return self._manifest.created
 
     def list_objects(self, location: Location) -> Iterator[Interval]:
-        """List the current objects below a location, sorted, in intervals that come in order.
+        """Yield the current objects below a location, sorted, in consecutive intervals.
 
-        One file is worked on at a time: it is copied to the system's temporary folder, and its checksum is compared
-        before anything of it is used. Nothing is yielded before all files were read and found sound.
+        Each file in turn is copied to the system's temporary folder, and used only if its checksum is right. The first
+        interval is yielded after all files were read without an error.
 
         Raises
         ------
         SourceError
-            The report is of another bucket, is damaged or lacks columns, S3 refuses a file, there is no room in the
-            temporary folder, or DuckDB is not installed.
+            The report is for another bucket, is damaged or lacks columns, S3 refuses a file, the temporary folder is
+            full, or DuckDB is not installed.
         """
         manifest = self._manifest
         if location.is_local or location.bucket != manifest.source_bucket:
@@ -122,7 +121,7 @@ class S3Inventory:
         try:
             with TemporaryDirectory(prefix="inventory-") as folder:
                 report = Report(folder, manifest.uri, location.prefix)
-                # Each file once: a manifest may name one fifty thousand times.
+                # Read each file only once: a manifest could name one file fifty thousand times.
                 for data_file in dict.fromkeys(manifest.files):
                     with self._verified(manifest, data_file, folder) as path:
                         try:
@@ -161,12 +160,12 @@ class S3Inventory:
                 Bucket=self._bucket, Prefix=self._key, Delimiter="/"
             )
             folders = [found["Prefix"] for page in pages for found in page.get("CommonPrefixes", [])]
-            # Names are dates, so their order is that of time; beside them lie folders such as data/ and hive/.
+            # The names are dates, so they sort by time. Folders such as data/ and hive/ are next to them.
             dated = [name for name in folders if _REPORT_FOLDER.fullmatch(name[len(self._key) :])]
             reports = sorted(dated, reverse=True)
             for report in reports:
                 page = self._client.list_objects_v2(Bucket=self._bucket, Prefix=report)
-                # S3 writes the checksum last: without it the report is still being delivered.
+                # S3 writes the checksum last, so without it the report is still being delivered.
                 if {report + MANIFEST, report + CHECKSUM} <= {found["Key"] for found in page.get("Contents", [])}:
                     return report + MANIFEST
         shown = ", ".join(name[len(self._key) :] for name in folders[:5]) or "none"
@@ -190,7 +189,7 @@ class S3Inventory:
     def _verified(self, manifest: _Manifest, data_file: _DataFile, folder: str) -> Iterator[str]:
         """Copy a data file to local disk; SourceError if its MD5 is not that of the manifest."""
         with NamedTemporaryFile(dir=folder) as file:
-            # Not from the bucket that the manifest names: whoever wrote it may have no right to that one.
+            # Read from the report's bucket, not the one in the manifest, whose author may have no right to that one.
             digest = self._copy(data_file.key, file)
             if digest != data_file.md5.lower():
                 raise SourceError(
@@ -203,11 +202,11 @@ class S3Inventory:
     def _copy(self, key: str, file: IO[bytes]) -> str:
         """Copy an object of the report's bucket into a file and return its MD5.
 
-        botocore does not repeat what breaks off in the middle.
+        Retry a transfer that breaks off, because botocore does not.
         """
         with self._translated(f"s3://{self._bucket}/{key}"):
             for attempt in range(1, ATTEMPTS + 1):
-                # From the start each time: what a broken transfer left behind must be neither kept nor counted.
+                # Start again each time, so that bytes of a broken transfer are neither kept nor counted.
                 digest = hashlib.md5(usedforsecurity=False)
                 file.seek(0)
                 file.truncate()
@@ -252,7 +251,7 @@ def _parse_manifest(uri: str, body: bytes) -> _Manifest:
         manifest = _Manifest(
             uri=uri,
             source_bucket=str(fields["sourceBucket"]),
-            # In milliseconds. `fromtimestamp` would round some of them, and refuse years far off.
+            # Milliseconds since 1970. `fromtimestamp` would round some values, and refuse distant years.
             created=EPOCH + timedelta(milliseconds=int(fields["creationTimestamp"])),
             file_format=str(file_format),
             file_schema=str(fields["fileSchema"]),
@@ -277,6 +276,6 @@ def _parse_manifest(uri: str, body: bytes) -> _Manifest:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).splitlines()
-    # Some errors have no text at all.
+    # Some errors have no text, so use their type.
     first = lines[0] if lines else type(error).__name__
     return first.rstrip(".")

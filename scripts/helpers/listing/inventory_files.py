@@ -1,6 +1,6 @@
-"""The data files of an S3 Inventory (CSV, Parquet), read and sorted by DuckDB. Pure.
+"""Read and sort the data files of an S3 Inventory (CSV, Parquet) with DuckDB. Pure.
 
-A report may have more rows than memory holds: what does not fit is on local disk.
+A report may have more rows than fit into memory: DuckDB keeps the rest on local disk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scripts.helpers.rows.sql import SQL, joined, sql, whole
 
 FORMATS = ("CSV", "Parquet")
 NEEDED = {"key": "Key", "size": "Size", "e_tag": "ETag", "last_modified_date": "LastModifiedDate"}
-"""Columns that a listing cannot do without: as Parquet files name them, and as a CSV schema does."""
+"""Columns that a listing needs: their names in Parquet files, and in a CSV schema."""
 OPTIONAL = {
     "version_id": "VersionId",
     "is_latest": "IsLatest",
@@ -27,12 +27,12 @@ OPTIONAL = {
     "storage_class": "StorageClass",
 }
 MAX_TEXT = 1_024
-"""Bytes of a key, as of S3. What else a report says in words is shorter. Parquet holds a text once for all rows that
-have it, so a file of a few kilobytes could fill the disk on which its rows are sorted."""
+"""Most bytes of a key in S3; other texts of a report are shorter. Parquet stores a text once for all rows that have it,
+so without a limit a file of a few kilobytes could fill the disk on which its rows are sorted."""
 MEMORY = "512MB"
-"""Of DuckDB. A file that needs more at once is refused: a few kilobytes may unfold to any size."""
+"""Memory for DuckDB. A file that needs more at once is refused, because a few kilobytes can unpack to any size."""
 INTERVAL_ROWS = 250_000
-"""Rows that are compared with the ledger at once: some 100 MB."""
+"""Rows to compare with the ledger at once: some 100 MB."""
 
 _PREPARE = f"""
 SET TimeZone = 'UTC';
@@ -83,24 +83,24 @@ def check_columns(source: str, names: Sequence[str]) -> None:
 
 
 class Report:
-    """The objects that some data files list, below a prefix.
+    """The objects below a prefix that some data files list.
 
     Parameters
     ----------
     folder
-        On local disk, for what does not fit into memory.
+        A folder on local disk for rows that do not fit into memory.
     source
-        Name of the inventory, for error texts.
+        The name of the inventory for error messages.
     prefix
-        What keys begin with; the keys of the result are relative to it.
+        The prefix of the keys; keys in the result are relative to it.
 
-    Every method raises OSError for a full disk.
+    Every method raises OSError if the disk is full.
     """
 
     def __init__(self, folder: str, source: str, prefix: str) -> None:
         import duckdb
 
-        # No extension is fetched, and no variable of Python is a table.
+        # Keep DuckDB from downloading extensions, and from reading Python variables as tables.
         self._database = duckdb.connect(config={
             "memory_limit": MEMORY, "temp_directory": folder, "autoinstall_known_extensions": False,
             "autoload_known_extensions": False, "python_enable_replacements": False,
@@ -109,31 +109,31 @@ class Report:
         self._source, self._prefix = source, prefix
 
     def add(self, path: str, file_format: str, file_schema: str) -> None:
-        """Take the current objects of one data file.
+        """Add the current objects of one data file.
 
         Parameters
         ----------
         file_format, file_schema
-            As the manifest says; the format is one of FORMATS.
+            From the manifest; the format is one of FORMATS.
 
         Raises
         ------
         SourceError
             Columns are missing.
         ValueError
-            The file is not what its format says, or a row lacks its key, size, ETag or time.
+            The file does not have the given format, or a row has no key, size, ETag or time.
         """
         with _plain_errors():
             if file_format == "CSV":
                 names, reader = csv_columns(file_schema), _csv_reader(len(csv_columns(file_schema)))
-                # Under numbers: what the manifest calls a column is no part of the query.
+                # Number the columns, so that no name from the manifest becomes part of the query.
                 places = {name: sql("c{}", whole(number)) for number, name in enumerate(names)}
             else:
                 names = self._database.sql(sql("SELECT * FROM {}", _PARQUET), params={"path": path}).columns
                 places, reader = {name: _NAMES[name] for name in names if name in _NAMES}, _PARQUET
             check_columns(self._source, names)
             if file_format == "CSV":
-                # URL-encoded as in a listing: a space is a plus.
+                # Keys in CSV are URL-encoded as in a listing, with a plus for a space.
                 places["key"] = sql("url_decode(replace({}, '+', ' '))", places["key"])
             columns = {name: places.get(name, sql("NULL")) for name in _NAMES}
             columns |= {name: sql("text(CAST({} AS VARCHAR))", columns[name]) for name in _TEXTS}
@@ -143,7 +143,7 @@ class Report:
             )
 
     def intervals(self) -> Iterator[Interval]:
-        """Yield all objects in intervals that come in order: of several rows with one key, the one changed last."""
+        """Yield all objects in consecutive intervals. Of several rows with one key, only the newest one counts."""
         after, held = None, no_rows(LISTED)
         with _plain_errors():
             batches = self._database.sql("SELECT * FROM listed ORDER BY key, modified").to_arrow_reader(INTERVAL_ROWS)
@@ -152,7 +152,7 @@ class Report:
                 if following is None:
                     yield Interval(after, None, _batch(rows))
                 elif rows.num_rows > 1:
-                    # The next batch may go on with the last key.
+                    # Hold back the last key, because the next batch may begin with more rows of it.
                     held, rows = rows[-1:], rows[:-1]
                     until = rows.column("key")[-1].as_py()
                     yield Interval(after, until, _batch(rows))
@@ -171,8 +171,8 @@ def _csv_reader(columns: int) -> SQL:
 
 
 def _insert(columns: SQL, reader: SQL) -> SQL:
-    # What is null counts as a current object. A row without key goes on to the check: left out, its object would be
-    # missed. A delete marker does not: it has neither size nor ETag, and is no damage.
+    # A null flag counts as a current object. Rows without a key go on to the check, otherwise their objects would be
+    # missed. Delete markers are left out: they have no size or ETag, which is not damage.
     return sql(
         """
 INSERT INTO listed
@@ -197,7 +197,7 @@ def _batch(rows: pa.Table) -> pa.RecordBatch:
 
 
 def _newest(rows: pa.Table) -> pa.Table:
-    """Return the last row of each key, of rows in the order of keys and times."""
+    """Return the last row of each key from rows that are sorted by key and time."""
     keys = rows.column("key").combine_chunks()
     return rows.filter(
         pa.concat_arrays([pc.not_equal(keys[:-1], keys[1:]), pa.array([True] * min(len(keys), 1), pa.bool_())])

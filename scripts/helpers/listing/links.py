@@ -1,4 +1,4 @@
-"""Where local paths lead once their links are resolved."""
+"""Resolve links in local paths, and open files without following them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 
 
 def without_links(root: str, name: str) -> str | None:
-    """Return the name below a root that a name leads to once all links are resolved; None if it leads out.
+    """Return the name below a root to which a name resolves once all links are followed; None if it leads out.
 
     The root itself may be a link.
     """
-    # No path has a NUL, and `realpath` raises for one.
+    # `realpath` raises for a NUL, which no path can have.
     if "\0" in name:
         return None
     start = f"{os.path.realpath(root).rstrip('/')}/"
@@ -19,22 +19,22 @@ def without_links(root: str, name: str) -> str | None:
 
 
 def open_itself(path: str, flags: int) -> int:
-    """Open a file that is to be written, as an opener of `open`; OSError if it is a link, which may lead anywhere."""
+    """Open a file for writing, as an opener of `open`; OSError if it is a link, because links may lead anywhere."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def open_at_once(path: str, flags: int) -> int:
-    """Open a file that is to be read, as an opener of `open`: of a pipe that would wait for who writes to it."""
+    """Open a file for reading, as an opener of `open`, without blocking: a pipe would wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def is_inside(root: str, name: str, folders: dict[str, bool]) -> bool:
-    """Return whether the file of a name is below a root once all links are resolved.
+    """Return whether the file with a name is below a root once all links are resolved.
 
     Parameters
     ----------
     folders
-        Keeps the answer for each folder: then only a file that is itself a link is resolved.
+        Caches the answer for each folder, so that only files that are links themselves need resolving.
     """
     folder = name.rpartition("/")[0]
     if folder not in folders:

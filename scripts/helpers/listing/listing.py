@@ -1,4 +1,4 @@
-"""Complete listings of objects under a prefix or directory."""
+"""List all objects under a prefix or directory, and look up single ones."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, show
 logger = logging.getLogger(__name__)
 
 # --- single objects -------------------------------------------------------------------------------
-# Objects that something named: what S3 says of each now.
+# Look up the current state of objects that events or a journal named.
 
 _OF_OBJECT = ("400", "403", "AccessDenied")
-"""What S3 answers for an object that this login may not read, or that needs a key of the customer."""
+"""Codes of S3 for an object that this login may not read, or that needs a key provided by the customer."""
 
 ON_A_PAGE = 1_000
 PAYS, APART = 13, 250
-"""Objects that a page of a listing shows if it pays, as S3 bills it like 12.5 of HeadObject; and keys that are looked
-at one by one after a page that did not. So such pages add a tenth at most to the costs."""
+"""Objects that a page of a listing has to show to pay off, as S3 bills it like 12.5 HeadObject requests; and keys to
+look up one by one after a page that did not, so that such pages add a tenth at most to the costs."""
 
 
 def _check_absent(location: Location, key: str, error: ClientError | BotoCoreError) -> None:
-    """Raise what an error means, unless it says that the object is not there."""
+    """Translate an error and raise it, unless it says that the object does not exist."""
     code = code_of(error)
     if code in ("404", "NoSuchKey"):
         return
@@ -61,11 +61,11 @@ def _check_absent(location: Location, key: str, error: ClientError | BotoCoreErr
 # --- listing --------------------------------------------------------------------------------------
 
 WORKERS = 16
-"""Requests at once. One is enough for most prefixes: others join only where there is more than a page."""
+"""Requests at once. Most prefixes need only one worker: others start only if there is more than a page."""
 SCHEMES = ("gs", "abfs", "abfss")
-"""Google Cloud Storage and Azure, which obstore lists."""
+"""Schemes of Google Cloud Storage and Azure, which obstore lists."""
 BATCH = 50_000
-"""Rows of an interval where a server or a directory has no pages of its own."""
+"""Rows of an interval if the store has no pages of its own, like a directory."""
 _ACCESS_POINT = re.compile(r"arn:aws[\w-]*:s3[\w-]*:[\w-]*:\d*:(?:outpost/[\w-]+/)?accesspoint/[^/]+")
 
 
@@ -85,7 +85,7 @@ class Location:
 
     @classmethod
     def parse(cls, source: str | os.PathLike[str]) -> Location:
-        """Read a source as users write it. SourceError for one that is not UTF-8, or a prefix without its slash."""
+        """Return the location that a user names; SourceError if it is not UTF-8, or is a prefix without its slash."""
         source = source_text(source)
         try:
             source.encode()
@@ -102,7 +102,7 @@ class Location:
             raise SourceError(source, f"the scheme {scheme!r} is not known. Use {known} or a local directory.")
         rest = source[len(scheme) + 3 :]
         access_point = _ACCESS_POINT.match(rest)
-        if access_point:  # Its ARN has a slash of its own, which does not end the bucket.
+        if access_point:  # The ARN itself contains a slash, which does not end the bucket.
             bucket, prefix = access_point[0], rest[access_point.end() + 1 :]
         else:
             bucket, _, prefix = rest.partition("/")
@@ -119,11 +119,11 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Tell a local directory from a bucket."""
+        """Whether the location is a local directory."""
         return self.scheme == "file"
 
     def uri(self, relative_key: str) -> str:
-        """Write the URI of one object as Hadoop reads it: the raw key, nothing escaped."""
+        """Return the URI of one object in Hadoop's form: the raw key, without escapes."""
         if self.is_local:
             return f"file://{self.prefix}{relative_key}"
         return f"{self.scheme}://{self.bucket}/{self.prefix}{relative_key}"
@@ -134,7 +134,7 @@ class Location:
         Raises
         ------
         SourceError
-            A key is absolute, or has an empty component, ``.`` or ``..``; or a link leads out of a local directory.
+            A key is absolute, has an empty component, ``.`` or ``..``, or a link leads out of a local directory.
         """
         folders: dict[str, bool] = {}
         for key in keys:
@@ -146,11 +146,11 @@ class Location:
         return [self.uri(key) for key in keys]
 
     def local_path(self, key: str) -> str:
-        """Return the path of a local file to open, look at, move or delete; SourceError as of `readable_uris`."""
+        """Return the path of a local file to open, inspect, move or delete; SourceError as for `readable_uris`."""
         return self.readable_uris([key])[0].removeprefix("file://")
 
     def why_unlisted(self, key: str) -> str | None:
-        """Return why a local file is not listed though a path leads to it; None if no name or link is the reason."""
+        """Return why a local file is not listed although its path exists; None if no name or link is the reason."""
         folder = key.rpartition("/")[0]
         if self.is_local and is_plain(key) and without_links(self.prefix, folder) != folder:
             return "it is below a link to a folder, and such links are not followed"
@@ -160,37 +160,37 @@ class Location:
 
     @property
     def is_s3(self) -> bool:
-        """Tell a bucket of S3 from one of another store."""
+        """Whether the location is in an S3 bucket."""
         return self.scheme in ("s3", "s3a")
 
     @property
     def is_unordered(self) -> bool:
-        """Return whether it is a directory bucket (S3 Express): no order, no StartAfter. Or an access point of one."""
+        """Whether it is a directory bucket (S3 Express) or an access point of one: no order, and no StartAfter."""
         return self.bucket.endswith(("--x-s3", "--xa-s3"))
 
     @property
     def has_ranges(self) -> bool:
-        """Return whether ranges of keys are listed by themselves: not those of a directory, nor without an order."""
+        """Whether single ranges of keys can be listed: not in a directory, or in a bucket without an order."""
         return self.is_s3 and not self.is_unordered
 
     @property
     def name(self) -> str:
-        """Return the source without its spelling: s3:// and s3a:// name the same objects."""
+        """The name of the source in one spelling: s3:// and s3a:// name the same objects."""
         return self.uri("").replace("s3a://", "s3://", 1)
 
 
 @dataclass(frozen=True)
 class ListingOptions:
-    """How a bucket is listed.
+    """Options for listing a bucket.
 
     Attributes
     ----------
     versioned
-        Take the VersionId into each identity (ListObjectVersions, which needs its own permission).
+        Add the VersionId to each identity (ListObjectVersions, which needs its own permission).
     request_payer
-        Pay for the requests, as buckets of others may demand.
+        Pay for the requests, which the owner of another bucket may require.
     workers
-        Requests at once.
+        The number of requests at once.
     """
 
     versioned: bool = False
@@ -201,13 +201,13 @@ class ListingOptions:
 class Listing:
     """All objects under a location, or under some of its folders: complete, or an error.
 
-    Iterate once. All or nothing: if some page cannot be read, a SourceError ends the iteration, and
-    what came before must not be used.
+    Iterate only once. If a page cannot be read, a SourceError ends the iteration, and the intervals
+    that came before must not be used.
 
     Attributes
     ----------
     started : datetime
-        When the listing began, by the clock of the source, in UTC. Later objects may be missing.
+        The time when the listing began, by the clock of the source, in UTC. Later objects may be missing.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class Listing:
         client = s3_client or make_client(2 * options.workers)
         place = str(location), client, location.bucket, location.prefix
         pages = [BucketPages(*place, folder, options.versioned, options.request_payer) for folder in folders]
-        # Ranges of keys need an order. A listing without one goes on by its tokens alone, which one worker follows.
+        # Ranges of keys need an order. Without one, only the token leads to the next page, so one worker lists.
         workers = 1 if location.is_unordered else options.workers
         ranges = [RangeListing(part, str(location), workers, location.is_unordered, True) for part in pages]
         if len(ranges) == 1:
@@ -243,13 +243,13 @@ class Listing:
         else:
             with ThreadPoolExecutor(options.workers) as pool:
                 list(pool.map(lambda part, bound: part.start(*bound), ranges, self._bounds))
-        # The earliest of the server's times: what is written later may be missing in that folder.
+        # Use the earliest of the server's times: objects written later may be missing in that folder.
         dates = [part.date for part in pages if part.date]
         self.started = min(dates, default=self.started)
         return ranges
 
     def __iter__(self) -> Generator[Interval, None, None]:
-        """Yield the intervals, as pages arrive. Whoever needs no more closes the generator, which ends the workers."""
+        """Yield the intervals as pages arrive. To stop early, close the generator, which ends the workers."""
         for part in self._parts:
             yield from part
         if self._out:
@@ -261,26 +261,26 @@ class Listing:
 
 
 class Lister:
-    """What sees the objects of one location: all of them, those of some folders or of a range, or a single one."""
+    """Lists the objects of one location: all, those of some folders, those of a range of keys, or single ones."""
 
     def __init__(self, location: Location, s3_client: S3Client | None, options: ListingOptions) -> None:
         self._location, self._s3_client, self._options = location, s3_client, options
         self.date: datetime | None = None
-        """The time of S3 when `look_at_each` looked last; None if it told none."""
+        """The time of S3 at the last `look_at_each`; None if S3 sent none."""
 
     def below(self, folders: Sequence[str]) -> Listing:
-        """List some folders; those of `[""]` are all."""
+        """List some folders; `[""]` lists everything."""
         return Listing(self._location, self._s3_client, self._options, folders)
 
     def between(self, after: str | None, until: str | None) -> Listing:
-        """List the keys above `after` and not above `until`."""
+        """List the keys above `after`, up to and including `until`."""
         return Listing(self._location, self._s3_client, self._options, between=(after, until))
 
     def look_at(self, key: str) -> dict[str, Any] | None:
-        """Return one object as it is listed now; None if it is not there."""
-        # A bucket lists from any part of a key on, a directory only whole folders.
+        """Return one object as a listing shows it now; None if it is not there."""
+        # A bucket can list any prefix of a key, a directory only whole folders.
         start = key[: key.rfind("/") + 1] if self._location.is_local else key[:-1]
-        # More workers would list ahead, and the object is on the first page that reaches its key.
+        # Use one worker: more would list ahead, and the object is on the first page that reaches its key.
         for interval in Listing(self._location, self._s3_client, replace(self._options, workers=1), [start]):
             for row in interval.rows.filter(pc.equal(interval.rows.column("key"), key)).to_pylist():
                 return dict(row)
@@ -289,17 +289,17 @@ class Lister:
         return None
 
     def look_at_each(self, keys: Collection[str]) -> pa.Table:
-        """Return those of some objects that are there, as rows of LISTED sorted by key.
+        """Look up objects by key, and return those that exist as rows of LISTED sorted by key.
 
-        A HeadObject each, `workers` at once; or pages of a listing, for neighbours that are there.
+        Send a HeadObject for each, `workers` at once, or list pages where many of the keys are close together.
 
         Raises
         ------
         AccessRefusedError
-            S3 refuses to show an object, and to list it. Without s3:ListBucket it does so for each that is not there,
-            too.
+            S3 refuses to show an object, and to list it. Without s3:ListBucket, S3 also refuses objects that do not
+            exist.
         SourceError, CredentialsError, SourceUnavailableError
-            As a listing's. Nothing is known then.
+            As for a listing. Then nothing is known about any of the objects.
         """
         asked = sorted(set(keys), key=byte_order)
         if not self._location.is_s3:
@@ -310,10 +310,10 @@ class Lister:
             return no_rows(LISTED)
         dates: list[datetime] = []
         client = self._s3_client or make_client(self._options.workers)
-        # A page of versions shows "null" where HeadObject has no VersionId.
+        # Use no pages with versions: they show "null" where HeadObject has no VersionId.
         pages = [] if self._options.versioned else self.on_pages(asked, client, dates)
         shown: dict[str, dict[str, Any] | None] = {row["key"]: row for row in pages}
-        # Also what a page lacks: an object counts as gone only if S3 says so of it.
+        # Also look up keys that a page lacks, because an object counts as gone only if HeadObject does not find it.
         left = [key for key in asked if key not in shown]
         with ThreadPoolExecutor(self._options.workers) as pool:
             shown |= zip(left, pool.map(lambda key: self._head(key, client, dates), left), strict=True)
@@ -321,16 +321,16 @@ class Lister:
         return pa.Table.from_pylist([row for key in asked if (row := shown[key]) is not None], LISTED)
 
     def on_pages(self, asked: Sequence[str], client: S3Client, dates: list[datetime]) -> list[dict[str, Any]]:
-        """Return the rows of some objects of a bucket that pages of a listing show for less than a look at each costs.
+        """Return rows of objects where pages of a listing cost less than a HeadObject for each.
 
         Parameters
         ----------
         asked
-            Their keys, sorted.
+            The keys of the objects, sorted.
         dates
-            The times of S3's answers, to which those of the pages are added.
+            The times of S3's answers; those of the pages are added.
         """
-        # A directory bucket lists in no order.
+        # A directory bucket has no order, so its pages cannot be searched for keys.
         if len(asked) <= APART or self._location.is_unordered:
             return []
         lister = Lister(self._location, client, replace(self._options, workers=1))
@@ -342,7 +342,7 @@ class Lister:
             except SourceUnavailableError:
                 raise
             except (AccessRefusedError, SourceError) as error:
-                # No right to list, or a page that nobody can read. Each object may still be shown by itself.
+                # The login may not list, or a page is unreadable. HeadObject may still show each object.
                 logger.info(
                     "event=not_listed source=%s keys=%d: each is looked at. %s", self._location, len(asked), error
                 )  # fmt: skip
@@ -355,7 +355,7 @@ class Lister:
             found = client.head_object(Bucket=location.bucket, Key=location.prefix + key, **payer)
         except (ClientError, BotoCoreError) as error:
             if code_of(error) in _OF_OBJECT:
-                # As a listing has it: if it cannot be read, this is found when it is read.
+                # Take the object from a listing. If it cannot be read, the error comes when it is read.
                 with suppress(SourceError, AccessRefusedError):
                     return Lister(location, client, options).look_at(key)
             _check_absent(location, key, error)
@@ -363,22 +363,22 @@ class Lister:
         with suppress(*DAMAGE):
             dates.append(parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"]))
         row = {"key": key, "modified": found["LastModified"], **shown_by(found)}
-        # A listing names the usual class, too; HeadObject only the others.
+        # HeadObject omits the usual storage class, but a listing has it.
         row["storage_class"] = found.get("StorageClass", "STANDARD")
         return row if options.versioned else row | {"version_id": None}
 
 
 def _on_pages(lister: Lister, asked: Sequence[str], dates: list[datetime]) -> list[dict[str, Any]]:
-    """Return rows of some of the keys asked, which are sorted: where they are dense enough for pages of a listing."""
+    """Return rows for those of the sorted keys `asked` that are dense enough for pages of a listing."""
     rows: list[dict[str, Any]] = []
     at = 0
     while at < len(asked) - PAYS:
-        listing = lister.between(asked[at], asked[-1])  # Behind the first of them, which is looked at by itself.
+        listing = lister.between(asked[at], asked[-1])  # Excludes the first key, which HeadObject looks up.
         dates.append(listing.started)
         page = next(iter(listing))
         there = page.rows.filter(pc.is_in(page.rows.column("key"), column_of(asked[at:], pa.string())))
         for row in there.to_pylist():
-            # As HeadObject has them: whole seconds, and a name for the usual class.
+            # Make the row equal to one of `_head`: whole seconds, and a name for the usual storage class.
             modified, storage_class = row["modified"].replace(microsecond=0), row["storage_class"] or "STANDARD"
             rows.append(row | {"modified": modified, "storage_class": storage_class})
         at = bisect_right(asked, byte_order(page.until or asked[-1]), key=byte_order)
@@ -387,17 +387,17 @@ def _on_pages(lister: Lister, asked: Sequence[str], dates: list[datetime]) -> li
 
 
 def _sorted(part: Iterable[Interval]) -> Iterator[Interval]:
-    """Sort what an unordered listing shows."""
+    """Sort the objects of an unordered listing."""
     intervals = list(part)
     rows = pa.Table.from_batches([interval.rows for interval in intervals], LISTED).sort_by("key")
     yield from in_batches(rows, intervals[0].after, intervals[-1].until)
 
 
 def _list_elsewhere(location: Location, folder: str) -> Iterator[Interval]:
-    """List a folder of a store that is neither S3 nor a directory, and promises no order.
+    """List a folder of Google Cloud Storage or Azure, and sort it, because these stores promise no order.
 
-    Credentials are found as obstore finds them (environment, instance). obstore shows the marker of a
-    folder as an empty object of the folder's name; such a one is left out where the folder has objects.
+    obstore finds the credentials (environment, instance). It shows the marker of a folder as an empty
+    object with the folder's name; the marker is left out if the folder has objects.
 
     Raises
     ------
@@ -430,14 +430,14 @@ def _list_elsewhere(location: Location, folder: str) -> Iterator[Interval]:
 
 
 def bounds_of(folder: str) -> tuple[str | None, str | None]:
-    """Return the ends of the range of all keys in a folder below the prefix."""
+    """Return the range that holds all keys of a folder below the prefix."""
     if not folder:
         return None, None
     return folder, folder + LAST
 
 
 def in_batches(rows: pa.Table, after: str | None, until: str | None) -> Iterator[Interval]:
-    """Cut sorted rows into intervals that tile everything above `after` and not above `until`."""
+    """Split sorted rows into intervals that cover the range above `after`, up to and including `until`."""
     batches = rows.combine_chunks().to_batches(BATCH) or [no_batch(LISTED)]
     for index, batch in enumerate(batches):
         end = until if index == len(batches) - 1 else batch.column("key")[-1].as_py()
@@ -450,13 +450,13 @@ def _list_directory(location: Location, folder: str, left_out: list[str]) -> Ite
         raise SourceError(str(location), f"it cannot be listed: {error.strerror}. Check the path and its rights.")
 
     start = location.prefix + folder
-    # A date's folder that is not there yet holds nothing new, and one that is or is below a link is not followed, as in
-    # a listing of all. A source that is not there is an error: an empty listing would show all its files as gone.
+    # The folder of a date that does not exist yet is empty. A folder that is a link, or below one, is left out, as in a
+    # full listing. A source that does not exist is an error: an empty listing would show all its files as gone.
     if folder and not (os.path.exists(start) and without_links(location.prefix, folder) == folder.rstrip("/")):
         left_out += [folder] if os.path.exists(start) else []
         return
     columns: dict[str, list[Any]] = {name: [] for name in ("key", "etag", "size", "modified")}
-    # Links to folders are not followed: one may lead back up, and the walk would never end.
+    # Do not follow links to folders: a link to a parent folder would make the walk endless.
     for place, folders, names in os.walk(start, onerror=refuse):
         base = os.path.join(place, "")
         linked = [f"{base}{name}/"[len(location.prefix) :] for name in folders if os.path.islink(base + name)]
@@ -468,19 +468,19 @@ def _list_directory(location: Location, folder: str, left_out: list[str]) -> Ite
                 if S_ISLNK(status.st_mode) and without_links(location.prefix, key) is not None:
                     status = os.stat(path)
             except FileNotFoundError:
-                continue  # Deleted since the folder was read, or a link to nothing: not there, as in a bucket.
+                continue  # Deleted since the folder was read, or a dangling link: it does not exist.
             except OSError as error:
-                if error.errno != ELOOP:  # A link to itself.
+                if error.errno != ELOOP:  # ELOOP: a link to itself, which is left out below.
                     refuse(error)
             if not S_ISREG(status.st_mode):
-                # A link that is not followed, or a pipe, from which a reader would wait for ever.
+                # A link that is not followed, or not a file, such as a pipe, on which a reader would wait for ever.
                 left_out += [] if is_hidden(key) else [key]
                 continue
             if not key.isascii():
                 try:
                     check_readable(str(location), key)
                 except SourceError:
-                    # Arrow holds no name that is not UTF-8. Nobody misses that of a file that is hidden anyway.
+                    # Arrow cannot store a name that is not UTF-8. Skip hidden files, which are never read anyway.
                     if is_hidden(key):
                         continue
                     raise

@@ -1,7 +1,7 @@
-"""S3 Metadata tables: the journal of a bucket's changes, and its live inventory, as `pyiceberg` reads them.
+"""Read S3 Metadata tables with `pyiceberg`: the journal of a bucket's changes, and its live inventory.
 
 The columns are those of Amazon S3's documentation ("S3 Metadata journal tables schema" and "S3 Metadata live inventory
-tables schema"). What a table says is a hint: it is behind the bucket, and S3 is asked before an object is planned.
+tables schema"). These tables lag behind the bucket, so they are hints: S3 is asked before an object is planned.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from scripts.helpers.listing.s3 import login_or_load
 logger = logging.getLogger(__name__)
 
 JOURNAL, INVENTORY = "journal", "inventory"
-"""What S3 calls the tables in the namespace of a bucket."""
+"""S3's names for the tables in the namespace of a bucket."""
 OVERLAP = timedelta(days=1)
-"""How far back records are read again. S3 keeps snapshots of these tables for 24 hours at most, so they cannot say what
-is new since the last run. Times can, and a record may reach the table after a later one, usually within minutes."""
+"""How far back each run reads records again. S3 keeps snapshots of these tables for 24 hours at most, so new records
+are found by time, not by snapshot. A record may reach the table after a later one, usually within minutes."""
 LEAST_OVERLAP = timedelta(hours=2)
-"""A first run may read the live inventory, which lacks the last hour. The next run reads that hour from the journal."""
+"""Least overlap: a first run may read the live inventory, which lacks the last hour, so the next run has to read it."""
 BEHIND = timedelta(hours=1)
-"""How far the live inventory is behind the bucket: updates are "typically reflected within one hour"."""
+"""How far the live inventory lags behind the bucket: updates are "typically reflected within one hour"."""
 _LATER = {
     "ConnectionError",
     "ConnectTimeout",
@@ -47,7 +47,7 @@ _LATER = {
     "TooManyRequestsError",
 }
 _LOGIN = {"AuthorizationExpiredError", "OAuthError", "SignError", "UnauthorizedError"}
-"""Names of errors of pyiceberg, and of the requests by which it asks a REST catalog."""
+"""Names of errors, like those in `_LATER`: of pyiceberg, and of requests, which it uses for REST catalogs."""
 DELETE = "DELETE"
 _KINDS = {"CREATE", "UPDATE_METADATA", DELETE}
 _RECORD = ("bucket", "key", "record_type", "record_timestamp", "version_id", "size", "e_tag")
@@ -64,23 +64,23 @@ CHANGES = pa.schema(
         pa.field("deleted", pa.bool_()),
     ]
 )
-"""Changes of objects; `key` is relative to the location. The identity is null where S3 did not know it any more."""
+"""Changes of objects; `key` is relative to the location. The identity is null if S3 no longer knew it."""
 
 
 class Recorded(NamedTuple):
-    """What a journal says of a location.
+    """The result of reading a journal for a location.
 
     Attributes
     ----------
     changes
-        Of schema CHANGES, in no order; a key may be there several times. None where `lost` says why.
+        A table of schema CHANGES, in no order; a key may occur several times. None if `lost` gives a reason.
     position
-        From where to read the next time: the table's uuid, and the time of its newest record, UTC.
+        Where the next `read` starts: the table's uuid, and the time of its newest record, UTC.
     lost
-        Why the changes since the last position are not known, so that everything has to be looked at. None if they are.
+        Why the changes since the last position are unknown and a full listing is needed; None if they are known.
     since
-        From when on the next `read` returns all changes; None if the table is another one than before, which lacks what
-        the old one recorded last.
+        The time from which the next `read` returns all changes. None if the table was replaced, because the new one
+        lacks the last records of the old one.
     """
 
     changes: pa.Table | None
@@ -90,23 +90,23 @@ class Recorded(NamedTuple):
 
 
 class S3MetadataJournal:
-    """The journal table of S3 Metadata: what happened to the objects of a bucket, for `new_files(metadata=…)`.
+    """The journal table of S3 Metadata: the changes of a bucket's objects, for `new_files(metadata=…)`.
 
-    A run reads the records since the last one and asks S3 about the objects that they name, unless the ledger knows
-    them as they are recorded. So the cost follows what has changed, and nothing is listed. Records older than the
-    newest one by up to `overlap` are read again, as they may have come late.
+    A run reads the records since the last run, and asks S3 about the objects that they name, unless the ledger has
+    the same identities. So the cost depends on what has changed, and nothing is listed. Records up to `overlap` older
+    than the newest one are read again, because they may have come late.
 
     Parameters
     ----------
     catalog
-        A catalog of `pyiceberg` that has the table, such as the REST endpoint of S3 Tables or of AWS Glue.
+        A `pyiceberg` catalog with the table, such as the REST endpoint of S3 Tables or of AWS Glue.
     namespace
         The namespace of the bucket's tables there, such as ``b_landing``.
     overlap
-        How late a record may come. What comes later is found by a listing only: see `relist`.
+        How late a record may come. Only a listing finds objects whose records come later: see `relist`.
     clock
-        Returns the time as an aware datetime. A record that is more than 15 minutes ahead of it is read, with a
-        WARNING, and does not move the position.
+        Returns the time as an aware datetime. A record that is more than 15 minutes ahead of it is read and logged as
+        a WARNING, but does not move the position.
 
     Raises
     ------
@@ -129,13 +129,13 @@ class S3MetadataJournal:
         return f"<S3MetadataJournal {self._table.name!r}>"
 
     def read(self, location: Location, position: Mapping[str, Any] | None) -> Recorded:
-        """Return the changes since a position, which an earlier call returned; None for the first time.
+        """Return the changes since a position, which an earlier call returned; None for the first call.
 
         Raises
         ------
         SourceError
-            The location is no bucket of S3; or the table is not there, has other columns, names a kind of change that
-            is unknown, or cannot be read.
+            The location is not in an S3 bucket; or the table does not exist, lacks columns, has an unknown kind of
+            change, or cannot be read.
         """
         _check_bucket(location)
         with self._table.reading():
@@ -157,7 +157,7 @@ class S3MetadataJournal:
             elif ahead is not None:
                 lost = f"the last run read up to {ahead:%Y-%m-%dT%H:%M:%S}Z, a future time"
             elif until is not None and not found.has_record_of(until):
-                # Whatever is newer than that record was not read yet, and older records expire first.
+                # Older records expire first. As this one has expired, newer ones that were not read may be gone, too.
                 lost = f"records since {until:%Y-%m-%dT%H:%M:%S}Z have expired"
             changes = None
             if lost is None:
@@ -185,14 +185,14 @@ class S3MetadataJournal:
 class S3MetadataInventory:
     """The live inventory table of S3 Metadata as a report of all objects, for `new_files(listing=…)`.
 
-    The whole part of the table that is below the source is read each time, and nothing is listed. It is up to an hour
-    behind the bucket: what is younger comes with a later run, and a known object that it lacks is gone only when S3
-    says so.
+    Each run reads all rows of the table below the source, and lists nothing. The table lags up to an hour behind the
+    bucket: a later run takes younger objects, and a known object that the table lacks counts as gone only if S3
+    confirms it.
 
     Parameters
     ----------
     catalog, namespace
-        As those of `S3MetadataJournal`.
+        As for `S3MetadataJournal`.
     """
 
     def __init__(self, catalog: Any, namespace: str) -> None:
@@ -204,9 +204,9 @@ class S3MetadataInventory:
 
     @property
     def created(self) -> datetime:
-        """When what the table says was true, UTC: an hour before its snapshot. SourceError if it has none yet."""
+        """The time that the table shows, UTC: an hour before its snapshot. SourceError if it has no snapshot yet."""
         with self._table.reading():
-            # The snapshot that `list_objects` reads next: another one would be of another time.
+            # Keep the snapshot for `list_objects`, because a later snapshot would show another time.
             self._found = self._table.opened()
             if self._found.committed is None:
                 raise SourceError(
@@ -216,12 +216,12 @@ class S3MetadataInventory:
             return self._found.committed - BEHIND
 
     def list_objects(self, location: Location) -> Iterable[Interval]:
-        """Yield the objects below a location that are there, sorted by key, as intervals that tile all keys.
+        """Return the existing objects below a location, sorted by key, as intervals that cover all keys.
 
         Raises
         ------
         SourceError
-            As `S3MetadataJournal.read`, or an object has no ETag, size or time.
+            As for `S3MetadataJournal.read`, or an object has no ETag, size or time.
         """
         _check_bucket(location)
         if self._found is None:
@@ -229,7 +229,7 @@ class S3MetadataInventory:
         assert self._found is not None
         with self._table.reading():
             rows = self._found.rows(location, None)
-        # All versions are there, delete markers too. Of a key the largest sequence number is the newest.
+        # The table has all versions, and delete markers. The newest version of a key has the largest sequence number.
         rows = rows.sort_by([("key", "ascending"), ("sequence_number", "ascending")])
         keys = rows.column("key").combine_chunks()
         following = pa.concat_arrays([keys.slice(1), pa.nulls(min(len(keys), 1), pa.string())])
@@ -245,7 +245,7 @@ class S3MetadataInventory:
         listed = pa.Table.from_arrays(
             [
                 _relative(there, location), pc.utf8_trim(there.column("e_tag"), characters='"'),
-                # As a listing without versions: by ETag and size the same object has one identity, however it is seen.
+                # Leave out versions, as a listing does, so that an object has the same identity in both.
                 pa.nulls(there.num_rows, pa.string()), there.column("size"),
                 _as_utc(there.column("last_modified_date")), there.column("storage_class"),
             ],
@@ -267,7 +267,7 @@ class _Opened:
             self.committed = datetime.fromtimestamp(snapshot.timestamp_ms / 1_000, timezone.utc)
 
     def newest(self, since: datetime | None, limit: datetime) -> datetime | None:
-        """Return the time of the newest record that is not before one time and not after another; None if none is."""
+        """Return the time of the newest record from `since` to `limit`, both included; None if there is none."""
         if self._snapshot_id is None:
             return None
         from pyiceberg.conversions import from_bytes
@@ -281,7 +281,7 @@ class _Opened:
             newest: Any = max(from_bytes(field.field_type, bound) for bound in bounds)
             if (found := EPOCH + timedelta(microseconds=newest)) <= limit:
                 return found
-        # Only the rows tell: files were written without statistics of this column, or have a record of the future.
+        # Read the rows, because a file has no statistics of this column, or a record of the future.
         times = _as_utc(self._scan(self._not_before(since), ("record_timestamp",)).to_arrow().column(0))
         there = times.filter(pc.less_equal(times, pa.scalar(limit, times.type)))
         if len(there) < len(times):
@@ -294,7 +294,7 @@ class _Opened:
         return last
 
     def has_record_of(self, moment: datetime) -> bool:
-        """Tell whether there is a record of just this time."""
+        """Return whether there is a record of exactly this time."""
         if self._snapshot_id is None:
             return False
         found = self._scan(
@@ -303,7 +303,7 @@ class _Opened:
         return bool(found.num_rows)
 
     def rows(self, location: Location, since: datetime | None) -> pa.Table:
-        """Return the rows of the objects below a location, those of records not before a time."""
+        """Return the rows of objects below a location; of a journal, only records from `since` on."""
         if self._snapshot_id is None:
             return self._table.schema().as_arrow().empty_table().select(list(self._columns))
         make = _expressions()
@@ -311,7 +311,7 @@ class _Opened:
         if location.prefix:
             chosen = make.And(chosen, make.StartsWith("key", location.prefix))
         rows = self._scan(chosen, self._columns).to_arrow().select(list(self._columns))
-        # Without a file that may have rows, texts are of another type.
+        # If no file can have matching rows, pyiceberg returns texts as large_string.
         kinds = [field.with_type(pa.string()) if field.type == pa.large_string() else field for field in rows.schema]
         return rows.cast(pa.schema(kinds))
 
@@ -320,7 +320,7 @@ class _Opened:
         return make.AlwaysTrue() if since is None else make.GreaterThanOrEqual("record_timestamp", self._literal(since))
 
     def _literal(self, moment: datetime) -> str:
-        # S3's columns have no time zone and mean UTC. Iceberg compares either kind with its own spelling only.
+        # S3's columns have no time zone and mean UTC. Iceberg needs a literal with or without a zone, like the column.
         text = moment.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec="microseconds")
         with_zone = str(self._table.schema().find_field("record_timestamp").field_type) == "timestamptz"
         return f"{text}+00:00" if with_zone else text
@@ -332,7 +332,7 @@ class _Opened:
 
 
 class _MetadataTable:
-    """A table of a catalog, the columns that it must have, and what its errors mean."""
+    """Opens a table of a catalog, checks that it has the needed columns, and translates errors."""
 
     def __init__(self, catalog: Any, name: str, columns: Sequence[str]) -> None:
         self.name, self._catalog, self._columns = name, catalog, columns
@@ -350,7 +350,7 @@ class _MetadataTable:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Raise SourceError for what the catalog or the files say against a read, an outage by an error of its own."""
+        """Translate errors of the catalog or of files: SourceError, or an error of its own for a login or an outage."""
         try:
             yield
         except WatermarkError:
@@ -368,9 +368,9 @@ class _MetadataTable:
 
 
 def _login_or_load(name: str, error: Exception) -> WatermarkError | None:
-    """Return what an error means if the catalog refuses the login, or is down or too busy; None for another reason."""
+    """Return the error to raise if the catalog refuses the login, or is down or too busy; None for other errors."""
     kind = type(error).__name__
-    if told := login_or_load(name, error):  # Of boto3, by which the Glue catalog is asked.
+    if told := login_or_load(name, error):  # An error of boto3, which calls the Glue catalog.
         return told
     if kind in _LATER:
         return SourceUnavailableError(name, kind)
@@ -380,7 +380,7 @@ def _login_or_load(name: str, error: Exception) -> WatermarkError | None:
 
 
 def _expressions() -> Any:
-    """Return the filters of `pyiceberg`. Its types know their arguments by the names of JSON fields only."""
+    """Return the module of `pyiceberg`'s filters as Any, because its types name arguments only by their JSON fields."""
     from pyiceberg import expressions
 
     return expressions
@@ -396,7 +396,7 @@ def _relative(rows: pa.Table, location: Location) -> Any:
 
 
 def _as_utc(times: pa.ChunkedArray) -> Any:
-    """Return times as UTC: S3's have no time zone."""
+    """Return times in UTC. S3's have no time zone and mean UTC."""
     if times.type.tz is None:
         times = pc.assume_timezone(times, "UTC")
     return times.cast(LISTED.field("modified").type)

@@ -1,4 +1,4 @@
-"""The identity of an object, as Arrow rows: what a listing yields and what a bookmark remembers. Pure."""
+"""Identities of objects as Arrow rows, in listings and in the ledger of a bookmark. Pure."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ LISTED = pa.schema([*_IDENTITY, pa.field("storage_class", pa.string())])
 """Objects as a listing shows them. `key` is raw and relative to the prefix; the ETag has no quotes."""
 
 OVERWRITABLE = "null"
-"""The VersionId of what a bucket holds that keeps no versions, or did not when it was written (Amazon S3 User Guide,
-"Working with objects in a versioning-suspended bucket"): who overwrites it leaves the same id."""
+"""The VersionId of an object that was written while its bucket kept no versions. An overwrite leaves the same id
+(Amazon S3 User Guide, "Working with objects in a versioning-suspended bucket")."""
 
 LEDGER = pa.schema(
     [*_IDENTITY, pa.field("status", pa.string()), pa.field("version", pa.int64()), pa.field("run_id", pa.string())]
 )
-"""Objects as a bookmark remembers them: what became of each, at which version of the job and by which run."""
+"""Objects as a bookmark stores them: the status of each, and the version and run of the job that set it."""
 
 TAKEN, IGNORED, ARCHIVED, SKIPPED, GONE = "taken", "ignored", "archived", "skipped", "gone"
-"""What became of an object: read; changed but left alone; in an archive and left alone; marked as done by a person who
+"""Status of an object: read; changed but left alone; in an archive and left alone; marked as done by an operator who
 knew that it could not be read; no longer listed."""
 
 
 SEPARATOR = b"\xff"
-"""Between texts that Arrow cuts apart: no UTF-8 text has this byte."""
+"""Separates texts that Arrow splits: no UTF-8 text contains this byte."""
 SMALL_COLUMN = 100_000
-"""Values whose text fits into one array, whatever their length. With more of them, the import does not matter."""
+"""Most values whose joined text surely fits into one array. With more values, the import of pandas does not matter."""
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Identity(NamedTuple):
-    """What an object is. Another ETag or size under the same key is another object.
+    """The identity of an object: another ETag or size under the same key is another object.
 
-    The ETag is opaque: it is no MD5 for multipart or KMS objects. The time of change is no part
-    of an identity: a multipart upload shows the time at which it was started.
+    The ETag is opaque: for multipart or KMS objects it is not an MD5. The time of change is not part
+    of the identity, because a multipart upload shows the time at which it was started.
     """
 
     key: str
@@ -57,20 +57,20 @@ class Identity(NamedTuple):
 class Interval(NamedTuple):
     """All objects of a listing whose key is above `after` and not above `until`, in the order of UTF-8 bytes.
 
-    None stands for the start and for the end. The intervals of a whole listing touch and do not
-    overlap, and come in any order.
+    None stands for the start or the end of all keys. The intervals of a whole listing cover all keys
+    without overlap, and come in any order.
     """
 
     after: str | None
     until: str | None
     rows: pa.RecordBatch
-    """Of schema LISTED, sorted by key."""
+    """Rows of schema LISTED, sorted by key."""
 
 
 def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two rows of a key are of the same object: by version if both have one, else by ETag and size.
 
-    A VersionId that each overwrite has again decides nothing. `diff.compare` has this rule for whole columns.
+    `OVERWRITABLE` in both rows does not count as a version. `diff.compare` applies this rule to whole columns.
     """
     versions = {one["version_id"], other["version_id"]}
     if None in versions or versions == {OVERWRITABLE}:
@@ -79,17 +79,17 @@ def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def byte_order(key: str) -> bytes:
-    """Return the sort key of the order in which S3 lists: that of UTF-8 bytes."""
+    """Return the sort key for the order in which S3 lists keys: by their UTF-8 bytes."""
     return key.encode("utf-8", "surrogatepass")
 
 
 def local_etag(status: os.stat_result) -> str:
-    """Return what stands for the ETag of a local file: its time of change and its inode."""
+    """Return the substitute for an ETag of a local file: its time of change and its inode."""
     return f"{status.st_mtime_ns:x}-{status.st_ino:x}"
 
 
 def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return texts, or 64-bit numbers, as `pa.array` does. That imports pandas, which takes longer than a small run."""
+    """Return texts or 64-bit numbers like `pa.array`, which imports pandas: that takes longer than a small run."""
     if all(value is None for value in values):
         return pa.nulls(len(values), kind)
     if None in values or len(values) > SMALL_COLUMN:
@@ -107,7 +107,7 @@ def cut_texts(joined: bytes) -> pa.Array:
 
 
 def no_rows(schema: pa.Schema = LEDGER) -> pa.Table:
-    """Return a table without rows, as `schema.empty_table` does, but without pandas: see `column_of`."""
+    """Return a table without rows, like `schema.empty_table`, but without importing pandas: see `column_of`."""
     return pa.Table.from_batches([no_batch(schema)])
 
 
@@ -117,22 +117,22 @@ def no_batch(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def is_status(rows: pa.Table, status: str) -> pa.ChunkedArray:
-    """Return which rows of a ledger have a status."""
+    """Return a mask of the rows of a ledger that have a status."""
     return pc.equal(rows.column("status"), column_of([status], pa.string())[0])
 
 
 def newest_rows(tables: Iterable[pa.Table], *, with_gone: bool) -> pa.Table:
-    """Return one row of each key, of the first table that has it: tables of schema LEDGER, newest first."""
+    """Return one row of each key, from the first table that has the key. Tables have schema LEDGER, newest first."""
     found = [no_rows()]
     for table in tables:
-        # As chunks, so that the keys of the newer tables are not copied for each older one.
+        # Join the keys as chunks, so that those of the newer tables are not copied for each older table.
         newer = pa.chunked_array([chunk for part in found for chunk in part.column("key").chunks], pa.string())
         if not len(newer):
             found.append(table)
             continue
         found.append(table.filter(pc.invert(pc.is_in(table.column("key"), value_set=newer))))
     rows = pa.concat_tables(found)
-    # Left out only here, as it hides older rows of its key. Usually none is gone: then without a copy.
+    # Remove gone objects last, because they hide older rows of their keys. If there are none, avoid the copy.
     is_gone = is_status(rows, GONE)
     return rows if with_gone or not pc.any(is_gone, min_count=0).as_py() else rows.filter(pc.invert(is_gone))
 

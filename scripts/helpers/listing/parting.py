@@ -1,7 +1,7 @@
-"""Keys at which a prefix is parted beforehand, into ranges for tasks that cannot help each other. Pure.
+"""Find keys at which to split a prefix in advance, into ranges for tasks that cannot share work later. Pure.
 
-What a ledger remembers tells where keys are many. Without one, pages and probes show it roughly. Cuts need not be
-keys of objects, and ranges between cuts tile all keys: a bad cut costs time only.
+A ledger shows where most keys are. Without one, pages and probes show it roughly. Cuts need not be keys of objects,
+and the ranges between cuts cover all keys, so a bad cut only costs time.
 """
 
 from __future__ import annotations
@@ -17,63 +17,63 @@ from scripts.helpers.listing.objects import byte_order
 from scripts.helpers.listing.ranges import Pages
 
 AT_ONCE = 16
-"""Requests sent at the same time while cuts are looked for."""
+"""Requests to send at once in the search for cuts."""
 LEAST_REQUESTS = 512
 REQUESTS_PER_RANGE = 4
-"""Requests for cuts that are allowed, in all and for each range that is wanted: some seconds, where a listing that
-needs several machines takes minutes.
+"""Most requests in the search for cuts: a fixed number, and more for each wanted range. They take some seconds, while a
+listing that needs several machines takes minutes.
 """
 REQUESTS_PER_CUT = 16
-"""About what it takes to cut a range by names: the place where they differ is searched, then the characters there."""
+"""Approximate requests to cut a range by names: find the place where names differ, then the characters there."""
 RANGES_MORE = 2
-"""How many times the ranges that are wanted there may be: where sizes are not known, small tasks even them out."""
+"""There may be this many times the wanted ranges, because smaller tasks even out sizes that are unknown."""
 
 LARGE = 10
-"""Pages that a range counts for of which more than a page is known: how many more, nobody knows yet."""
+"""Assumed size, in pages, of a range with more than one page: its real size is unknown."""
 
 
 class _Part(NamedTuple):
-    """A range of keys, and what the first page of it showed."""
+    """A range of keys, and what its first page showed."""
 
     after: str | None
     until: str | None
     shown: int | None = None
-    """Keys on the page; None where none was asked for."""
+    """Number of keys on the page; None if no page was requested."""
     first: str = ""
     last: str = ""
     more: bool = False
-    """The page does not hold all of them."""
+    """Whether the range has more keys than the page."""
 
 
 def places(counts: Sequence[int], step: int) -> list[int]:
-    """Return where to begin in each of several files, one after another, so as to take every so many-th row of all."""
+    """Return the first row to take of each file, so that every `step`-th row of all files together is taken."""
     return [(step // 2 - before) % step for before in accumulate(counts[:-1], initial=0)]
 
 
 def quantiles(marks: Iterable[str], wanted: int) -> list[str]:
-    """Return cuts that part keys into so many ranges of equal size; each mark stands for as many of the keys."""
+    """Return cuts that split keys into `wanted` ranges of equal size; each mark stands for the same number of keys."""
     ordered = sorted(marks, key=byte_order)
     cuts: list[str] = []
     for number in range(1, wanted):
         cut = ordered[number * len(ordered) // wanted] if ordered else ""
-        # A key that was overwritten often is a mark more than once, and two equal cuts would make an empty range.
+        # A key that was overwritten often occurs several times in `marks`. Two equal cuts would make an empty range.
         if cut and (not cuts or cut != cuts[-1]):
             cuts.append(cut)
     return cuts
 
 
 def find_cuts(pages: Pages, wanted: int) -> list[str]:
-    """Find keys that part a prefix into so many ranges, or up to twice as many, by looking at it.
+    """Find keys that split a prefix into `wanted` ranges, or up to twice as many, by requesting pages of it.
 
-    A range that a page does not hold is cut at its folders, or where names differ, and its parts are looked at in turn,
-    as long as the requests last. So it is where keys are many that cuts are many.
+    A range that does not fit on a page is cut at its folders, or where names differ. Then its parts are examined in the
+    same way until the allowed requests are used up. So there are most cuts where there are most keys.
     """
     finder = CutFinder(pages)
     room = LEAST_REQUESTS + REQUESTS_PER_RANGE * wanted
     done: list[_Part] = []
     waiting = [_Part(None, None)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        # All parts of a level or none: where some are cut and others not, ranges would be of unlike size.
+        # Cut all parts of a level or none, otherwise the ranges would differ in size.
         while waiting and len(waiting) <= room - finder.probes:
             looked = list(pool.map(partial(_looked, pages), waiting))
             room -= len(looked)
@@ -93,11 +93,11 @@ def find_cuts(pages: Pages, wanted: int) -> list[str]:
 
 
 def _looked(pages: Pages, part: _Part) -> _Part:
-    """Ask for the first page of a range."""
+    """Request the first page of a range, and return the range with what it shows."""
     page = pages.page(part.after, None)
     keys = page.rows.column("key")
     if not len(keys):
-        return part._replace(shown=0)  # Nothing is there to cut, or a page of delete markers alone.
+        return part._replace(shown=0)  # The range is empty, or the page has only delete markers.
     first, last = keys[0].as_py(), keys[-1].as_py()
     is_whole = page.token is None or (part.until is not None and byte_order(last) >= byte_order(part.until))
     return part._replace(shown=len(keys), first=first, last=last, more=not is_whole)
@@ -108,10 +108,10 @@ def _cuts(finder: CutFinder, part: _Part) -> list[str]:
 
 
 def _joined(parts: Sequence[_Part], most: int) -> list[str]:
-    """Join neighbours to about so many ranges, of equal size as far as it is known; return the cuts between them."""
+    """Join neighbours into about `most` ranges, of equal size as far as known; return the cuts between them."""
     page = max((part.shown or 0 for part in parts), default=0)
     sizes = [LARGE * page if part.shown is None or part.more else part.shown for part in parts]
-    # Less than a page is not worth a task: its request shows that many.
+    # A range of less than a page is not worth a task, because one request shows a whole page.
     each = max(page, sum(sizes) / most)
     cuts: list[str] = []
     size = 0

@@ -1,4 +1,4 @@
-"""Which keys Spark would read, and how they are written as paths. Pure."""
+"""Decide which keys Spark would read, and write them as paths. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def source_text(source: Any) -> str:
-    """Return a source of files as a text; InvalidValueError for what is not a path, such as a list of them."""
+    """Return a source of files as a text; InvalidValueError if it is not a path, such as a list of paths."""
     if not isinstance(source, (str, PathLike)):
         raise InvalidValueError(
             f"The source of files is a {type(source).__name__}. Name one directory or prefix as a text; call once for "
@@ -26,11 +26,11 @@ def source_text(source: Any) -> str:
 
 
 def is_hidden(relative_key: str) -> bool:
-    """Tell whether Spark's file sources skip this key below a prefix.
+    """Return whether Spark's file sources skip this key below a prefix.
 
-    The rule is that of Spark's HadoopFSUtils and PartitioningAwareFileIndex, applied to every
-    component: names that start with ``.``, or with ``_`` and hold no ``=``, or end with
-    ``._COPYING_``. Hadoop's and the S3 console's markers for empty folders are no files either.
+    As in Spark's HadoopFSUtils and PartitioningAwareFileIndex, a key is skipped if any component
+    starts with ``.``, starts with ``_`` and contains no ``=``, or ends with ``._COPYING_``. Markers
+    for empty folders, of Hadoop and of the S3 console, are not files either.
     """
     *folders, name = relative_key.split("/")
     if not name or name.endswith("_$folder$"):
@@ -44,28 +44,28 @@ def _is_hidden_name(name: str) -> bool:
 
 
 def is_plain(name: str, *, literal: bool = False) -> bool:
-    """Return whether a name below a root leads to one place there, and to the same one for every reader.
+    """Return whether a name below a root stands for the same place below that root for every reader.
 
-    An absolute name and one with an empty component, ``.`` or ``..`` do not, nor one that is not Unicode.
+    This is not so for an absolute name, one with an empty component, ``.`` or ``..``, or one that is not Unicode.
 
     Parameters
     ----------
     literal
-        Allow empty components: S3 keeps them as a part of the name, and only Hadoop drops them.
+        Allow empty components: in S3 they are part of the name, and only Hadoop drops them.
     """
     components = name.split("/")
     return {".", ".."}.isdisjoint(components) and (literal or all(components)) and is_unicode(name)
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text has no half of a surrogate pair, which JSON may hold and no listing shows."""
+    """Return whether a text has no half of a surrogate pair. JSON may contain such a half, but no listing does."""
     return _HALF.search(text) is None
 
 
 def check_keys(source: str, keys: pa.ChunkedArray, where: str, remedy: str) -> None:
-    """Raise LedgerError for the first of some stored keys that is not plain: no listing of the source has shown it.
+    """Raise LedgerError for the first stored key that is not plain, because no listing of the source can have shown it.
 
-    The error says where they are.
+    The error names `where` the keys are stored.
     """
     for key in keys.filter(pc.fill_null(pc.match_substring_regex(keys, _SUSPECT), True)).to_pylist():
         if key is None or not is_plain(key):
@@ -76,7 +76,7 @@ def check_keys(source: str, keys: pa.ChunkedArray, where: str, remedy: str) -> N
 
 
 def check_readable(source: str, relative_key: str, *, is_local: bool = False) -> None:
-    """Raise SourceError for a key that no Hadoop path can name: it would read something else, or fail late."""
+    """Raise SourceError for a key that no Hadoop path can name: Spark would read another file, or fail late."""
     if any(not component for component in relative_key.split("/")):
         reason = "has an empty component, which Hadoop paths drop"
     elif not is_unicode(relative_key):
@@ -94,7 +94,7 @@ def suffix(key: str) -> str:
 
 
 def packing(key: str) -> str:
-    """Return the end of a key by which Hadoop unpacks a file. Its case counts: ``x.GZ`` is read as it is."""
+    """Return the extension by which Hadoop chooses a codec. Its case counts: Hadoop does not unpack ``x.GZ``."""
     name = key.rpartition("/")[2]
     return name.rpartition(".")[2] if "." in name else ""
 

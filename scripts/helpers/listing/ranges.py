@@ -1,9 +1,9 @@
-"""A listing by many requests at once: ranges of keys that idle workers part further. Pure.
+"""List with many requests at once: ranges of keys, which idle workers split further. Pure.
 
-A listing shows one page after another, and each page waits for the one before. So the key space is
-parted into ranges, each listed by a worker of its own. A worker that is done takes a part of the range
-that has shown most pages so far. No balance need be known beforehand, and no split can lose a key: a range
-ends where the next one begins, whatever lies there.
+The pages of a listing come one after another, because each needs the token of the one before. So the keys
+are split into ranges, each listed by its own worker. A worker that is done takes a part of the range with
+the most pages so far. The sizes need not be known in advance, and no split can lose a key, because each
+range ends exactly where the next one begins.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from scripts.helpers.listing.cuts import CutFinder, Probes, between
 from scripts.helpers.listing.objects import Interval, byte_order
 
 WAITING_PAGES = 64
-"""Pages that may wait for the consumer; bounds the memory of a listing."""
+"""The most pages that may wait for the consumer, which limits the memory of a listing."""
 
 MEASURED_PAGES = 2
 ALONE = 4.0
-"""Pages that are timed to choose the number of workers, and how many times the work on a page its time may be for
-one worker to be as good: threads that parse pages cost each other time. One page that is late decides nothing.
+"""Pages to time before the number of workers is chosen, so that one late page does not decide; and the ratio of a
+page's time to the work on it up to which one worker is as good as more: threads that parse pages slow each other down.
 """
 
 FREE_PROBES = 32
 PAGES_PER_PROBE = 4
-"""Requests spent on finding splits: a few at first, then one for so many pages that were listed."""
+"""The most requests for finding splits: a fixed number at first, then one for every so many listed pages."""
 
 
 class Page(NamedTuple):
@@ -47,16 +47,16 @@ class Page(NamedTuple):
 
 
 class Pages(Probes, Protocol):
-    """What can list a prefix; all keys are relative to it."""
+    """Requests that list a prefix; all keys are relative to it."""
 
     def page(self, after: str | None, token: str | None) -> Page:
-        """Return the first page of keys above `after`, or the page that a token stands for."""
+        """Return the first page of keys above `after`, or the page of a token."""
 
 
 @dataclass(eq=False)
 class _Range:
     position: str | None
-    """All keys up to here have been shown."""
+    """All keys up to this one have been listed."""
     until: str | None
     pages: int = 0
     open: bool = True
@@ -64,24 +64,24 @@ class _Range:
     start: str = ""
     """The first key of the latest page."""
     stuck: int = 0
-    """Number of pages up to which no other split is tried."""
+    """The number of pages that the range has to list before another split is tried."""
 
 
 @dataclass
 class RangeListing:
-    """Lists ranges by several workers. Iterate once: intervals come as pages arrive.
+    """Lists ranges with several workers. Iterate only once; intervals come as pages arrive.
 
-    The first page is asked for by `start`, in the caller's thread; a prefix that fits into it needs
-    no other request and no thread.
+    `start` requests the first page in the caller's thread. A prefix that fits on that page needs no
+    other request and no thread.
     """
 
     pages: Pages
     source: str
     workers: int
     unordered: bool = False
-    """The server promises no order: one worker, and the caller sorts."""
+    """Whether the server promises no order. Then one worker lists, and the caller sorts."""
     measured: bool = False
-    """Start no more workers than the next pages show to be of use: more would wait for this process, not for S3."""
+    """Whether to time pages and start only as many workers as help: more would wait for this process, not for S3."""
     first: Page | None = None
     _lock: threading.Condition = field(default_factory=threading.Condition)
     _ranges: list[_Range] = field(default_factory=list)
@@ -89,19 +89,19 @@ class RangeListing:
     _out: queue.Queue[Interval | BaseException | None] = field(default_factory=lambda: queue.Queue(WAITING_PAGES))
     _listed = 0
     _unfinished = 1
-    """Ranges of which not all intervals are on their way to the caller."""
+    """The number of ranges whose intervals are not all in the queue yet."""
     _stop = False
 
     def __post_init__(self) -> None:
         self._finder = CutFinder(self.pages, lambda: not self._stop)
 
     def start(self, after: str | None = None, until: str | None = None) -> None:
-        """Ask for the first page of keys above `after` and not above `until`."""
+        """Request the first page of keys above `after`, up to and including `until`."""
         self._ranges = [_Range(after, until)]
         self.first = self.pages.page(after, None)
 
     def __iter__(self) -> Iterator[Interval]:
-        """Yield every key exactly once, in intervals that touch."""
+        """Yield every key exactly once, in adjacent intervals."""
         assert self.first is not None
         whole, token = self._ranges[0], self.first.token
         interval = self._advance(whole, self.first)
@@ -117,7 +117,7 @@ class RangeListing:
                 if interval is not None:
                     yield interval
             if ratio > ALONE:
-                # Twice as many as keep this process busy: some wait for S3 or look for cuts meanwhile.
+                # Start twice as many as keep this process busy, because some wait for S3 or look for cuts.
                 self.workers = min(self.workers, math.ceil(2 * ratio))
             else:
                 self.workers = 1
@@ -136,8 +136,8 @@ class RangeListing:
                     raise found
                 yield found
         finally:
-            # Also when the caller stops early. A worker may wait for room in the queue or for a range, and sees
-            # `_stop` only when it gets on: so make room until each of them has ended, and leave no thread behind.
+            # End all threads, even if the caller stops early. A worker that waits for room in the queue or for a range
+            # sees `_stop` only when it continues, so make room until each worker has ended.
             with self._lock:
                 self._stop = True
                 self._lock.notify_all()
@@ -147,9 +147,9 @@ class RangeListing:
                     thread.join(0.01)
 
     def _behind(self, token: str | None) -> Page:
-        """Return the page that a token stands for; SourceError if that is where it goes on, too."""
+        """Return the page of a token; SourceError if the next page has the same token."""
         page = self.pages.page(None, token)
-        # The order of keys shows it, too. Pages without keys, or a listing without an order, would go on for ever.
+        # The check of the order misses pages without keys, and unordered listings: these would repeat for ever.
         if page.token is not None and page.token == token:
             raise SourceError(
                 self.source, "its server returns the token of the page before again, so pages could repeat for ever. "
@@ -158,7 +158,7 @@ class RangeListing:
         return page
 
     def _measured_page(self, whole: _Range, token: str | None) -> tuple[Interval | None, str | None, float]:
-        """Ask for the next page, and see what the time of a page is beside that spent on it in this process."""
+        """Return the interval and token of the next page, and the ratio of its elapsed time to its CPU time here."""
         wall, cpu = time.perf_counter(), time.thread_time()
         page = self._behind(token)
         wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
@@ -192,8 +192,8 @@ class RangeListing:
             interval = self._advance(range_, page)
             if interval is not None:
                 self._put(interval)
-        # A range counts as finished when its last interval is in the queue, and no earlier: the end that the last
-        # worker sends could otherwise overtake an interval, and the caller would miss its keys.
+        # A range counts as finished only when its last interval is in the queue. Otherwise the end marker of the last
+        # worker could overtake an interval, and the caller would miss its keys.
         with self._lock:
             if not range_.open:
                 self._unfinished -= 1
@@ -208,13 +208,13 @@ class RangeListing:
     def _put(self, interval: Interval) -> None:
         waiting = True
         while waiting and not self._stop:
-            # The time-out lets a worker see `_stop`: without it, it would wait for ever for a caller who is gone.
+            # The timeout lets a worker see `_stop`; otherwise it would wait for ever for a caller that has stopped.
             with suppress(queue.Full):
                 self._out.put(interval, timeout=0.1)
                 waiting = False
 
     def _finish(self, last: BaseException | None) -> None:
-        """Send the end, or the error, behind all intervals. The first error wins; its listing is no listing."""
+        """Put the end marker or an error into the queue after all intervals. Only the first error is sent."""
         with self._lock:
             if self._stop:
                 return
@@ -222,20 +222,20 @@ class RangeListing:
                 self._stop = True
             self._lock.notify_all()
         if last is not None:
-            # Pages of a listing that failed are of no use, and in a full queue the error would wait behind them.
+            # Drop the pages, which are useless after an error: in a full queue the error would wait behind them.
             self._drain()
         self._out.put(last)
 
     def _advance(self, range_: _Range, page: Page) -> Interval | None:
-        """Take a page into its range, cut where the range ends by now."""
+        """Add a page to its range and return its interval, cut at the current end of the range."""
         rows = page.rows
         if self.unordered:
             range_.open = page.token is not None
             return Interval(range_.position, range_.until, rows)
         keys = rows.column("key")
         with self._lock:
-            # The end is read under the lock: another worker may have split the range while the page was on its way.
-            # What lies above the end belongs to the next range, and would come twice if it were left in.
+            # Read the end under the lock, because another worker may have split the range during the request. Keys
+            # above the end belong to the next range, and would come twice if they stayed.
             before, until = range_.position, range_.until
             self._check_order(keys, before)
             last = before
@@ -251,7 +251,7 @@ class RangeListing:
             self._listed += 1
             self._lock.notify()
         if range_.open and last == before:
-            return None  # A page without keys that has a next one: of delete markers or old versions only.
+            return None  # The page has only delete markers or old versions, and there is a next page.
         return Interval(before, range_.position, rows)
 
     def _check_order(self, keys: pa.Array, before: str | None) -> None:
@@ -262,7 +262,7 @@ class RangeListing:
             )
 
     def _next_range(self) -> _Range | None:
-        """Wait for a range: one that is waiting, or a part of one that is being listed."""
+        """Return the next range to list: one that waits, or a part of one that is being listed; None at the end."""
         while True:
             with self._lock:
                 victim = None
@@ -278,8 +278,8 @@ class RangeListing:
                 victim.splitting = True
                 seen = victim.start, victim.position or "", victim.until
                 idle = max(1, self._idle() // sum(known.splitting for known in self._ranges))
-            # Without the lock: these are requests, and meanwhile all others list on. So the range may have moved, or
-            # ended, when the cuts are known; `_split` looks again.
+            # Send these requests without the lock, so that the other workers continue. The range may have advanced or
+            # ended by the time the cuts are known, so `_split` checks again.
             cuts = self._finder.find(*seen, at_once=idle)
             with self._lock:
                 self._split(victim, cuts)
@@ -289,16 +289,16 @@ class RangeListing:
 
     def _victim(self) -> _Range | None:
         if self._finder.probes > FREE_PROBES + self._listed // PAGES_PER_PROBE:
-            return None  # Keys that cannot be cut well would otherwise cost more requests than their pages.
+            return None  # Otherwise keys that cannot be cut well could cost more requests than their pages.
         large = [known for known in self._ranges if known.open and not known.splitting and known.pages > known.stuck]
         return max(large, key=lambda known: known.pages, default=None)
 
     def _split(self, victim: _Range, cuts: list[str]) -> None:
         victim.splitting = False
-        # Only cuts ahead of what was listed meanwhile: keys below the position would be listed again.
+        # Use only cuts above the current position: keys below it would be listed again.
         cuts = between(cuts, victim.position or "", victim.until)
         if not victim.open or not cuts:
-            victim.stuck = victim.pages * 2  # Nothing to cut here. Try again when as much again has been listed.
+            victim.stuck = victim.pages * 2  # No cut found. Try again after twice as many pages.
             return
         parts = min(self._idle(), len(cuts))
         step = len(cuts) / parts

@@ -1,6 +1,6 @@
-"""The S3 client that everything uses that is not given one, and what answers and errors of S3 and SQS mean.
+"""Make the default S3 client, and interpret answers and errors of S3 and SQS.
 
-Errors are parted into those of the login and those that ask for another try; what else is wrong depends on the call.
+Errors of the login, and those that call for a retry, are recognised here; the meaning of others depends on the call.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from scripts.helpers.errors import CredentialsError, SourceUnavailableError
 def make_client(connections: int, **options: Any) -> S3Client:
     """Make a client of boto3's default session that many threads can use at once.
 
-    Standard retries: throttling (503 SlowDown) and lost connections, 10 attempts with full jitter.
+    It retries after throttling (503 SlowDown) and lost connections: 10 attempts with full jitter.
 
     Parameters
     ----------
     connections
-        Requests at once.
+        The number of requests at once.
     **options
-        As those of ``boto3.client``, such as `endpoint_url`.
+        Options of ``boto3.client``, such as `endpoint_url`.
     """
     config = Config(
         max_pool_connections=connections,
-        # A listing is all or nothing, so one page that fails costs all pages. botocore's own 3 attempts are over
-        # within seconds, and S3 may say SlowDown for longer while it parts a prefix that is asked for often.
+        # A listing is all or nothing, so one page that fails costs all pages. botocore's default of 3 attempts is over
+        # within seconds, but S3 may return SlowDown for longer while it splits a busy prefix.
         retries={"mode": "standard", "total_max_attempts": 10},
-        parameter_validation=False,  # The time it takes counts in listings, and requests are ours.
+        parameter_validation=False,  # It slows listings down, and all requests are made by this package.
         user_agent="glue-watermarks",
     )
     return aws_client("s3", config=config, **options)  # type: ignore[no-any-return]
@@ -81,11 +81,11 @@ _NO_LOGIN = (
 )
 
 
-# What is in neither set depends on the call: of AccessDenied or NoSuchKey only the caller knows what it means.
+# The meaning of other codes depends on the call: only the caller knows what AccessDenied or NoSuchKey means.
 
 
 def login_or_load(source: str, error: Exception) -> CredentialsError | SourceUnavailableError | None:
-    """Return what an error of botocore means for the caller; None where neither login nor load is the reason."""
+    """Return the error to raise for one of botocore if it is about the login or the load; None otherwise."""
     if isinstance(error, _NO_LOGIN):
         return _no_login(error)
     if isinstance(error, _BROKEN):
@@ -97,7 +97,7 @@ def login_or_load(source: str, error: Exception) -> CredentialsError | SourceUna
 
 
 def login_or_load_of_obstore(source: str, error: Exception) -> CredentialsError | SourceUnavailableError | None:
-    """Return the same for an error of obstore, which tells most of it as text only."""
+    """Return the same for an error of obstore, which has most details only in its text."""
     if type(error).__name__ == "UnauthenticatedError":
         return _no_login(error)
     text = str(error)
@@ -107,7 +107,7 @@ def login_or_load_of_obstore(source: str, error: Exception) -> CredentialsError 
 
 
 def is_login_or_load(code: str) -> bool:
-    """Return whether a code of S3 is about the login or the load, and not about one object."""
+    """Return whether a code of S3 is about the login or the load rather than about one object."""
     return code in _LOGIN or code in _LATER
 
 
@@ -118,40 +118,40 @@ def _no_login(error: Exception) -> CredentialsError:
 def _by_code(source: str, code: str, status: int) -> CredentialsError | SourceUnavailableError | None:
     if code in _LOGIN:
         return CredentialsError(f"AWS does not accept the credentials ({code}). Renew them.")
-    if code in _LATER or status >= 500:  # Retries of the client are used up by now.
+    if code in _LATER or status >= 500:  # The client has used up its retries.
         return SourceUnavailableError(source, code)
     return None
 
 
 def obstore_code(error: Exception) -> str:
-    """Return S3's code within an error of obstore, or what kind of error it is."""
+    """Return S3's code in an error of obstore, or the type of the error."""
     code = re.search(r"<Code>([\w.]+)</Code>", str(error))
     return code[1] if code else type(error).__name__
 
 
 def code_of(error: ClientError | BotoCoreError | OSError) -> str:
-    """Return S3's code of an error, what the system says of one of its own, or what kind of error it is."""
+    """Return the code of an error of S3, the system's text for an OSError, or else the type of the error."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__
 
 
 def remedy_of(code: str, text: str = "") -> str:
-    """Return what to do where S3 does not return an object that may well be whole, by its code and its text."""
+    """Return what to do if S3 refuses to return an object that may be intact, by the error's code and text."""
     if code.startswith("KMS.") or "kms:" in text:
         return "It is encrypted: allow kms:Decrypt with its key, and check that the key is enabled."
     return "Check the login's s3:GetObject, the region, and that the object is not archived."
 
 
 def shown_by(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an answer of HeadObject shows of an object's identity."""
+    """Return the parts of an object's identity that are in an answer of HeadObject."""
     return {"etag": answer["ETag"].strip('"'), "version_id": answer.get("VersionId"), "size": answer["ContentLength"]}
 
 
 def read_at_most(body: Any, limit: int) -> bytes:
-    """Read the body of an answer, or so many bytes of it: an object may be of any size by now."""
+    """Return the body of an answer, or its first `limit` bytes: the object may have grown to any size by now."""
     data: bytes = body.read(limit)
     if len(data) < limit:
-        # botocore only looks whether the transfer broke off when there is nothing more to read.
+        # Read once more, because botocore checks only at the end of the body whether the transfer broke off.
         body.read(1)
     return data
