@@ -60,7 +60,7 @@ class Witness:
             self.ask_if_reached(output)
 
     def ask_if_reached(self, output: Output | Retraction, sink: Sink | None = None) -> None:
-        """Ask a target through its sink, or if none is given, without the script. Skip it if that fails; see `ask`."""
+        """Ask a target through its sink, or else without the script. Log any error but TargetAheadError; see `ask`."""
         try:
             sink = sink or opened(output, self._spark, self._s3_client)
             if sink is not None:

@@ -211,7 +211,7 @@ class TableCommits:
         batch = self.batch
         # Note the table's folder, so that no target is within it: each run would read its own output again.
         batch.folders.append(self.table.folder())
-        # Without Spark, rows are read here. An error suggests to discard the plan only if a frozen plan is replayed.
+        # Without Spark, rows are read here. An error suggests discarding the plan only if one is replayed.
         with self.typed_errors(is_planned=batch.run.replay):
             found = self.table.rows(span)
         is_lazy = hasattr(found, "sparkSession")

@@ -27,7 +27,7 @@ class SchemaKeeping:
     Parameters
     ----------
     batch
-        The batch, begun.
+        A batch that has begun.
     """
 
     def __init__(self, batch: Batch) -> None:

@@ -60,7 +60,7 @@ def write(
         contexts = contexts_of(batch, sink, df)
     batch.wrote(df, contexts)
     batch.publication.witness.ask(sink)
-    # A run that saves nothing goes on: an earlier attempt may have published rows, which this one replaces.
+    # A run that saves nothing continues even without new rows: it replaces rows that an earlier attempt published.
     if batch.saves and not columns_of(df) and not batch.publication.due:
         return None
     # Freeze the plan before the first byte is written, so that another attempt would write the same rows.
