@@ -41,7 +41,7 @@ class EndOfRun:
     Parameters
     ----------
     run
-        A run that saves nothing is not reported, because it is no sign that the job is up to date.
+        A run that saves nothing is not reported, because it does not show that the job is up to date.
     clock
         Returns the time as an aware datetime.
 

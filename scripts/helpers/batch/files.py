@@ -66,7 +66,7 @@ class FileSource:
         options_of(FileOptions, self.options, ("transformation_ctx", "on_changed", *beside), refused)
 
     def begin(self) -> None:
-        """Tell the batch that it reads files, and their location."""
+        """Note in the batch that it reads files, and where they are."""
         self.batch.reads_files = True
         self.batch.folders.append(str(Location.parse(self.source)))
 

@@ -272,8 +272,8 @@ class _Explained:
     Attributes
     ----------
     epochs
-        The job's current epoch, and those of earlier outputs. Other epochs cannot be judged: after a restore, nobody
-        knows what was committed after the backup.
+        The job's current epoch, and those of earlier outputs. Other epochs cannot be judged: after a restore, it is
+        unknown what was committed after the backup.
     oldest
         The oldest version of the history. Files of expired versions are not judged.
     outputs

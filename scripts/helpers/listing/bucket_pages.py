@@ -39,8 +39,8 @@ _ENTITIES = ((b"&lt;", b"<"), (b"&gt;", b">"), (b"&quot;", b'"'), (b"&apos;", b"
 _URL_ENCODED = b"<EncodingType>url</EncodingType>"
 _ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}")
 _FEW_ESCAPES = 16
-"""Most kinds of encoded characters to replace one after another, each in a pass over the text. With more kinds, such as
-in names of many alphabets, the single pass of urllib is faster."""
+"""Most kinds of encoded characters to replace one after another, each in one scan of the text. With more kinds, such as
+in names of many alphabets, the single scan of urllib is faster."""
 _PERCENT = b"\xfe"
 """Placeholder for a decoded per cent sign: no UTF-8 text contains this byte."""
 

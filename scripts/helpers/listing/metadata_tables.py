@@ -35,7 +35,7 @@ OVERLAP = timedelta(days=1)
 """How far back each run reads records again. S3 keeps snapshots of these tables for 24 hours at most, so new records
 are found by time, not by snapshot. A record may reach the table after a later one, usually within minutes."""
 LEAST_OVERLAP = timedelta(hours=2)
-"""Least overlap: a first run may read the live inventory, which lacks the last hour, so the next run has to read it."""
+"""A first run may read the live inventory, which lacks the last hour. The next run reads it from the journal."""
 BEHIND = timedelta(hours=1)
 """How far the live inventory lags behind the bucket: updates are "typically reflected within one hour"."""
 _LATER = {
