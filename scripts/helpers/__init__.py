@@ -1,15 +1,15 @@
-"""Durable memory of how far a job got, and the deltas computed from it.
+"""Store durably how far each job got, and compute from it what is new.
 
-Modules here are doors: what users import. Packages are rooms, one concern each; their docstrings say which.
+Users import the modules here ("doors"). Each package ("room") has one concern, which its docstring describes.
 """
 
 import sys
 from pkgutil import extend_path
 
-# As in `scripts`: a job's own helpers and these are found side by side. Before the import below, which needs the path.
+# As in `scripts`, so that Python finds a job's own helpers too. It must precede the import below, which uses the path.
 __path__ = extend_path(__path__, __name__)
 
-# pip refuses such a Python by itself; `spark-submit --py-files` does not, and the next error would be one of syntax.
+# pip refuses an older Python, but `spark-submit --py-files` does not, and the run would end with a SyntaxError.
 if sys.version_info < (3, 10):  # noqa: UP036
     from scripts.helpers.errors import UnsupportedVersionError
 

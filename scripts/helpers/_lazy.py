@@ -1,4 +1,4 @@
-"""Public names of rooms, and packages that need not be installed: imported when they are asked for (PEP 562)."""
+"""Import the public names of packages, and optional dependencies, only when they are first used (PEP 562)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Column", "DataFrame", "F", "S3Client", "SparkSession", "T", "lazy", 
 def lazy(
     room: str, names: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package. For type checkers it imports each name as itself.
+    """Return `__getattr__`, `__dir__` and `__all__` of a package. For type checkers it imports each name itself.
 
     Parameters
     ----------
     room
         The package's ``__name__``.
     names
-        By module of the package, the names that it hands out. A module that begins with a dot lies beside the package.
+        The names to export, by module of the package. A module name that begins with a dot is a sibling of the package.
     """
     homes = {name: module for module, listed in names.items() for name in listed}
 
@@ -36,13 +36,13 @@ def lazy(
 
 
 class _LazyModule(ModuleType):
-    """A module that is imported with the first attribute that is asked of it."""
+    """A stand-in that imports its module when one of its attributes is first read."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self.__name__), name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Go to Spark's workers as what it stands for: functions that they run may use it."""
+        """Pickle as the module itself, because functions that Spark sends to its workers may use it."""
         return import_module, (self.__name__,)
 
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql import types as T  # noqa: N812
 else:
-    # They stand in annotations, which nobody evaluates.
+    # These are used in annotations only, which are never evaluated.
     S3Client = Column = DataFrame = SparkSession = Any
     pa, pc, pq = _LazyModule("pyarrow"), _LazyModule("pyarrow.compute"), _LazyModule("pyarrow.parquet")
     pd, F, T = _LazyModule("pandas"), _LazyModule("pyspark.sql.functions"), _LazyModule("pyspark.sql.types")

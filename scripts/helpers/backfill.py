@@ -1,4 +1,4 @@
-"""`Backfill`: read an old range once, with bounds of its own, while the live job goes on."""
+"""`Backfill`: read an old range once, between given bounds, while the live job keeps running."""
 
 from __future__ import annotations
 
@@ -43,57 +43,54 @@ OPTIONS = ("spark", "lease", "clock", "reporters")
 class Backfill:
     """One slice ``[low, high)`` of a rows context, read by a job of its own.
 
-    The live watermark is neither moved nor does the live job notice. The slice is a job in the same
-    table, its name made of the live job's and of the bounds, so it has a lease, a frozen plan, a
-    replay and batch ids as any job; slices run at the same time, anywhere, and finish in any order.
-    What is begun is recorded before anything is written, and what is done when it is committed:
-    `Watermarks.coverage` counts it, `Watermarks.gaps` no longer names it.
+    A slice does not move the live watermark or affect the live job's runs. It is a job in the same
+    table, whose name is made from the live job's and the bounds, so it has a lease, a frozen plan, a
+    replay and batch ids like any job. Slices may run at the same time on any machine, and finish in
+    any order. A slice is recorded as begun before it writes anything, and as done when it commits:
+    then `Watermarks.coverage` includes it and `Watermarks.gaps` no longer returns it.
 
-    A slice that is done is done once: run again, it takes no rows, and records what a crash may
-    have left unrecorded. A slice that is begun is finished under the same bounds and name;
-    `gaps` names them as a gap of its own, `Watermarks.unfinished` with the slice's job. Hand slices
-    that do not overlap to parallel runs (`slices` makes such).
+    A slice that is done takes no rows when it is run again; it only records what a crash may have
+    left unrecorded. Finish a slice that has begun under the same bounds and name: `gaps` returns its
+    bounds as a separate gap, and `Watermarks.unfinished` returns it with its job. Parallel runs must
+    take slices that do not overlap, as `slices` returns them.
 
-    Set the live watermark back, or `rewind` it, and the live job reads rows again that slices past
-    it have read. Reset the live job, and what slices have read counts no more; one at work then is
-    a PlanConflictError at its next write or commit.
+    If you set the live watermark back, or `rewind` it, the live job reads again the rows past it that
+    slices have read. If you reset the live job, what slices have read no longer counts, and a slice
+    that is running raises a PlanConflictError at its next write or commit.
 
     Parameters
     ----------
     watermarks
         The table.
     job_id
-        The live job. It has a watermark for the context, from a run or by `set_watermark`.
+        The live job. It must have a watermark for the context, from a run or from `set_watermark`.
     run_id
         By default a new one. A scheduler's retry should pass the same one.
     transformation_ctx
         The live job's context.
     low, high
-        Where to start, itself taken (None: the very beginning), and where to end, itself not taken:
-        no further than the live watermark, and for times no later than the source's clock less
-        `delay`. Tuples for compound cursors. None is the very end, for live jobs that descend. What
-        `gaps` returns fits.
+        Where to start (inclusive; None: the very beginning) and where to end (exclusive). `high` may not
+        exceed the live watermark, nor, for times, the source's clock less `delay`. A `high` of None is the very
+        end, for live jobs that descend. Tuples for compound cursors. You can pass what `gaps` returns.
     delay
-        How long rows may come after their stamp; see `options.RowOptions`.
+        How long after its timestamp a row may become visible; see `options.RowOptions`.
     write_disposition
-        ``append`` refuses bounds of which something is covered already, or begun by another slice,
-        as those rows would be there twice; ``merge`` says that what is written replaces rows of the
-        same key.
+        ``append`` refuses bounds that are covered or begun by another slice in part, because the target
+        would have those rows twice. ``merge`` declares that what is written replaces rows of the same key.
     name
-        Another name makes another backfill of the same bounds, after a correction at the source for
-        instance.
+        A new name makes a new backfill of the same bounds, for example after a correction at the source.
     **options
-        Of `IncrementalJob`: `spark`, `lease`, `clock`, `reporters`. InvalidValueError for others: a slice
-        always saves, whatever the mode of the live job.
+        Options of `IncrementalJob`: `spark`, `lease`, `clock`, `reporters`. Others raise an InvalidValueError,
+        because a slice always saves, whatever the mode of the live job.
 
     Attributes
     ----------
     job_id : str
-        The slice's own job, for `history` or `reset`. Known once it has begun.
+        The slice's own job, for `history` or `reset`. Set once the slice has begun.
     live_job_id, run_id, transformation_ctx : str
-        As they were given.
+        As passed, or a new run id.
     is_done : bool
-        An earlier run did the slice; there are no rows to take.
+        Whether an earlier run finished the slice, so that there are no rows to take.
 
     Examples
     --------
@@ -147,9 +144,9 @@ class Backfill:
         Raises
         ------
         UnknownJobError, NothingThereError
-            The live job has no watermark there.
+            The live job does not exist, or has no watermark in the context.
         CursorError, BoundsError
-            The bounds do not fit the cursor, reach past the live watermark, or are covered or begun in part.
+            The bounds do not fit the cursor, reach past the live watermark, or are partly covered or begun.
         RunInProgressError
             Another run works on this slice.
         """
@@ -158,7 +155,7 @@ class Backfill:
         self._bounds = backfill_bounds(self.transformation_ctx, low, high, endless=live.descending)
         self.job_id = slice_id(self.live_job_id, self.transformation_ctx, live, self._bounds, self._name)
         has_read = self._has_read(self._head(self.job_id))
-        # Rows past the live watermark would be there twice: this slice writes them, and the live job's next run too.
+        # The target would have rows past the live watermark twice: from this slice and from the live job's next run.
         if uncovered(self._bounds, [live.passed]):
             begun = f"It was set back: delete what the slice wrote, {self._command_to_abandon(self.job_id)}"
             remedy = begun if has_read else "End there at the latest."
@@ -166,7 +163,7 @@ class Backfill:
                 self.transformation_ctx,
                 f"they reach past the live watermark, and the live job will read those rows. {remedy}",
             )
-        # Only before it owns rows: a slice that is planned must be able to finish, whatever was begun since.
+        # Check for other slices only before this one owns rows: once planned, it must be able to finish.
         if not has_read:
             self._others(self._watermarks.progress.backfills(self.live_job_id, self.transformation_ctx, live))
         self._job = IncrementalJob(self._watermarks, self.job_id, self.run_id, **self._options).__enter__()
@@ -178,7 +175,7 @@ class Backfill:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Commit and record on a clean exit if rows were asked for; otherwise abort and keep the plan."""
+        """Commit and record the slice on a clean exit if `rows` was called; otherwise abort and keep the plan."""
         if error is None and self._is_asked:
             try:
                 self.commit()
@@ -197,21 +194,21 @@ class Backfill:
         nulls: Nulls = "raise",
         strings: bool = False,
     ) -> DataFrame:
-        """Return the rows of the slice, lazily; none if it is done.
+        """Return a lazy DataFrame of the slice's rows; it is empty if the slice is done.
 
         Parameters
         ----------
         source, cursor_column, nulls, strings
-            As for `IncrementalJob.rows_since`, and the same columns as the live job's.
+            As for `IncrementalJob.rows_since`. The cursor columns must be those of the live job.
 
         Raises
         ------
         SourceChangedError, CursorError
-            The column is another one than the live job's, or has another type.
+            The cursor column is not the live job's, or its type has changed.
         BoundsError
-            Rows of the slice may still come, or another slice has begun with some of them.
+            New rows may still appear in the slice, or another slice has begun to read some of its rows.
         PlanConflictError
-            The live job was reset or set back meanwhile.
+            The live job was reset or set back in the meantime.
         """
         job, names = self.job, [cursor_column] if isinstance(cursor_column, str) else list(cursor_column)
         check_same_columns(self._live.names, names, self.transformation_ctx)
@@ -221,7 +218,7 @@ class Backfill:
         if self.is_done:
             high, nulls = None, "raise"
         else:
-            # Before a row is read or written: if the run dies later, the record tells that this slice may own rows.
+            # Record the slice before it reads or writes a row: if the run dies, the record shows that it may own rows.
             self._check_live()
             self._change_record(self._begun)
         taken: DataFrame = job.rows_since(
@@ -240,29 +237,29 @@ class Backfill:
         return taken
 
     def write(self, df: DataFrame | Any, path: str | Target, **options: Any) -> int:
-        """Write the slice to a target, as `IncrementalJob.write` does; no row if it is done.
+        """Write the slice to a target, as `IncrementalJob.write` does; write no row if it is done.
 
-        If an earlier run of the slice died after its commit, this publishes what that run left for the target.
+        If an earlier run of the slice died after its commit, this publishes what that run staged for the target.
         """
         if not self.is_done:
             self._check_live()
         elif not self.run.unpublished:
             return 0
-        # Also where it is done: only a write reaches the databases and catalogs that the script logs in to.
+        # Also if the slice is done: only a write reaches the databases and catalogs that the script logs in to.
         return self.job.write(df, path, **options)
 
     def commit(self) -> str:
-        """Commit the slice, then record it as covered. Called by a clean exit.
+        """Commit the slice, then record it as covered. A clean exit calls this.
 
         Raises
         ------
         UnpublishedError
-            The slice is done, and the target does not have all of its rows.
+            The slice is done, but the target does not have all of its rows.
         """
         if not self.is_done:
             self._check_live()
-        # The commit first. Recorded first, a range would count as covered though a crash left it unread; a crash
-        # in between leaves it begun, and the next run of the slice records it.
+        # Commit before recording. Otherwise a crash in between would leave a range that counts as covered but was not
+        # read. In this order, such a crash leaves the slice begun, and its next run records it.
         outcome = self.job.commit()
         self._check_published()
         self._change_record(self._finished)
@@ -270,7 +267,7 @@ class Backfill:
 
     @property
     def job(self) -> IncrementalJob:
-        """The job of the slice; PlanConflictError outside the ``with`` statement."""
+        """The job of the slice. Raises PlanConflictError before the ``with`` statement begins it."""
         if self._job is None:
             raise PlanConflictError(self.live_job_id, "the backfill has not begun. Use it in a `with` statement.")
         return self._job
@@ -296,25 +293,25 @@ class Backfill:
             return Head.first(job_id)
 
     def _check_published(self) -> None:
-        """Raise UnpublishedError while a target lacks rows of the slice: no later run would bring them there."""
+        """Raise UnpublishedError if a target lacks rows of the slice, because no later run would publish them."""
         for output in self.run.unpublished:
             remedy = "Write to that target again, in a run with the bounds and the name of this slice."
             raise UnpublishedError(self.job_id, output.version, output.target, remedy)
 
     def _has_read(self, head: Head) -> bool:
-        """Tell whether a slice is planned or done, and owns its rows."""
+        """Return whether a slice is planned or done, so that it owns its rows."""
         return head.plan is not None or self.transformation_ctx in head.watermarks
 
     def _check_live(self) -> None:
-        """Refuse to go on where the live job was reset or set back: its next runs read these rows themselves."""
+        """Raise PlanConflictError if the live job was reset or set back, since its next runs read these rows."""
         now = None
         with suppress(NothingThereError):
             now = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
-        # Another origin is a job that was reset and began anew, perhaps at the very same value.
+        # The origin differs if the job was reset and has started over, perhaps at the very same value.
         is_other = now is None or now.origin != self._live.origin
-        # Nothing of the bounds was read when the slice was planned, however long ago and by whichever run of it.
+        # When the slice was planned, the live job had read nothing within the bounds. That must still be true.
         if now is None or is_other or (self._disposition == "append" and not now.is_left_to_slices(self._bounds)):
-            # A reset has forgotten the slice already.
+            # After a reset there is no slice to abandon.
             abandon = "." if is_other else f", {self._command_to_abandon(self.job_id)}"
             raise PlanConflictError(
                 self.job_id,
@@ -342,7 +339,7 @@ class Backfill:
         )
 
     def _begun(self, record: BackfillRecord) -> BackfillRecord:
-        """Enter the slice in place of others that were left before they could read anything."""
+        """Record the slice as begun, and drop the overlapping slices that ended before they read anything."""
         gone = [] if self.run.replay else self._others(record)
         if record.has_begun(self._name, self._bounds):
             return record
@@ -354,7 +351,7 @@ class Backfill:
         return record.finish(self._name, self._bounds)
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
-        """Return the slices within our bounds that were left before they read; refuse others, and what is covered."""
+        """Return overlapping slices that ended before they read; raise BoundsError for others or for covered bounds."""
         if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:
@@ -371,7 +368,7 @@ class Backfill:
         for name, bounds in others:
             job_id = slice_id(self.live_job_id, self.transformation_ctx, self._live, bounds, name)
             head = self._head(job_id)
-            # Also where the lease is over: its run may still be alive, and has not yet found out.
+            # Also if the lease is over: its run may still be alive and not know that yet.
             if head.claim is not None or self._has_read(head):
                 raise BoundsError(
                     self.transformation_ctx,

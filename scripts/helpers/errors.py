@@ -1,7 +1,7 @@
 """Every error of the package, grouped by what the caller does next. Pure.
 
-Texts say what happened, with names, ids and counts, and then the remedy. They never hold
-values of watermarks, credentials or connection strings. The facts are attributes as well.
+Messages say what happened, with names, ids and counts, and then the remedy. They never contain
+values of watermarks, credentials or connection strings. The facts are attributes of the error, too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ DAMAGE = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
     OSError,
 )  # fmt: skip
-"""What code meets that reads something altered. Readers catch it, so that a user never learns of damage by an
-OverflowError, and so that what is damaged of one job hides no other."""
+"""Errors that code raises when it reads damaged data. Readers catch them, so that a user never sees damage as an
+OverflowError, and so that one damaged job does not hide the others."""
 
 
 def rows_have(count: int) -> str:
-    """Return a number of rows with the verb that goes with it: "1 row has", "2 rows have"."""
+    """Return a number of rows with a verb that agrees: "1 row has", "2 rows have"."""
     return "1 row has" if count == 1 else f"{count:,} rows have"
 
 
@@ -136,15 +136,15 @@ REASONS = {
         "let them end. Then run the job again."
     ),
 }
-"""The sentence of each reason: the fact, its cause and the remedy, with the attributes of the error in their places.
+"""The message of each reason: the fact, its cause and the remedy, with placeholders for the error's attributes.
 
-A reason is what callers do not act on by itself, so it has no class. Its word does not change. Logs, the JSON of the
-command line and what a job keeps of a failed run have it beside the class.
+A reason has no class of its own because callers do not handle it separately. Its key never changes: logs, the command
+line's JSON and the stored failure of a run contain it next to the class.
 """
 
 
 class _Sentences(Formatter):
-    """Fill in sentences. `l` joins names, `k` keys, `c` counts them, `n` counts rows, and `q` quotes for a shell."""
+    """Format messages: `l` joins names, `k` keys, `c` counts names, `n` is `rows_have`, `q` quotes for a shell."""
 
     OWN: Mapping[str, Callable[[Any], str]] = {
         "l": lambda names: ", ".join(list(names)[:10]) + (", …" if len(names) > 10 else "") or "none",
@@ -162,8 +162,8 @@ class _Sentences(Formatter):
 class WatermarkError(Exception):
     """Root of all errors that this package raises on purpose.
 
-    `reason` is a word of `REASONS` where a class has several, and empty otherwise. What its sentence names is an
-    attribute.
+    `reason` is a key of `REASONS` if the class has several, and otherwise empty. The facts in the message are
+    attributes.
     """
 
     reason = ""
@@ -178,30 +178,30 @@ class WatermarkError(Exception):
 
     @property
     def kind(self) -> str:
-        """The class, with the reason: "NothingThereError[unknown_version]"."""
+        """The name of the class with the reason, such as "NothingThereError[unknown_version]"."""
         return type(self).__name__ + (f"[{self.reason}]" if self.reason in REASONS else "")
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Return a fact: those of a reason are not declared."""
+            """Declare for type checkers that an error has attributes for the facts of its reason."""
 
 
-# --- nothing there yet: start from the beginning, or check the name ---------------------------
+# --- it does not exist: start from the beginning, or check the name ---------------------------
 
 
 class NothingThereError(WatermarkError, LookupError):
-    """What was asked for does not exist (yet): a job, a run, a version, a context."""
+    """The job, run, version or context does not exist, or not yet."""
 
     def __str__(self) -> str:
-        """Return the text as it is: a KeyError would put it in quotes."""
+        """Return the message itself, because a KeyError would quote it."""
         return Exception.__str__(self)
 
 
 class UnknownJobError(NothingThereError, IndexError, KeyError):
     """The table holds nothing under this job name.
 
-    Scripts of the original class catch IndexError where they ask for the latest run, KeyError where they name one.
+    Scripts for the original class catch IndexError when they look up the latest run, KeyError when they name one.
     """
 
     def __init__(self, job_id: str, table_name: str) -> None:
@@ -215,7 +215,7 @@ class UnknownJobError(NothingThereError, IndexError, KeyError):
 class NoWatermarkError(NothingThereError, IndexError):
     """The job is known, but none of its runs has committed: this is its first run.
 
-    Scripts of the original class catch IndexError for it.
+    Scripts for the original class catch it as an IndexError.
     """
 
     def __init__(self, job_id: str) -> None:
@@ -226,9 +226,9 @@ class NoWatermarkError(NothingThereError, IndexError):
 
 
 class UnknownRunError(NothingThereError, KeyError):
-    """The job is known, this run of it is not (never committed, or expired).
+    """The job exists, but this run of it does not: it never committed, or has expired.
 
-    Scripts of the original class catch KeyError for it.
+    Scripts for the original class catch it as a KeyError.
     """
 
     def __init__(self, job_id: str, run_id: str) -> None:
@@ -240,7 +240,7 @@ class UnknownRunError(NothingThereError, KeyError):
 
 
 class UnknownWatermarkError(NothingThereError, KeyError):
-    """A run has stored no value of this name."""
+    """The run has stored no value under this name."""
 
     def __init__(self, job_id: str, name: str, known: Sequence[str]) -> None:
         self.job_id, self.name, self.known = job_id, name, tuple(known)
@@ -250,7 +250,7 @@ class UnknownWatermarkError(NothingThereError, KeyError):
         )
 
 
-# --- another run has it: try again later --------------------------------------------------------
+# --- another run owns the job: try again later --------------------------------------------------
 
 
 class RunInProgressError(WatermarkError):
@@ -273,7 +273,7 @@ class StaleError(WatermarkError):
 
 
 class FencedError(StaleError):
-    """The job was taken from this run, by another run or by a person; it can change nothing any more."""
+    """Another run or an operator took the job from this run, which can no longer change anything."""
 
     def __init__(self, job_id: str, run_id: str, fence: int, current_fence: int) -> None:
         self.job_id, self.run_id, self.fence, self.current_fence = job_id, run_id, fence, current_fence
@@ -284,7 +284,7 @@ class FencedError(StaleError):
 
 
 class PlanConflictError(StaleError):
-    """A plan is open already and the one given is not it."""
+    """The call does not fit the open plan or the state of the run; nothing was changed."""
 
     def __init__(self, job_id: str, detail: str) -> None:
         self.job_id = job_id
@@ -292,7 +292,7 @@ class PlanConflictError(StaleError):
 
 
 class RunClosedError(StaleError):
-    """The run was committed or aborted before; its handle can do nothing more."""
+    """The run is already committed or aborted, so its handle can no longer be used."""
 
     def __init__(self, job_id: str, run_id: str, how: str, verb: str) -> None:
         self.job_id, self.run_id, self.how, self.verb = job_id, run_id, how, verb
@@ -306,7 +306,7 @@ class RunClosedError(StaleError):
 
 
 class CommitUnknownError(WatermarkError):
-    """The store did not say whether the write took effect."""
+    """The store did not confirm whether the commit took effect."""
 
     def __init__(self, job_id: str, run_id: str) -> None:
         self.job_id, self.run_id = job_id, run_id
@@ -320,15 +320,15 @@ class CommitUnknownError(WatermarkError):
 
 
 class InvalidValueError(WatermarkError, ValueError):
-    """A value that cannot be stored, refused before anything was sent."""
+    """A value or an option is invalid; nothing was changed."""
 
 
 class InvalidIdError(InvalidValueError):
-    """A job name, run id or context name outside the rules."""
+    """A job name, run id or context name breaks the rules for names."""
 
 
 class TooLargeError(InvalidValueError):
-    """Something over its size limit."""
+    """A value or an item exceeds its size limit."""
 
     def __init__(self, what: str, size: int, limit: int, remedy: str) -> None:
         self.what, self.size, self.limit = what, size, limit
@@ -336,7 +336,7 @@ class TooLargeError(InvalidValueError):
 
 
 class CursorError(InvalidValueError):
-    """A cursor column that is missing, of a wrong or changed type, or holds NULLs."""
+    """A cursor column is missing, has a wrong or changed type, or holds NULLs."""
 
     def __init__(self, column: str, detail: str) -> None:
         self.column = column
@@ -344,7 +344,7 @@ class CursorError(InvalidValueError):
 
 
 class BoundsError(InvalidValueError):
-    """Bounds of a backfill that cannot be read, or must not."""
+    """The bounds of a backfill are invalid, or must not be read."""
 
     def __init__(self, context: str, detail: str) -> None:
         self.context = context
@@ -352,7 +352,7 @@ class BoundsError(InvalidValueError):
 
 
 class KeyColumnError(InvalidValueError):
-    """A key column that is missing on one side, or has another type there."""
+    """A key column is missing on one side, has different types, or holds values that cannot be merged."""
 
     _start = "Key column {column!r}: "
 
@@ -361,7 +361,7 @@ class KeyColumnError(InvalidValueError):
 
 
 class NameCollisionError(InvalidValueError):
-    """Two fields of nested rows that would be one column, or two arrays that would be one table."""
+    """Two fields of nested rows would become the same column, or two arrays the same table."""
 
     def __init__(self, what: str, first: Sequence[str], second: Sequence[str]) -> None:
         self.what, self.first, self.second = what, tuple(first), tuple(second)
@@ -370,7 +370,7 @@ class NameCollisionError(InvalidValueError):
 
 
 class TooManyIdsError(InvalidValueError):
-    """More ids than there is room for."""
+    """There are not enough ids left for the rows."""
 
     def __init__(self, context: str, detail: str) -> None:
         self.context = context
@@ -378,7 +378,7 @@ class TooManyIdsError(InvalidValueError):
 
 
 class GlueOptionError(InvalidValueError):
-    """An option of Glue's readers or writers with a value that cannot be meant, or that would change what is read."""
+    """An option of Glue's readers or writers has an invalid value, or would change what is read."""
 
     def __init__(self, option: str, detail: str) -> None:
         self.option = option
@@ -386,7 +386,7 @@ class GlueOptionError(InvalidValueError):
 
 
 class SourceOptionError(InvalidValueError):
-    """An option of a source with a value that cannot be meant, or that has no effect there."""
+    """An option of a source has an invalid value, or no effect for this source."""
 
     def __init__(self, option: str, detail: str) -> None:
         self.option = option
@@ -397,7 +397,7 @@ class SourceOptionError(InvalidValueError):
 
 
 class ConfigurationError(WatermarkError):
-    """The surroundings are not as they must be."""
+    """The set-up is wrong: table, credentials, permissions, versions, a source or a target."""
 
 
 class UnsupportedVersionError(ConfigurationError):
@@ -409,7 +409,7 @@ class UnsupportedVersionError(ConfigurationError):
 
 
 class NotOffGlueError(ConfigurationError, AttributeError):
-    """Something of Glue's library that is not here."""
+    """A part of Glue's library that this package does not replace off Glue."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what = what
@@ -417,7 +417,7 @@ class NotOffGlueError(ConfigurationError, AttributeError):
 
 
 class JobMovedError(ConfigurationError):
-    """The job is in another table, or on its way from there. Nothing may begin or change here."""
+    """The job was copied to another table, or is still being copied from it. Here it cannot be run or changed."""
 
     def __init__(self, job_id: str, table_name: str, moved_to: str) -> None:
         self.job_id, self.table_name, self.moved_to = job_id, table_name, moved_to
@@ -428,7 +428,7 @@ class JobMovedError(ConfigurationError):
 
 
 class TableNotFoundError(ConfigurationError):
-    """The DynamoDB table does not exist in this account and region, or the file of a table is not there."""
+    """The DynamoDB table does not exist in this account and region, or the table's file does not exist."""
 
     def __init__(self, table_name: str, region: str | None, file: str | None = None) -> None:
         self.table_name, self.region, self.file = table_name, region, file
@@ -442,7 +442,7 @@ class TableNotFoundError(ConfigurationError):
 
 
 class TableSchemaError(ConfigurationError):
-    """The table exists with other keys than ours, or its file is not one of ours."""
+    """The table has other keys than this package needs, or its file is not a table of this package."""
 
     def __init__(self, table_name: str, detail: str = "") -> None:
         self.table_name = table_name
@@ -453,15 +453,15 @@ class TableSchemaError(ConfigurationError):
 
 
 class CredentialsError(ConfigurationError):
-    """No AWS credentials or region, or ones that AWS does not accept."""
+    """AWS credentials or a region are missing, or AWS does not accept them."""
 
 
 class AccessRefusedError(ConfigurationError):
-    """The credentials are good, but not for this action; or the file system refuses it, such as ``write``."""
+    """The credentials are valid but do not allow the action, or the file system refuses it (such as ``write``)."""
 
     def __init__(self, action: str, resource: str) -> None:
         self.action, self.resource = action, resource
-        # AWS names an action after its service, as in ``s3:GetObject``; what a file system does has one word.
+        # An action of AWS contains its service, as in ``s3:GetObject``; one of the file system is a single word.
         super().__init__(
             f"AWS refuses {action} on {resource!r}. Allow it in the role's policy."
             if ":" in action
@@ -471,7 +471,7 @@ class AccessRefusedError(ConfigurationError):
 
 
 class AmbiguousHistoryError(ConfigurationError):
-    """Several items without order, written by the class that this package replaces."""
+    """The job has several items by the class that this package replaces, and their order is unknown."""
 
     def __init__(self, job_id: str, run_ids: Sequence[str]) -> None:
         self.job_id, self.run_ids = job_id, tuple(run_ids)
@@ -484,7 +484,7 @@ class AmbiguousHistoryError(ConfigurationError):
 
 
 class LegacyItemError(ConfigurationError):
-    """An item of the original class that can be read and not taken over: this package stores no such values."""
+    """An item of the original class can be read but not adopted, because this package does not store such values."""
 
     def __init__(self, job_id: str, run_id: str, detail: str) -> None:
         self.job_id, self.run_id = job_id, run_id
@@ -507,7 +507,7 @@ class NewerFormatError(ConfigurationError):
 
 
 class CorruptItemError(ConfigurationError):
-    """An item that does not say what we write: altered by hand or by another program."""
+    """An item is not as this package writes it: it was altered by hand or by another program."""
 
     def __init__(self, job_id: str, range_key: str, detail: str) -> None:
         self.job_id, self.range_key, self.detail = job_id, range_key, detail
@@ -522,7 +522,7 @@ class CorruptItemError(ConfigurationError):
 
 
 class SourceError(ConfigurationError):
-    """A source that cannot be listed or read."""
+    """A source cannot be listed or read."""
 
     _start = "Source {source!r}: "
 
@@ -531,7 +531,7 @@ class SourceError(ConfigurationError):
 
 
 class TargetError(ConfigurationError):
-    """A target that cannot be written to, or not in this way."""
+    """A target cannot be written to, or not in this way."""
 
     _start = "Target {target!r}: "
 
@@ -540,12 +540,12 @@ class TargetError(ConfigurationError):
 
 
 class TargetAheadError(TargetError):
-    """A target that has recorded batches of a job which the table of watermarks does not know.
+    """A target has recorded batches of a job that the table of watermarks does not have.
 
     Attributes
     ----------
     ahead
-        The first and the last version that it does not know, by epoch.
+        The first and the last version that the table does not have, by epoch.
     by_script
         Whether only the job's own script reaches the target.
     """
@@ -569,7 +569,7 @@ class TargetAheadError(TargetError):
 
 
 class RowsMissingError(TargetError):
-    """A target that lacks rows which a restored table of watermarks counts as loaded.
+    """A target lacks rows that a restored table of watermarks counts as loaded.
 
     Attributes
     ----------
@@ -578,7 +578,7 @@ class RowsMissingError(TargetError):
     present
         The version of the job in the restored table.
     back_to
-        The version that everything up to is there; 0 for none.
+        The last version whose rows, and all earlier rows, are at the target; 0 for none.
     """
 
     def __init__(self, job_id: str, target: str, versions: tuple[int, int], *, present: int, back_to: int) -> None:
@@ -594,12 +594,12 @@ class RowsMissingError(TargetError):
 
 
 def chosen_type(column: str) -> str:
-    """Return how the rows of a file of CSV, whose types are those of its values, have texts in a column."""
+    """Return how to read a CSV column as text, because otherwise its values decide its type."""
     return f' Rows of read_pandas("csv") have the type that dtype={{"{column}": "string"}} names there.'
 
 
 class TargetSchemaError(TargetError):
-    """Rows whose columns are not those of the table that they go to."""
+    """The rows' columns do not fit the target table."""
 
     def __init__(
         self, target: str, missing: Sequence[str], unknown: Sequence[str], changed: Mapping[str, tuple[str, str]],
@@ -618,7 +618,7 @@ class TargetSchemaError(TargetError):
 
 
 class MissingConnectorError(ConfigurationError):
-    """A format of files or tables whose package or jar is not there."""
+    """The package or jar for a format of files or tables is not installed."""
 
     def __init__(self, format: str, remedy: str) -> None:
         self.format = format
@@ -626,7 +626,7 @@ class MissingConnectorError(ConfigurationError):
 
 
 class NoJvmError(ConfigurationError):
-    """A session of Spark Connect, where something needs Spark's JVM in this process."""
+    """The call needs Spark's JVM in this process, and the session is one of Spark Connect."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what, self.remedy = what, remedy
@@ -634,13 +634,13 @@ class NoJvmError(ConfigurationError):
 
 
 def retracting(job_id: str, version: int) -> str:
-    """Return the command that takes the output of a version, and of later ones, back from its targets."""
+    """Return the command that deletes the output of a version and of later versions from their targets."""
     decision = f"rewind {quote(job_id)} --to-version {version - 1}" if version > 1 else f"reset {quote(job_id)}"
     return f"watermarks {decision} --retract --why TEXT"
 
 
 class UnpublishedError(WatermarkError):
-    """A batch is committed, and readers of its target do not see all of it yet. Nothing is lost."""
+    """A batch is committed, but readers of its target do not see all of it yet. Nothing is lost."""
 
     def __init__(self, job_id: str, version: int, target: str, remedy: str = "") -> None:
         self.job_id, self.version, self.target = job_id, version, target
@@ -655,7 +655,7 @@ class UnpublishedError(WatermarkError):
 
 
 class RetractionError(WatermarkError):
-    """What a decision took back is still at its target. No run may plan before it is gone."""
+    """Output that a decision retracted is still at its target. No run may plan before it is deleted."""
 
     def __init__(
         self,
@@ -673,7 +673,7 @@ class RetractionError(WatermarkError):
 
 
 class RetractedError(WatermarkError):
-    """A version to which nobody can go back: what it stands for is at no target any more."""
+    """A rewind to this version is impossible, because output that it includes was deleted from its targets."""
 
     def __init__(self, job_id: str, version: int, first: int, last: int) -> None:
         self.job_id, self.version, self.first, self.last = job_id, version, first, last
@@ -685,16 +685,16 @@ class RetractedError(WatermarkError):
 
 
 class TargetUnavailableError(TargetError):
-    """A database that is down, too busy, or broke off, or in which another transaction holds a lock.
+    """A target database is down, too busy or closed the connection, or another transaction holds a lock.
 
-    A transaction that was under way is rolled back. With the reason ``locked``, `is_deadlock` is whether the other one
-    waits for a lock of this one as well: at once there is none any more. Otherwise it held its lock for longer than the
-    database lets anybody wait.
+    The open transaction is rolled back. With the reason ``locked``, `is_deadlock` is whether the other transaction also
+    waited for a lock of this one; the rollback has ended such a deadlock. Otherwise the other transaction held its lock
+    for longer than the database waits.
     """
 
 
 class UnprovenError(TargetError):
-    """A record, or what is staged for it, that does not prove that it is of the job. All of it is left as it is."""
+    """A record of output, or its staged data, cannot be proven to be the job's. Nothing of it is changed."""
 
     def __init__(self, target: str, version: int, detail: str) -> None:
         self.version, self.detail = version, detail
@@ -706,12 +706,12 @@ class UnprovenError(TargetError):
 
 
 def _again(version: int) -> str:
-    """Say how a batch of which a part may be at its target is taken back, and read again."""
+    """Return how to retract and reload a batch of which a part may be at its target."""
     return f"Take back what did arrive, `{retracting('JOB', version)}`, and run the job again."
 
 
 class StagedFilesLostError(TargetError):
-    """What a committed batch had staged is gone, and is not at the target either."""
+    """The staged output of a committed batch is gone, and is not at the target either."""
 
     def __init__(self, target: str, version: int, names: Sequence[str], *, is_table: bool = False) -> None:
         self.version, self.names, self.is_table = version, list(names), is_table
@@ -725,7 +725,7 @@ class StagedFilesLostError(TargetError):
 
 
 class SourceChangedError(SourceError):
-    """A context that remembers another source than the one given."""
+    """The context remembers a different source than the one passed."""
 
     def __init__(self, context: str, before: str, now: str, hint: str = "") -> None:
         self.context, self.before, self.now, self.hint = context, before, now, hint
@@ -735,7 +735,7 @@ class SourceChangedError(SourceError):
 
 
 class SourceReplacedError(SourceChangedError):
-    """A context that remembers another table than the one given, or the same name for a table made anew."""
+    """The context remembers a different table than the one passed, or the table was created again under its name."""
 
     def __init__(self, job_id: str, context: str, before: str, now: str) -> None:
         super().__init__(context, before, now)
@@ -747,12 +747,12 @@ class SourceReplacedError(SourceChangedError):
             f"read this table from the beginning, run `watermarks reset {named} --why TEXT`. If it holds the same rows "
             f"as before, as after a move, keep the watermark: `watermarks set {named} source:null= --why TEXT`."
         )
-        # The class above knows one remedy only: a context of its own.
+        # Replaces the message of the base class, whose only remedy is another context.
         self.args = (remedy,)
 
 
 class SourceBehindError(SourceError):
-    """The clock, the ceiling or the last row of a source of rows is behind the watermark: it, or a replica, went back.
+    """The clock, the ceiling or the rows of a source are behind the watermark: it was restored, or a replica lags.
 
     `what` is ``clock``, ``ceiling``, ``last row``, ``rows below`` or ``last row taken``.
     """
@@ -792,7 +792,7 @@ class SourceBehindError(SourceError):
 
 
 class SourceRolledBackError(SourceError):
-    """A table that was set back to a version before the watermark, or to another history than the one that was read."""
+    """A table was set back to a version before the watermark, or to a history other than the one that was read."""
 
     def __init__(self, source: str, context: str, job_id: str, common: int | None = None) -> None:
         self.context, self.job_id, self.common = context, job_id, common
@@ -811,7 +811,7 @@ class SourceRolledBackError(SourceError):
 
 
 class SourceExpiredError(SourceError):
-    """Versions of a table, or files of them, that are gone before they were read: expired, vacuumed or cleaned up."""
+    """Versions of a table, or their files, were expired, vacuumed or cleaned up before they were read."""
 
     def __init__(self, source: str, context: str, job_id: str, *, is_planned: bool = False) -> None:
         self.context, self.job_id, self.is_planned = context, job_id, is_planned
@@ -837,9 +837,9 @@ class SourceExpiredError(SourceError):
 
 
 class SchemaChangedError(SourceError):
-    """A source whose columns are not what an earlier batch had, where the policy of the call does not take that.
+    """A source's columns differ from those of an earlier batch, and the policy of the call does not allow that.
 
-    `columns` names them, and `policy` is that of the call. Nothing is read or written.
+    `columns` are the changed columns, and `policy` is the policy of the call. Nothing is read or written.
     """
 
     def __init__(self, source: str, context: str | None, changes: Sequence[tuple[str, str]], policy: str) -> None:
@@ -861,10 +861,10 @@ class SchemaChangedError(SourceError):
 
 
 class Advice(NamedTuple):
-    """What a caller may do about values and files that do not fit, in the words of its own call; by default of `read`.
+    """Remedies for values and files that do not fit, in terms of the options of one call; by default of `read`.
 
-    `keep` and `retype` are about values, `csv` and `json` about records of these formats, `decode` about bytes,
-    `rename` about names that differ by case, and `part` about files that differ.
+    `keep` and `retype` are for values, `csv` and `json` for records of these formats, `decode` for bytes,
+    `rename` for names that differ only by case, and `part` for files that differ.
     """
 
     keep: str = (
@@ -880,12 +880,12 @@ class Advice(NamedTuple):
 
 OF_READ = Advice()
 ADVICE = ContextVar("ADVICE", default=OF_READ)
-"""The words of the call that reads, in which a MisfitError advises."""
+"""The remedies that a MisfitError names, in terms of the call that reads."""
 
 
 @contextmanager
 def advising(advice: Advice) -> Iterator[None]:
-    """Let errors advise in the words of another call than `read`."""
+    """Let errors inside the block name the remedies of a call other than `read`."""
     token = ADVICE.set(advice)
     try:
         yield
@@ -894,10 +894,10 @@ def advising(advice: Advice) -> Iterator[None]:
 
 
 class MisfitError(SourceError):
-    """A value that its column's type cannot hold, or a record that cannot be parsed; `column` is None for a record.
+    """A value does not fit its column's type, or a record cannot be parsed; `column` is None for a record.
 
-    `detail` says what and where where it is known, and what to do. `reason` is one of the constants of this class for a
-    record, and empty for a value. `type_name` is the format of a record that cannot be parsed.
+    `detail` is the problem with its place, if known, and the remedy. `reason` is one of the constants of this class for
+    a record, and empty for a value. `type_name` is the format of a record that cannot be parsed.
     """
 
     UNPARSED, ENCODING, CASE = "unparsed", "encoding", "case"
@@ -917,13 +917,13 @@ class MisfitError(SourceError):
         }[self.reason]
         self.what = detail or what
         text = detail or " ".join([f"{what}.", *filter(None, told)])
-        # Spark's jobs raise the error when the call that read is over, so another call's words go with it as a whole.
+        # Spark raises the error after the call that reads has returned, so the error stores that call's whole text.
         self.detail = detail if advice is OF_READ else text
         super().__init__(source, text)
 
 
 class ChangedObjectError(SourceError):
-    """Planned objects that are not what they were: overwritten or deleted since the plan."""
+    """Planned objects were overwritten or deleted since they were planned."""
 
     def __init__(self, source: str, overwritten: Sequence[str], deleted: Sequence[str]) -> None:
         self.overwritten, self.deleted = tuple(overwritten), tuple(deleted)
@@ -936,7 +936,7 @@ class ChangedObjectError(SourceError):
 
 
 class UnreadableObjectError(SourceError):
-    """One object that S3, or the file system, does not give to whoever asks."""
+    """S3 or the file system refuses to return an object."""
 
     def __init__(self, source: str, key: str, cause: str, remedy: str) -> None:
         self.key, self.cause, self.remedy = key, cause, remedy
@@ -944,7 +944,7 @@ class UnreadableObjectError(SourceError):
 
 
 class FileContentError(SourceError):
-    """One file that cannot be read because of what it holds."""
+    """A file cannot be read because of its content."""
 
     def __init__(self, source: str, key: str, format: str, cause: str) -> None:
         self.key, self.format, self.cause = key, format, cause
@@ -955,9 +955,9 @@ class FileContentError(SourceError):
 
 
 class UnreadableFilesError(SourceError):
-    """Files of an open plan that cannot be read: they are out of the plan now, and in the list of its state.
+    """Files of an open plan cannot be read. They are now set aside: out of the plan, and in the list of its state.
 
-    `reasons` has each key and why. The next run takes the rest of the batch.
+    `reasons` maps each key to its reason. The next run takes the rest of the batch.
     """
 
     def __init__(self, source: str, reasons: Mapping[str, str]) -> None:
@@ -972,7 +972,7 @@ class UnreadableFilesError(SourceError):
 
 
 class AllUnreadableError(SourceError):
-    """None of the files of a batch can be read. `kept` is whether they are in the list of its state now."""
+    """None of the files of a batch can be read. `kept` is whether they are set aside now, in the list of the state."""
 
     def __init__(self, source: str, reasons: Mapping[str, str], *, kept: bool) -> None:
         self.reasons, self.kept = dict(reasons), kept
@@ -1004,7 +1004,7 @@ def _shown(keys: Sequence[str]) -> str:
 
 
 class ArchivedObjectError(SourceError):
-    """New objects lie in an archive and cannot be read."""
+    """New objects are in an archive storage class and cannot be read."""
 
     def __init__(self, source: str, keys: Sequence[str], count: int) -> None:
         self.keys, self.count = list(keys), count
@@ -1017,7 +1017,7 @@ class ArchivedObjectError(SourceError):
 
 
 class SourceUnavailableError(SourceError):
-    """A database or a bucket that is down, too busy, or broke off; nothing is changed."""
+    """A source database or bucket is down, too busy or closed the connection; nothing was changed."""
 
     def __init__(self, source: str, cause: str) -> None:
         self.cause = cause
@@ -1027,14 +1027,14 @@ class SourceUnavailableError(SourceError):
 
 
 class LedgerError(SourceError):
-    """A file of a bookmark's ledger that is missing, altered, or of a newer format."""
+    """A file of a bookmark's ledger is missing, was altered, or has a newer format."""
 
 
 # --- store unavailable: try again later ----------------------------------------------------------------
 
 
 class StoreUnavailableError(WatermarkError):
-    """DynamoDB or the file could not be reached or kept refusing; nothing is known to have changed."""
+    """DynamoDB or the table's file could not be reached, or refused every try; no change is known to have been made."""
 
     def __init__(self, table_name: str, action: str, cause: str, remedy: str = "Try again later.") -> None:
         self.table_name, self.action, self.cause = table_name, action, cause
@@ -1042,11 +1042,11 @@ class StoreUnavailableError(WatermarkError):
 
 
 class JobArgumentError(WatermarkError, RuntimeError):
-    """Job arguments that Glue keeps for itself, or that do not go together; awsglue raises a RuntimeError."""
+    """Job arguments are reserved by Glue, or exclude each other. A RuntimeError too, as in awsglue."""
 
 
 class MissingOptionsError(JobArgumentError, TypeError):
-    """`getResolvedOptions` without the names of the options; awsglue raises a TypeError that names no remedy."""
+    """`getResolvedOptions` was called without the names of the options. A TypeError too, as in awsglue."""
 
     def __init__(self) -> None:
         super().__init__(

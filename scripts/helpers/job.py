@@ -1,4 +1,4 @@
-"""`IncrementalJob`: plan every source, work, and commit them all at once."""
+"""`IncrementalJob`: plan every source, read and write, and commit all sources at once."""
 
 from __future__ import annotations
 
@@ -51,48 +51,47 @@ if TYPE_CHECKING:
 class IncrementalJob:
     """One run of a job that takes only what is new from one or more sources.
 
-    Entering begins the run. Each `rows_since` or `new_files` plans one source under the name of
-    its `transformation_ctx`. The plan of all of them is frozen, in one write, when the batch first
-    gets its id: at `write`, `merge` or `freeze`. From then on every attempt at the batch, in
-    whatever process, takes exactly that plan. A clean exit commits all sources together; an error
-    aborts, and the next run replays the plan.
+    Entering the ``with`` statement begins the run. Each `rows_since` or `new_files` plans one source under
+    the name of its `transformation_ctx`. The first `write`, `merge` or `freeze` freezes the plan of all
+    sources in one write, and gives the batch its id. From then on every attempt at the batch, in any
+    process, takes exactly that plan. A clean exit commits all sources together; an error aborts the run,
+    and the next run replays the plan.
 
-    What is written under the id of that batch is written once, whatever crashes. A sink of your own must be
-    idempotent per batch id; call `freeze` for the id before you write to it.
+    Rows that `write` and `merge` write under the batch's id reach the target once, whatever crashes. A sink of
+    your own must be idempotent per batch id; call `freeze` for the id before you write to it.
 
-    A source whose `transformation_ctx` is None or empty is read whole and not tracked.
+    A source whose `transformation_ctx` is None or empty is read as a whole and not tracked.
 
     Parameters
     ----------
     watermarks
         The table.
     job_id, run_id
-        By default a new run id in Glue's shape. A scheduler's retry should pass the same one. The
-        job's name may come with `init`.
+        The job's name may also be passed to `init`. By default the run gets a new id in Glue's format. A
+        scheduler's retry should pass the same run id.
     mode, from_run, to_run
         ``enable`` takes what is new and saves it. ``pause`` takes what is new, or what the runs after
-        `from_run` up to and with `to_run` took, and saves nothing. ``disable`` takes everything and
-        saves nothing, and never asks the table. The last two take no lease. See `modes.Mode`.
+        `from_run` up to and including `to_run` took, and saves nothing. ``disable`` takes everything, saves
+        nothing, and never reads the table. Paused and disabled runs take no lease. See `modes.Mode`.
     namespace
         Runs in different namespaces share nothing, and may run at once; see `names.name_in_table`.
     job_runs
-        What Glue's ``get_job_runs`` returns: places runs of a range that never committed. Those that `JobRuns`
-        started are in the table, and in a Glue job Glue itself is asked.
+        What Glue's ``get_job_runs`` returns: its start times place the ends of a range that never committed. Runs
+        that `JobRuns` started are in the table, and a job on Glue asks Glue itself.
     spark
-        Needed by `write` only through its DataFrames; may be None without Spark. An UnsupportedVersionError for one
-        older than Spark 3.3.
+        The Spark session; may be None without Spark. One older than Spark 3.3 raises an UnsupportedVersionError.
     lease
-        How long other runs stay away, one day at most; renewed until the run ends.
+        How long other runs are refused, one day at most; renewed until the run ends.
     clock
-        Returns the time as an aware datetime, else an InvalidValueError when the run begins; the upper bound of
-        time cursors without a clock of their own.
+        Returns the time as an aware datetime; otherwise the run raises an InvalidValueError when it begins. The
+        time is the upper bound of time cursors whose source has no clock of its own.
     reporters
-        Who is told how the run ended: `EmbeddedMetrics()`, `OpenTelemetryMetrics()`, or your own.
+        Receive how the run ended: `EmbeddedMetrics()`, `OpenTelemetryMetrics()`, or your own.
 
     Attributes
     ----------
     metrics : dict
-        What was written so far; after the commit also what was read. Yours, if you add to it, are saved with ours.
+        Counts of what was written, and after the commit also of what was read. Values that you add are saved, too.
     writes_itself : bool
         True turns off the WARNING that no sink got the rows of a source, as `freeze` does.
 
@@ -155,12 +154,12 @@ class IncrementalJob:
         Parameters
         ----------
         args
-            ``JOB_NAME`` and, if they are there, ``JOB_RUN_ID``, ``job_bookmark_option``,
-            ``job_bookmark_from``, ``job_bookmark_to`` and ``BOOKMARK_CONTEXT``, the namespace. Without
-            any ``job_bookmark_option`` the job saves; Glue's parser always gives one, and
-            ``job-bookmark-disable`` unless the job was started with another.
+            ``JOB_NAME`` and, if present, ``JOB_RUN_ID``, ``job_bookmark_option``, ``job_bookmark_from``,
+            ``job_bookmark_to`` and ``BOOKMARK_CONTEXT``, the namespace. Without ``job_bookmark_option`` the
+            job saves. Glue's parser always returns one: ``job-bookmark-disable``, unless the job was started
+            with another.
         **options
-            Of the constructor; they go before `args`.
+            Options of the constructor, which override `args`.
         """
         mode = Mode.from_args(args)
         chosen: dict[str, Any] = {
@@ -175,8 +174,8 @@ class IncrementalJob:
     def init(self, job_name: str, args: Mapping[str, Any] | None = None) -> Self:
         """Begin the run without a ``with`` statement, as scripts for AWS Glue do; `commit` ends it.
 
-        A job that is not committed saves nothing: an ERROR says so when the job object is gone, or Python
-        ends, and the lease is released, so that a retry need not wait. A signal such as SIGTERM ends
+        A job that is not committed saves nothing. When the job object is deleted, or Python ends, an ERROR
+        reports this and the lease is released, so that a retry need not wait. A signal such as SIGTERM ends
         Python without that, unless the script turns it into an exit.
 
         Parameters
@@ -184,13 +183,13 @@ class IncrementalJob:
         job_name
             The job's name.
         args
-            Resolved job arguments, as of `from_args`. ``job_bookmark_option`` stands for the mode with its
-            range. What they leave open is that of the constructor.
+            Resolved job arguments, as for `from_args`. ``job_bookmark_option`` replaces the mode and its range.
+            What the arguments do not set is as passed to the constructor.
 
         Raises
         ------
         RunInProgressError
-            Another run has the job; nothing was read.
+            Another run owns the job; nothing was read.
         PlanConflictError
             The run has begun already.
         InvalidValueError
@@ -202,26 +201,26 @@ class IncrementalJob:
         self.mode = self.mode.changed_by(args)
         self.run_id = args.get("JOB_RUN_ID") or self.run_id
         self.job_id = name_in_table(job_name, args.get("BOOKMARK_CONTEXT") or self._namespace)
-        # A script that calls `commit` means it, as in Glue: a version is made also where no source was read.
+        # As in Glue, `commit` makes a version even if the script read no source.
         self._batch = self._begin(may_be_empty=True)
         if self.mode.saves:
             self._batch.end.watch(self)
         return self
 
     def __enter__(self) -> Self:
-        """Begin the run and keep its lease. RunInProgressError, before anything is read, if another one has it."""
+        """Begin the run and renew its lease. Raise RunInProgressError before any read if another run owns the job."""
         if self._batch is None:
             self._batch = self._begin()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Commit on a clean exit if any source was asked for; otherwise abort and keep the plan."""
+        """Commit on a clean exit if any source was planned or read; otherwise abort and keep the plan."""
         self._begun.leave(kind, error, trace, self.metrics)
 
     def _begin(self, *, may_be_empty: bool = False) -> Batch:
         check_clock(self._clock)
-        # Glue is asked for the ends of a range only, and only for those that nobody else has placed: it is a
-        # generator, which sends nothing before it is looked at.
+        # Glue is asked only about the two runs that end a range, and only if nothing before it in the chain places
+        # them: `runs_on_glue` is a generator, which sends no request before it is iterated.
         in_glue = runs_on_glue(split_name(self.job_id)[0], (self.mode.from_run, self.mode.to_run))
         job_runs = chain(self._job_runs, in_glue)
         run = begin(self._watermarks, self.job_id, self.run_id, self.mode, self._lease, job_runs)
@@ -229,7 +228,7 @@ class IncrementalJob:
         end = EndOfRun(run, self._reporters, self._clock)
         publication = Publication(run, self.spark, self._s3_client, self._watermarks.clock)
         try:
-            # Before anything is planned: else a batch that is committed could wait for its readers for ever.
+            # Finish before planning anything: otherwise a committed batch might never be published.
             publication.finish_earlier()
         except BaseException as error:
             run.__exit__(type(error), error, None)
@@ -250,35 +249,35 @@ class IncrementalJob:
 
     @property
     def run(self) -> Run | UnsavedRun:
-        """The run of this job; PlanConflictError before it has begun."""
+        """The run of this job. Raises PlanConflictError before it has begun."""
         return self._begun.run
 
     @property
     def has_more(self) -> bool:
-        """Whether `max_rows` of a source left rows for the next batch; of files see `FileDelta.has_more`."""
+        """Whether `max_rows` of a source left rows for the next batch. For files see `FileDelta.has_more`."""
         return self._begun.has_more
 
     def freeze(self) -> FrozenBatch:
-        """Store the plan of all sources planned so far, and return the batch: its id and its time. Again is no change.
+        """Store the plan of all sources so far, and return the batch: its id and its time. May be called again.
 
-        The call says that the script writes these rows itself. Without it, a run that commits a source of which no sink
-        got rows logs a WARNING, ``event=nothing_written``.
+        Calling it declares that the script writes these rows itself. Without that, a run that commits a source of which
+        no sink got rows logs a WARNING, ``event=nothing_written``.
 
         Raises
         ------
         PlanConflictError
-            No source is planned. Sources that are asked for later are refused with it as well.
+            No source is planned. Planning another source after `freeze` raises it as well.
         """
         self._begun.writes_itself = True
         return self._begun.freeze()
 
     def commit(self) -> str:
-        """Commit all planned sources in one write; see `Run.commit`. Called by a clean exit. Again is no change.
+        """Commit all planned sources in one write; see `Run.commit`. A clean exit calls this. May be called again.
 
         Returns
         -------
         str
-            ``"done"``, ``"already"``, or ``"unsaved"`` for a run that is paused or disabled.
+            ``"done"``, ``"already"`` if another attempt committed this plan, or ``"unsaved"`` if paused or disabled.
 
         Raises
         ------
@@ -288,7 +287,7 @@ class IncrementalJob:
         return self._begun.commit(self.metrics)
 
     def abort(self) -> None:
-        """Let go of the job without saving anything; a frozen plan stays for the next run. Safe to call again."""
+        """Release the job without saving anything; a frozen plan stays for the next run. May be called again."""
         self._begun.abort()
 
     # --- sources and sinks ----------------------------------------------------------------------
@@ -305,7 +304,7 @@ class IncrementalJob:
     def rows_since(
         self, source: Frame, cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
     ) -> Frame: ...
-    @overload  # Where pandas and pyarrow have no types, the one before takes anything.
+    @overload  # If pandas and pyarrow are not typed, the overload above matches anything.
     def rows_since(  # type: ignore[overload-cannot-match]
         self, source: Any, cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
     ) -> Any: ...
@@ -318,32 +317,32 @@ class IncrementalJob:
         on_schema_change: OnSchemaChange | None = None,
         **options: Unpack[RowsSinceOptions],
     ) -> Any:
-        """Return the rows of a source that are new by their cursor column, filtered lazily.
+        """Return the rows of a source that are new by their cursor column, as a lazy filter.
 
         Parameters
         ----------
         source
-            A DataFrame, Glue's DynamicFrame, or a source such as `DataFrameRows`. Of a DataFrame of
-            pandas, or of `PandasRows`, the rows are returned as pandas, and of a table of pyarrow as such a table.
-            Spark is not needed for these. Where the cursor is a date or a time without zone, a first run needs the
-            zone of the source, as in ``DataFrameRows(df, zone="Europe/London")``, or is a CursorError; a run that
-            reads everything, or a range of runs, needs none. A `DeltaTable` or an `IcebergTable` is read by its
-            versions: see `TableOptions` for its options, and `plan_span` for its errors.
+            A DataFrame, Glue's DynamicFrame, or a source such as `DataFrameRows`. A pandas DataFrame or `PandasRows`
+            returns pandas rows, and a pyarrow table a pyarrow table; neither needs Spark. If the cursor is a date or
+            a time without zone, a first run needs the zone of the source, as in
+            ``DataFrameRows(df, zone="Europe/London")``, and raises a CursorError without it; a run that reads
+            everything, or a range of runs, does not. A `DeltaTable` or an `IcebergTable` is read by its versions:
+            see `TableOptions` for its options, and `plan_span` for its errors.
         cursor_column
-            One column, or several that compare from the first on, such as ``["last_modified", "id"]``. Only a table
+            One column, or several that are compared in order, such as ``["last_modified", "id"]``. Only a table
             that is read by its versions has none.
         on_schema_change
-            What becomes of columns that are not those of earlier batches: ``add``, ``warn``, ``raise`` or
-            ``take``, as for `FileDelta.read`; types are kept as those of Parquet files. Their columns are stored
-            with the watermark. None reads what the source has, and stores nothing of it. Ends the run with a
-            SchemaChangedError where the policy lets a change not pass, before anything is written.
+            What to do if the columns differ from those of earlier batches: ``add``, ``warn``, ``raise`` or ``take``,
+            as for `FileDelta.read`; types are kept as those of Parquet files are. The columns are stored with the
+            watermark. None reads the columns that the source has, and stores none of them. A change that the policy
+            does not allow raises a SchemaChangedError before anything is written.
         **options
             `delay`, `lookback`, `high`, `settled`, `start_from`, `nulls`, `descending`, `strings`,
             `write_disposition`, `on_behind`, `on_late`, `on_changed`, `max_rows`: see `RowOptions`. `plan_window`
-            lists the errors. A replay takes the options of its plan; a `write_disposition` that does not fit them is
-            a CursorError, and so are `high` and `settled` for a range of runs.
+            lists the errors. A replay uses the options of its plan. A `write_disposition` that does not fit the plan
+            raises a CursorError, as do `high` and `settled` for a range of runs.
         """
-        # Here, as are others: a job that only takes files needs none of it, and each module takes time to import.
+        # Imported here because a job that only takes files does not need it, and each import takes time.
         from scripts.helpers.batch.rows import rows_since
 
         chosen = {**options, "on_schema_change": on_schema_change}
@@ -360,42 +359,42 @@ class IncrementalJob:
         exact: bool | None = None,
         **choice: Any,
     ) -> Verification:
-        """Compare what the source has below the committed watermark with what is at the target.
+        """Compare the source's rows below the committed watermark with the rows at the target.
 
-        The range is cut into intervals of the cursor; the newest are compared, and some of the others by chance. Rows
-        are compared as wholes, by hashes. The run need not have begun, and nothing is stored.
+        The range is cut into intervals of the cursor. The newest intervals are compared, and a random sample of the
+        others. Whole rows are compared, by hashes. The run need not have begun, and nothing is stored.
 
         Parameters
         ----------
         source
-            As that of `rows_since`.
+            As for `rows_since`.
         target
-            A path, for ``iceberg`` a name of a table, or rows such as a DataFrame or a `JdbcTable`.
+            A path, for ``iceberg`` the name of a table, or rows such as a DataFrame or a `JdbcTable`.
         format
-            Of a path: ``parquet``, ``delta``, ``iceberg``, and with Spark any that it reads.
+            The format of a path: ``parquet``, ``delta``, ``iceberg``, and with Spark any that Spark reads.
         columns
-            Those to compare, such as the key and the cursor. None for all that both sides have.
+            The columns to compare, such as the key and the cursor. None compares all columns that both sides have.
         exact
-            Whether rows that only the target has are a difference. None: for numbers and texts. Of times they may be
-            older versions of rows that were updated, or rows that were deleted.
+            Whether rows that only the target has count as a difference. None: only if the cursor is a number or a text.
+            With a time, they may be older versions of updated rows, or rows that were deleted.
         **choice
             `interval`, `recent`, `sample`, `everything`, `seed`: see `rows.verification.Choice`.
 
         Returns
         -------
         Verification
-            A list of the intervals that shows itself as a table, with `is_equal` and `differing`.
+            A list of the intervals that prints as a table, with `is_equal` and `differing`.
 
         Raises
         ------
         NothingThereError, InvalidValueError
-            No rows were read yet, or the two sides or options cannot be compared.
+            No rows were read yet, or the sides cannot be compared with these options.
         SourceReplacedError, CursorError, TargetError
-            The source is another one, or one side cannot be read.
+            The source is not the one that the context remembers, or one side cannot be read.
         UnpublishedError
             A committed batch is not at its target yet.
         """
-        # Here, as a job that only reads and writes needs none of it.
+        # Imported here because a job that only reads and writes does not need it.
         from scripts.helpers.batch.verifying import verify
         from scripts.helpers.rows.verification import Choice
 
@@ -424,34 +423,33 @@ class IncrementalJob:
         Parameters
         ----------
         listing
-            Another way to see the objects, such as `S3Inventory`.
+            Another way to list the objects, such as `S3Inventory`.
         events
-            Notifications of new objects, such as `S3EventQueue`: only objects they tell of are
-            looked at. They are acknowledged once the batch is committed. Events can be lost: give
-            `relist`, or run the job without them from time to time. Without a `transformation_ctx`, in a
-            disabled job and for a range of runs the source is listed all the same. A paused job lets
-            its messages go at the end, if the source of events has `extend`.
+            Notifications of new objects, such as `S3EventQueue`: only objects that they name are checked.
+            They are acknowledged once the batch is committed. Events can be lost: pass `relist`, or run the
+            job without them from time to time. Without a `transformation_ctx`, in a disabled job and for a
+            range of runs, the source is listed anyway. A paused job returns its messages to the queue at the
+            end, if the source of events has `extend`.
         metadata
             A journal of changes, such as `S3MetadataJournal`: S3 is asked about the objects that it names, and nothing
-            is listed. How far it was read is part of the state. Where it does not say all, since it is read for the
-            first time, was made anew, or its records have expired, the source is listed, or read from `listing`, with
-            a WARNING. Ranges of runs and disabled jobs list all the same.
+            is listed. The state stores how far the journal was read. If the journal is not complete, because it is read
+            for the first time, was created again, or its records have expired, the source is listed, or read from
+            `listing`, with a WARNING. For ranges of runs and disabled jobs the source is listed anyway.
         relist
-            With events or metadata: the source is listed nevertheless where it has not been, with nothing left over,
-            for so long, and in a first run. Such a run leaves the messages to the next one, for which their objects are
-            known.
+            With events or metadata: also list the source in a first run, and if the last listing that left nothing over
+            is at least this old. Such a run leaves the messages to the next run, which knows their objects by then.
         on_changed
-            A planned file that was overwritten or deleted before the commit, unless `read_pandas` has read all, is a
-            ChangedObjectError that names it, and nothing is committed. The replay then raises the same at once, or with
-            ``skip`` leaves that file out: its new content is new in the next batch. ``skip`` is refused
-            where that could not be kept; see `unchanged.check_on_changed`. None looks at nothing
-            again: for sources whose files never change, or that the job itself moves away.
+            ``raise``: if a planned file was overwritten or deleted before the commit, and `read_pandas` had not read
+            all files, raise a ChangedObjectError that names it; nothing is committed, and the replay raises it at once.
+            ``skip``: the same, but the replay leaves that file out, and the next batch takes its new content. It is
+            refused if the next batch might miss the file; see `unchanged.check_on_changed`. None does not check: for
+            sources whose files never change, or that the job itself moves away.
         after_commit, archive_to, min_age
-            What becomes of files that are taken; see `AfterCommit`.
+            What to do with files that were taken; see `AfterCommit`.
         **options
-            See `FileOptions`. `FileBookmark` lists the errors. Limits of a batch count in a
-            disabled job, and without a `transformation_ctx`, as well: what they leave out is warned of,
-            and no batch follows that would take it.
+            See `FileOptions`. `FileBookmark` lists the errors. The limits of a batch also apply in a
+            disabled job and without a `transformation_ctx`: a WARNING reports the files that they leave
+            out, and no later batch takes them.
         """
         asked = self._files(source, transformation_ctx, on_changed, options)
         from scripts.helpers.batch.after_commit import AfterCommit
@@ -467,13 +465,13 @@ class IncrementalJob:
         on_changed: Literal["raise"] | None = "raise",
         **options: Unpack[FileOptionsGiven],
     ) -> SparkFileDelta:
-        """Return the files that are new, found by the executors; see `FileBookmark.new_files_on_spark`. Needs `spark`.
+        """Return the new files, which the executors find; see `FileBookmark.new_files_on_spark`. Requires `spark`.
 
         Parameters
         ----------
         on_changed
-            As that of `new_files`, without ``skip``: the executors look at all planned files again
-            before the commit, and first of all in a replay.
+            As for `new_files`, but without ``skip``: the executors check all planned files again before the
+            commit, and a replay checks them first.
         """
         asked = self._files(source, transformation_ctx, on_changed, options)
         from scripts.helpers.batch.files import new_files_on_spark
@@ -494,42 +492,42 @@ class IncrementalJob:
         on_changed: OnChanged | None = "raise",
         **options: Unpack[PartitionOptionsGiven],
     ) -> PartitionDelta:
-        """Return the partitions in which something is new, late files in old partitions included.
+        """Return the partitions with new files, including old partitions with late files.
 
-        Files are known by identity, as those of `new_files`, and grouped by their ``name=value`` folders. The state is
-        that of `new_files`: a job may change from one to the other.
+        Files are identified as by `new_files`, and grouped by their ``name=value`` folders. The state is that of
+        `new_files`, so a job may change from one to the other.
 
         Parameters
         ----------
         source
-            A prefix or directory, with a slash in it. That of a table in a catalogue is its location.
+            A prefix or directory, with a slash in it. For a table in a catalogue, its location.
         columns
-            The partition columns that name a partition, one or several, outermost first.
+            The partition columns that identify a partition, one or several, outermost first.
         whole
             False reads the new files. True reads all files of each partition in which a file is new, changed or gone,
             for targets that replace a partition at a time.
         types
-            Of columns that are no texts: ``int``, ``bigint`` or ``date``. They order partitions, and are the types of
-            the columns in what is read.
+            The types of columns that are not texts: ``int``, ``bigint`` or ``date``. They decide the order of
+            partitions, and the rows that are read have these columns in these types.
         nulls
-            A partition of NULL: ``raise`` a SourceError, ``take`` it, or ``skip`` it with a WARNING.
+            How to treat a partition of NULL: ``raise`` a SourceError, ``take`` it, or ``skip`` it with a WARNING.
         start_from
-            The partition that a first run begins with, as a value or a list of them. What lies in smaller ones then is
-            remembered and not taken; what comes there later is. ``"now"`` and an aware datetime as in `new_files`.
+            The partition at which a first run starts, as a value or a list of values. Files in smaller partitions are
+            then remembered and not taken; later files are taken. ``"now"`` and an aware datetime: as in `new_files`.
         max_partitions
-            Most partitions of one batch, smallest first; `PartitionDelta.has_more` tells that some are left.
+            Maximum partitions of one batch, smallest first; `PartitionDelta.has_more` is True if some are left.
         on_changed
             As in `new_files`; ``skip`` only without `whole`.
         **options
-            See `FileOptions`. A partition that is read whole waits while `delay` or `ready_marker` keeps a file of it
-            back. ``max_files`` and ``max_bytes`` are refused, with `whole` also what would leave a part of it out.
+            See `FileOptions`. With `whole`, a partition waits while `delay` or `ready_marker` holds back one of its
+            files, and options that would leave out a part are refused. ``max_files`` and ``max_bytes`` always are.
 
         Raises
         ------
         SourceError
-            A file is in no such folder, or a folder holds no value of its type.
+            A file is not in a folder of each column, or a folder's value is not of the column's type.
         InvalidValueError
-            Options that do not go together; texts whose order nobody can tell; a range of runs with `whole`.
+            Options that exclude each other; texts whose order is unknown; a range of runs with `whole`.
         PlanConflictError
             The open plan was made by another call.
         """
@@ -553,27 +551,27 @@ class IncrementalJob:
     ) -> PartitionDelta:
         """Return the largest partition, for tables whose partitions are snapshots of everything.
 
-        Its files are in the plan, so a replay reads the same ones, also when a larger partition is there by then. One
-        of NULL is never the largest. What was read is remembered by its value and a hash of its files.
+        Its files are in the plan, so a replay reads the same files, even if a larger partition exists by then. A
+        partition of NULL is never the largest. The state stores the partition's value and a hash of its files.
 
         Parameters
         ----------
         source, columns, types
             As in `new_partitions`.
         on_same
-            The largest partition was taken before, and has the same files: ``take`` it again, ``skip`` it and return an
-            empty delta, or ``raise`` an error. One that has other files by now is read in any case.
+            What to do if the largest partition was taken before and has the same files: ``take`` it again, ``skip`` it
+            and return an empty delta, or ``raise`` an error. If its files have changed, it is read in any case.
         **options
             Of `FileOptions`: ``include``, ``exclude``, ``min_size``, ``delay``, ``ready_marker``, ``versioned``,
-            ``request_payer``, ``workers`` and ``on_archived``. A partition of which `delay` or `ready_marker` keeps a
-            file back is passed over, with a WARNING.
+            ``request_payer``, ``workers`` and ``on_archived``. A partition is skipped, with a WARNING, while `delay`
+            or `ready_marker` holds back one of its files.
 
         Raises
         ------
         SourceError
-            See `on_same`. Or the largest partition is smaller than the one that was taken before, or is gone.
+            See `on_same`. Also if the largest partition is smaller than the one taken before, or is gone.
         SourceError, InvalidValueError, PlanConflictError
-            As `new_partitions`.
+            As for `new_partitions`.
         """
         asked = self._files(source, transformation_ctx, on_changed, options)
         from scripts.helpers.batch.partitions import latest_partition
@@ -583,20 +581,20 @@ class IncrementalJob:
     def relationalize(
         self, df: DataFrame | Any, root: str = "roottable", *, transformation_ctx: str | None = "relationalize"
     ) -> dict[str, DataFrame]:
-        """Return nested rows as related tables, by name: one of the rows, and one for each array or map in them.
+        """Return nested rows as related tables, by name: one for the rows, and one for each array or map in them.
 
-        Names are those of Glue's Relationalize. The ids that join the tables go on over runs, and a
-        replay gives the same ones to the same rows; see `Relations`, also for its errors.
+        The names are those of Glue's Relationalize. The ids that join the tables continue from run to
+        run, and a replay gives the same rows the same ids; see `Relations`, also for its errors.
 
         Parameters
         ----------
         df
             The rows of this batch, from `rows_since` or `new_files`: a DataFrame or Glue's DynamicFrame.
         root
-            Name of the table of the rows, and start of the others' names.
+            Name of the table of the rows, and prefix of the other tables' names.
         transformation_ctx
-            Under which the bookmark keeps the next id. Another than that of the source. With None or
-            empty nothing is kept, and the ids are below 0 and others at each call.
+            The context under which the bookmark stores the next id; it must differ from the source's. If None
+            or empty, nothing is stored, and the ids are negative and differ at each call.
 
         Raises
         ------
@@ -624,49 +622,49 @@ class IncrementalJob:
     ) -> int:
         """Stage one batch for a target, whose readers see it once the run has committed; return its rows.
 
-        Each attempt writes to a hidden folder of its own beside `target`. The commit says which attempt counts, and its
-        files are then renamed, or copied on S3, into `target`, under names that are made of the batch. So a replay
-        leaves the same rows there, whatever an earlier attempt still does. See `FileSink` for what readers see when.
+        Each attempt writes to its own hidden folder next to `target`. The commit decides which attempt counts, and its
+        files are then renamed (on S3, copied) into `target`, under names made from the batch. So after a replay the
+        target has the same rows, whatever an earlier attempt still does. `FileSink` explains when readers see what.
 
         Rows are counted while they are written (Spark's Observation), without a second pass. Parquet
-        timestamps are written as TIMESTAMP_MICROS, which row groups keep statistics of. A DataFrame of pandas, a table
-        of pyarrow and an `ArrowStream`, which is read batch by batch, are written as Parquet; see `write_arrow`.
+        timestamps are written as TIMESTAMP_MICROS, for which row groups have statistics. A pandas DataFrame, a pyarrow
+        table and an `ArrowStream`, which is read batch by batch, are written as Parquet; see `write_arrow`.
 
-        A run that is paused or disabled has a batch id made of the mode, the run id and a hash of the
-        job: a retry under the same run id replaces it, and what earlier runs wrote stays beside it.
+        The batch id of a paused or disabled run is made from the mode, the run id and a hash of the job: a
+        retry under the same run id replaces the batch, and the batches of earlier runs stay.
 
         Parameters
         ----------
         target
-            A folder, or a `Sink`, which has all the options below itself. For ``iceberg`` a name,
+            A folder, or a `Sink`, to which you pass the options below instead. For ``iceberg`` a name,
             ``catalog.namespace.table``.
         format
-            Of Spark's writer; or ``delta`` or ``iceberg``, for which one transaction of the table takes the place of
+            A format of Spark's writer, or ``delta`` or ``iceberg``, for which one transaction of the table replaces
             the renaming. See `DeltaSink` and `IcebergSink`, which take rows of Spark, pandas and pyarrow.
         partition_by
             Columns whose values become folders, such as ``import_date=2026-11-23/``, or partitions of a new table.
         batch_folders
-            Whether each batch has a folder ``batch_id=…/`` below `target`, which readers see as a column. None: as it
-            is there already, and without for a new folder.
+            Whether each batch has a folder ``batch_id=…/`` below `target`, which readers see as a column. None: as in
+            the existing target; False for a new one.
         staging
-            Where attempts write, in the same bucket or file system; by default ``_<name>.staging/`` beside `target`.
+            Where attempts write, in the same bucket or file system; by default ``_<name>.staging/`` next to `target`.
         beside_others
             Whether `target` may hold files that no job of this package wrote.
         batch_column
             For ``delta`` and ``iceberg``: a column that holds the batch id of each row, so that a decision with
             ``retract=True`` can delete published rows.
         **options
-            Of Spark's writer, or of `pyarrow.parquet.write_table`.
+            Options of Spark's writer, or of `pyarrow.parquet.write_table`.
 
         Raises
         ------
         TargetError
-            A folder that is taken, laid out in another way, below a source of the batch, or cannot be written to; a
-            table whose columns the rows do not fit.
+            The folder holds other files, has another layout, is below a source of the batch, or cannot be written to;
+            or the rows do not fit the columns of the table.
         InvalidValueError
-            Rows with an empty text or NaN in a column of `partition_by`, where readers would get NULL.
+            Rows have an empty text or NaN in a column of `partition_by`, where readers would get NULL.
         MissingConnectorError
-            The package or jar for the format is not there.
+            The package or jar for the format is not installed.
         PlanConflictError
             The batch was written to that target already; nothing is written.
         RunClosedError
@@ -688,37 +686,37 @@ class IncrementalJob:
         missing: DataFrame | pd.DataFrame | None = None,
         history: bool | Versions = False,
     ) -> int:
-        """Stage one batch whose rows replace those of the same key once the run has committed; return how many count.
+        """Stage a batch that replaces rows of the same key when the run commits; return its rows after deduplication.
 
-        The target depends on nothing but the set of rows that were ever merged: rows that come late, again, or in
-        another order leave the same. So lookback, rewinds and backfills need no care. See `docs/merge.md`.
+        The target depends only on the set of rows that were ever merged: late rows, repeated rows and rows in another
+        order give the same result. So lookback, rewinds and backfills are safe. See `docs/merge.md`.
 
         Parameters
         ----------
         target
             A sink that merges: a `DatabaseSink`, a `DeltaSink` or an `IcebergSink`.
         keys
-            The columns that name a row.
+            The columns that identify a row.
         sequence_by
-            The columns that say which row of a key is newer, compared from the first on.
+            The columns that decide which row of a key is newer, compared in order.
         deletes
-            Which rows are deletes. For Spark a condition in SQL, such as ``"status = 'deleted'"``, or a Column; for
+            Which rows are deletes. For Spark an SQL condition, such as ``"status = 'deleted'"``, or a Column; for
             pandas the name of a column or a function of the frame.
         missing
-            More deletes: keys whose rows the source has no longer, as `missing_keys` finds them, with a value in the
-            columns of `sequence_by` that says when.
+            More deletes: keys whose rows the source no longer has, as `missing_keys` returns them, with values in the
+            columns of `sequence_by` that order the delete.
         history
             Keep every version of a row with ``valid_from`` and ``valid_to``, instead of the newest only. A `Versions`
-            names the two columns otherwise.
+            sets other names for the two columns.
 
         Raises
         ------
         KeyColumnError, InvalidValueError
-            Rows that nothing orders; see `DatabaseSink.stage`. Nothing is written.
+            The order of some rows is unknown; see `DatabaseSink.stage`. Nothing is written.
         InvalidValueError
-            Columns that the rows do not have, or options that do not go together.
+            The rows lack a column, or options exclude each other.
         TargetError, PlanConflictError, RunClosedError, FencedError
-            As `write`.
+            As for `write`.
         """
         from scripts.helpers.sinks.given_frames import events_of
         from scripts.helpers.sinks.merging import Merge
@@ -734,7 +732,7 @@ class IncrementalJob:
     def _files(
         self, given: str | PathLike[str], context: str | None, on_changed: OnChanged | None, options: Mapping[str, Any]
     ) -> FileSource:
-        """Return a source of files. Before any module of them is imported, which would end with an ImportError."""
+        """Return a source of files. Raise SourceError without pyarrow, which modules of files import."""
         source = source_text(given)
         if find_spec("pyarrow") is None:
             raise SourceError(source, "files need pyarrow. Install it: pip install pyarrow.")

@@ -1,7 +1,7 @@
-"""States and plans as they come out of a table: each kind is checked by what is beside its writer. Pure.
+"""Check states and plans that are read from a table, each kind by code next to its writer. Pure.
 
-Anybody who may write to the table can put anything there. `Watermarks` has all that a run or a command gets checked
-here, so that nothing else has to ask of which type a field is.
+Anybody who may write to the table can store anything in it. `Watermarks` therefore checks here all that it returns to a
+run or a command, so that no other code has to check the types of fields.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ OF_STATES: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
 OF_PLANS: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
     "rows": check_rows_plan, "files": FilesPlan.read, "table": check_table_plan, "ids": planned_first,
 }  # fmt: skip
-"""By the kind of source that a state or plan is of. A plan of kind ``nothing`` has no other field."""
+"""The checks, by the kind of a state or plan. A plan of kind ``nothing`` has no other field."""
 
 
 def checked(place: str, context: str, stored: Any) -> Any:
-    """Return the state or plan of a context as it is, if it says what this package writes.
+    """Return the state or plan of a context unchanged, after checking that this package could have written it.
 
-    Values without a kind are the user's own. Those of another kind than a source has are refused by that source.
+    Values without a kind are the user's own and are not checked. A source refuses a state of another kind than its own.
 
     Raises
     ------
     ImplausibleError
-        It names the field, and what was expected of it.
+        The state or plan is damaged; the error names the field and what was expected.
     """
     _read(place, f"{place}.{context}" if context else place, stored)
     return stored
 
 
 def typed(stored: Any, place: str = STATES, *, unpacks: bool = True) -> Any:
-    """Return a state or plan as a value of its type, another value as it is, and of what is damaged a text.
+    """Return a state or plan as an object of its type, a damaged one as a text, and any other value unchanged.
 
-    Unless it `unpacks`, what is packed in a state is not looked at: of many states that could fill the memory.
+    With `unpacks=False` the packed fields of a state are not read, because those of many states could fill the memory.
     """
     try:
         return _read(place, place, stored, unpacks=unpacks)
@@ -56,7 +56,7 @@ def typed(stored: Any, place: str = STATES, *, unpacks: bool = True) -> Any:
 
 
 def files_waiting(head: Head) -> int:
-    """Return how many files are set aside and wait for a decision, as far as the states are at hand."""
+    """Return how many files are set aside and wait for a decision, in the states that the head holds itself."""
     states = [typed(state, unpacks=False) for state in head.watermarks.values()]
     return sum(state.aside.waiting for state in states if isinstance(state, FilesState) and state.aside is not None)
 

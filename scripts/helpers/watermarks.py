@@ -1,4 +1,4 @@
-"""The `Watermarks` class: the table as its users see it. The logic is in `protocol`, `decisions` and `rows`."""
+"""The `Watermarks` class: the users' interface to the table. The logic is in `protocol`, `decisions` and `rows`."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_LEASE", "Watermarks"]
 
 DEFAULT_TABLE, TABLE_VARIABLE = "glue-watermarks", "WATERMARKS_TABLE"
-"""The table where none is named, and the environment variable that names one for whole programs."""
+"""The default table, and the environment variable by which a whole program names another one."""
 
 INSIDE = {"clock", "decisions", "job_id_rule", "lookups", "max_lease", "progress", "store"}
-"""What only this package uses: an editor need not offer it."""
+"""Attributes that only this package uses: `__dir__` leaves them out, so that editors do not suggest them."""
 
 
 def table_by_default() -> str:
-    """Return the table of a program that is given none: that of ``WATERMARKS_TABLE``, or else ``glue-watermarks``."""
+    """Return the table for a program that names none: that of ``WATERMARKS_TABLE``, or else ``glue-watermarks``."""
     return os.environ.get(TABLE_VARIABLE) or DEFAULT_TABLE
 
 
@@ -60,27 +60,27 @@ class Watermarks:
     Parameters
     ----------
     table_name
-        A DynamoDB table with hash key ``jobName`` (S) and range key ``runId`` (S), or a file of this machine, such as
+        A DynamoDB table with hash key ``jobName`` (S) and range key ``runId`` (S), or a file on this machine, such as
         ``sqlite:watermarks.db``. `create_table` creates either.
     dynamodb_client
         A boto3 client; by default one with explicit retries and time-outs.
     region_name, endpoint_url
-        For the default client; boto3's own rules apply where they are not given. InvalidValueError with a file.
+        For the default client; without them, boto3's own rules apply. With a file they raise an InvalidValueError.
     clock
-        Returns the time as an aware datetime. It decides leases, never what is correct.
+        Returns the time as an aware datetime. Only leases depend on it: a wrong clock cannot make a result wrong.
     job_id_rule
-        Regular expression that job names must match as a whole.
+        Regular expression that a whole job name must match.
     retention
-        How long log entries and run items are kept once a newer version is there; None: for ever.
+        How long log entries and run items are kept once a newer version exists; None: forever.
     max_lease
         The longest lease that `begin` grants: one day unless given, from 15 minutes to 366 days. A run that dies
-        blocks its job for as long as its lease, unless somebody calls `release`.
+        blocks its job until its lease ends, unless an operator calls `release`.
 
     Attributes
     ----------
     lookups, decisions, progress
-        The parts that this class hands its calls to: what can be read, what people decide, and what rows
-        contexts have covered. They have calls that are of use inside this package only.
+        The objects that do the work of this class: look-ups, decisions of operators, and what rows contexts have
+        covered. Some of their methods are of use only inside this package.
 
     Examples
     --------
@@ -139,43 +139,43 @@ class Watermarks:
 
     @property
     def store(self) -> Store:
-        """What calls DynamoDB, for parts of this package that keep their own items in the table."""
+        """The store that reads and writes the table's items, for parts of this package with items of their own."""
         return self.lookups.store
 
     @property
     def dynamodb_client(self) -> DynamoDBClient | None:
-        """The client, under the name that the original class gave it; None for a file."""
+        """The DynamoDB client, under the name that it has in the original class; None for a file."""
         client: DynamoDBClient | None = self.store.client
         return client
 
     @property
     def clock(self) -> Callable[[], datetime]:
-        """What tells the time."""
+        """The function that returns the time."""
         return self.lookups.clock
 
     @property
     def job_id_rule(self) -> str:
-        """What job names match as a whole."""
+        """The regular expression that a whole job name must match."""
         return self.lookups.job_id_rule
 
     # --- the playbook's one-shot ----------------------------------------------------------------
 
     @staticmethod
     def create_watermark_item(job_id: str, run_id: str, key: str = WATERMARKS, **watermarks: Any) -> dict[str, Any]:
-        """Make the item that `add_watermark` stores, with every value checked. Nothing is sent.
+        """Return the item that `add_watermark` stores, with every value checked. Nothing is sent.
 
         Parameters
         ----------
         key
-            Where the item has the values. Under another key than ``watermarks`` they are one watermark of that name,
-            a map: ``get_watermark_values(job_id, key=...)`` returns it.
+            The key of the values in the item. Under a key other than ``watermarks``, the values are stored as one
+            watermark of that name, a map, which ``get_watermark_values(job_id, key=...)`` returns.
 
         Raises
         ------
         InvalidIdError, InvalidValueError, TooLargeError
             All are ValueErrors that name the key, the limit and the remedy.
         """
-        check_job_id(job_id, ANY_JOB_ID)  # By the rule of its table `add_watermark` checks it.
+        check_job_id(job_id, ANY_JOB_ID)  # `add_watermark` checks the name by its table's rule.
         check_run_id(run_id)
         encode(watermarks if key == WATERMARKS else {key: watermarks})
         return {"jobName": job_id, "runId": run_id, key: watermarks}
@@ -183,16 +183,16 @@ class Watermarks:
     def add_watermark(self, watermark_item: Mapping[str, Any]) -> None:
         """Commit a run's watermarks in one call: begin, freeze and commit as one conditional write.
 
-        The same item twice is one commit, also when other runs have committed in between.
+        Adding the same item twice makes one commit, even if other runs have committed in between.
 
         Raises
         ------
         InvalidValueError
-            Not an item of `create_watermark_item`, or the job has states of sources, which the values would replace.
+            The item is not from `create_watermark_item`, or the job has states of sources, which it would replace.
         RunInProgressError, PlanConflictError
             Another run holds the job, or a frozen plan waits to be replayed.
         StoreUnavailableError
-            Call again with the same item: it is committed once.
+            The outcome may be unknown. Call again with the same item: it is committed only once.
         """
         given = watermark_item if isinstance(watermark_item, Mapping) else {}
         maps = {key: value for key, value in given.items() if key not in ("jobName", "runId")}
@@ -207,33 +207,33 @@ class Watermarks:
     # --- runs -----------------------------------------------------------------------------------
 
     def begin(self, job_id: str, run_id: str, *, lease: timedelta = DEFAULT_LEASE, take_over: bool = False) -> Run:
-        """Take a job for a run, together with the plan that a dead run may have left.
+        """Start a run of a job. It inherits the plan that a dead run may have left.
 
-        The same run id re-enters at once and fences its older self. Another one takes over when
-        the lease has run out.
+        The run id that has the lease may begin again at once, and its older attempt is fenced. Another
+        run id can begin only when the lease is over.
 
         Parameters
         ----------
         lease
-            How long other runs stay away, `max_lease` at most. Inside a ``with`` statement a heartbeat renews it. It
-            protects against wasted work only: a run that lost it is fenced and can commit nothing.
+            How long other runs are refused, `max_lease` at most. Inside a ``with`` statement a heartbeat renews it. It
+            protects against wasted work only: a run that lost its lease is fenced and cannot commit anything.
         take_over
-            Take the job from a run whose lease lives, because you know that it is dead. For code that starts a run
-            of its own; to let the schedule's next run begin call `release`.
+            Take the job from a run whose lease is not over, because you know that the run is dead. Meant for code that
+            starts a run itself; to let the schedule's next run begin, call `release`.
 
         Returns
         -------
         Run
-            Use it in a ``with`` statement; it is aborted unless committed.
+            Use it in a ``with`` statement, which aborts the run unless it was committed.
 
         Raises
         ------
         InvalidValueError
-            The lease is not above 0, or above `max_lease`; before anything is read.
+            The lease is not above 0, or exceeds `max_lease`; nothing was read.
         RunInProgressError
-            Another run's lease lives.
+            Another run holds the lease.
         AmbiguousHistoryError
-            Several items of the original class and no head; call `adopt` first.
+            The job has several items of the original class and no head; call `adopt` first.
         """
         return begin_run(self._changes, job_id, run_id, lease, take_over, self.max_lease)
 
@@ -245,20 +245,20 @@ class Watermarks:
         Raises
         ------
         UnknownJobError, NoWatermarkError
-            Both are LookupErrors: nothing is known of the job; none of its runs has committed.
+            The table has nothing for the job, or none of its runs has committed. Both are LookupErrors.
         AmbiguousHistoryError
-            Only several unordered items of the original class are there.
+            The job has only items of the original class, several of them, which have no order.
         """
         return self.lookups.latest(job_id).run_id
 
     def get_watermark(self, job_id: str, run_id: str | None = None) -> dict[str, Any]:
-        """Return a run's item: ``jobName``, ``runId``, ``watermarks`` and when it was committed.
+        """Return a run's item: ``jobName``, ``runId``, ``watermarks`` and the time of its commit.
 
         Parameters
         ----------
         run_id
-            By default the most recent run. Its item has the watermarks that are in force, also those
-            that a person set or went back to; ``runId`` is None where they were set and no run committed.
+            By default the most recent run. Its item has the watermarks in force, including those that an
+            operator set or rewound to; ``runId`` is None if they were set and no run has committed.
 
         Raises
         ------
@@ -270,22 +270,22 @@ class Watermarks:
         return WatermarkItem.of(found | {"watermarks": states})
 
     def get_watermark_values(self, job_id: str, run_id: str | None = None, key: str = WATERMARKS) -> Any:
-        """Return only the values of a run's watermarks, with the types they went in with.
+        """Return only the values of a run's watermarks, with the types that they were stored with.
 
         Parameters
         ----------
         key
-            That of `create_watermark_item`.
+            The `key` that was passed to `create_watermark_item`.
 
         Raises
         ------
         UnknownWatermarkError
-            A KeyError: the run has stored nothing under the key. So does a look-up of a name in the values.
+            The run has stored nothing under the key. A KeyError, which a missing name in the values raises as well.
         """
         return self.get_watermark(job_id, run_id)[key]
 
     def latest(self, job_id: str) -> Head:
-        """Return what is committed for a job and what is open. One strongly consistent read."""
+        """Return the head of a job: its committed and its open state. One strongly consistent read."""
         return self.lookups.latest(job_id)
 
     def history(self, job_id: str, limit: int | None = None, before: int | None = None) -> History:
@@ -294,14 +294,14 @@ class Watermarks:
         Parameters
         ----------
         limit
-            At most so many, in one request; by default all of them, page by page.
+            Return at most this many, in one request; by default all of them, page by page.
         before
-            Only versions below this one: the last version of one page starts the next.
+            Only versions below this one: pass the last version of one page to get the next.
 
         Returns
         -------
         History
-            A list of `LogEntry` that shows itself as a table, with `to_pandas`. Each entry has op,
+            A list of `LogEntry` that prints as a table and has `to_pandas`. Each entry has op,
             version, run, previous run, attempt, metrics, duration, who and why. Empty for a job that
             never committed.
 
@@ -317,8 +317,8 @@ class Watermarks:
         Returns
         -------
         ListedJobs
-            A list of `ListedJob` that shows itself as a table, with `to_pandas`. Backfills and their
-            records are jobs too.
+            A list of `ListedJob` that prints as a table and has `to_pandas`. The list includes backfills
+            and their records, which are jobs too.
 
         Raises
         ------
@@ -330,11 +330,11 @@ class Watermarks:
         return list_jobs(self.store).jobs
 
     def exists(self, table_name: str | None = None) -> bool:
-        """Tell whether a table exists, by default this one."""
+        """Return whether a table exists, by default this one."""
         return self.store.table.exists(table_name or self.table_name)
 
     def create_table(self) -> None:
-        """Create the table for local use: keys, billing, TTL and recovery as in terraform/, or the file."""
+        """Create the file or, for local use, the DynamoDB table, with the same settings as terraform/."""
         self.store.table.create()
 
     # --- what rows contexts have read -----------------------------------------------------------
@@ -345,10 +345,9 @@ class Watermarks:
         Returns
         -------
         Spans
-            A list of (low, high): half-open and rising, merged, in order. A low of None is below
-            everything, a high of None above. What was read while it was still being written to is
-            covered as well: rows
-            that come late are the matter of `delay` and `lookback`.
+            A list of half-open ranges (low, high), merged and in ascending order. A `low` of None means from the
+            beginning, a `high` of None to the end. A range that was read while rows were still being added to it
+            is covered as well: `delay` and `lookback` are for late rows.
 
         Raises
         ------
@@ -357,58 +356,57 @@ class Watermarks:
         return self.progress.coverage(job_id, transformation_ctx)
 
     def gaps(self, job_id: str, transformation_ctx: str, start: Any = None) -> Spans:
-        """Return what a rows context has gone past and never read, for `Backfill` to fill.
+        """Return the ranges that a rows context has skipped and never read, for `Backfill` to fill.
 
         Parameters
         ----------
         start
-            Look from here on; by default from the very beginning.
+            Ignore gaps below this value; by default start at the very beginning.
 
         Returns
         -------
         Spans
-            A list of (low, high) as of `coverage`, none of them past the live watermark; empty if
-            nothing is missing. Where a slice is begun and not done, it is a gap of its own.
+            A list of (low, high) as for `coverage`, none of them past the live watermark; empty if
+            nothing is missing. A slice that has begun and is not done is a separate gap.
         """
         return self.progress.gaps(job_id, transformation_ctx, start)
 
     def complete_up_to(self, job_id: str, transformation_ctx: str) -> Any:
         """Return the cursor value below which every row of a rows context was taken, for a scheduler that waits for it.
 
-        That is where the first gap begins; without gaps, the watermark. A database that has its own clock and stands
-        still goes further: no row was left when it was asked, and what comes later is stamped past that time less the
-        ``delay``. As far as the ``delay`` is long enough, that is: a row that comes later than it is taken, and was
-        not there when this was said.
+        This is where the first gap begins; without gaps, the watermark. It may be past the watermark if a database with
+        its own clock had no more rows when it was last read: newer rows get timestamps after that time less the
+        ``delay``. The answer is right only if the ``delay`` is long enough: a row that appears later than that is still
+        taken, but was not there when this value was returned.
 
         Returns
         -------
         object
-            A value of the cursor column, naive for a time without zone; of compound cursors a tuple with one for each.
-            None where nothing was taken.
+            A value of the cursor column, naive for a time without zone; for a compound cursor a tuple of values.
+            None if nothing was taken.
 
         Raises
         ------
         InvalidValueError
             The context reads downwards.
         UnknownJobError, NothingThereError
-            There is no such job, or no such context of rows.
+            The job does not exist, or has no such context of rows.
         """
         return self.progress.complete_up_to(job_id, transformation_ctx)
 
     def unfinished(self, job_id: str, transformation_ctx: str) -> dict[str, tuple[str, ShownRange]]:
-        """Return the slices of a rows context that are begun and not done.
+        """Return the slices of a rows context that have begun and are not done.
 
         Returns
         -------
         dict
-            By the job of the slice: its name and its bounds, to finish it with `Backfill`.
+            The name and the bounds of each slice, by the slice's job; pass them to `Backfill` to finish it.
         """
         return self.progress.unfinished(job_id, transformation_ctx)
 
     # --- decisions of people --------------------------------------------------------------------
-    # Each is one conditional write that is legal from any state. It makes a new version, fences the run that is at
-    # work and drops its plan; only `release` keeps version and plan. Nothing is deleted at targets but where `retract`
-    # says so.
+    # Each decision is one conditional write, allowed in any state of the job. It makes a new version, fences the run
+    # that is at work and drops its plan; only `release` keeps version and plan. Only `retract` deletes rows at targets.
 
     def rewind(
         self,
@@ -422,37 +420,37 @@ class Watermarks:
         who: str | None = None,
         expected: Head | None = None,
     ) -> Head:
-        """Go back to the watermarks of an earlier version or run; what came after is taken again.
+        """Go back to the watermarks of an earlier version or run; the next runs read what came after it again.
 
-        So are rows past the watermark that a backfill has read: a WARNING names the record of it.
+        Rows past that watermark that a backfill has read are read again too: a WARNING names the record of it.
 
         Parameters
         ----------
         to_version, to_run
-            One of the two: a version of the history, or a run that committed.
+            Pass one of the two: a version of the history, or a run that committed.
         transformation_ctx
-            Only this transformation context; by default the whole job.
+            Rewind only this transformation context; by default the whole job.
         retract
-            Whether the files that later versions left at their targets go. The next run deletes them before it
-            plans, ``watermarks rewind --retract`` at once. Without it they stay, with a WARNING that names the
-            targets: their rows come again, in other batches.
+            Whether to delete the output of later versions from their targets. The next run deletes it before it
+            plans; ``watermarks rewind --retract`` does so at once. Otherwise the output stays, and a WARNING names
+            the targets, because its rows are read again, in other batches.
         why, who
             Kept in the history.
         expected
-            The job as it was when the decision was made, of `latest`: nothing is decided if any run or
-            decision has changed it since.
+            The job as `latest` returned it when the decision was made: nothing is changed if any run or
+            decision has changed the job since.
 
         Raises
         ------
         UnknownJobError, UnknownRunError, NothingThereError
-            There is no such version or run, it never committed, or its log entry expired.
+            The version or run does not exist, never committed, or its log entry expired.
         StaleError
             The job is not as expected.
         RetractedError
-            The output of that version was taken back.
+            The output of that version was deleted.
         InvalidValueError
-            Both or neither of the two are given, or `why` is empty; `retract` for one context, or where a
-            target cannot give back what it has.
+            Both or neither of `to_version` and `to_run` are passed, or `why` is empty; or `retract` is used for one
+            context, or for a target from which batches cannot be deleted.
         """
         made = JobDecision(why, who, expected, transformation_ctx, retract)
         return self.decisions.take(self.decisions.rewind(job_id, made, to_version, to_run))
@@ -467,11 +465,11 @@ class Watermarks:
         who: str | None = None,
         expected: Head | None = None,
     ) -> Head:
-        """Forget a job's watermarks, or those of one context: the next run takes everything there.
+        """Forget a job's watermarks, or those of one context, so that the next run takes everything.
 
-        Versions go on growing, so an idempotent sink takes the coming batches as new ones. With
-        `retract` the files that the job has left at its targets go, as of `rewind`. With `expected`, StaleError if
-        the job is not any more what `latest` returned.
+        Version numbers keep growing, so an idempotent sink accepts the next batches as new ones. `retract` deletes
+        the job's output from its targets, as for `rewind`. With `expected`, a StaleError is raised if the job is no
+        longer what `latest` returned.
         """
         made = JobDecision(why, who, expected, transformation_ctx, retract)
         return self.decisions.take(self.decisions.reset(job_id, made))
@@ -486,18 +484,18 @@ class Watermarks:
         who: str | None = None,
         expected: Head | None = None,
     ) -> Head:
-        """Declare "processed up to here" without running; also for a job that has never run.
+        """Declare "processed up to here" without a run. This works for a job that has never run, too.
 
         Parameters
         ----------
         watermarks
             Values of the job, or of the state of one `transformation_ctx`, in which ``value`` is the cursor of
-            its rows. What is not named stays as it is; `reset` forgets it. A state with its own ``kind`` is a
-            whole one and replaces what is there. A rows context keeps what it has covered; what it jumps over
-            is a gap that `gaps` names.
+            its rows. Values that you do not name stay; `reset` forgets them. A state that includes a ``kind``
+            replaces the whole stored state. A rows context keeps what it has covered, and `gaps` returns the range
+            that it skips.
         expected
-            The job as it was when the decision was made, of `latest`; ``Head.first(job_id)`` where
-            there was none. StaleError if it has changed since.
+            The job as `latest` returned it when the decision was made, or ``Head.first(job_id)`` if the job
+            did not exist. Raises a StaleError if the job has changed since.
         """
         made = JobDecision(why, who, expected, transformation_ctx)
         return self.decisions.take(self.decisions.set_watermark(job_id, watermarks, made))
@@ -505,9 +503,9 @@ class Watermarks:
     def discard_plan(self, job_id: str, *, why: str, who: str | None = None, expected: Head | None = None) -> Head:
         """Drop the open plan; the next run makes a new one from the committed watermarks.
 
-        What a dead run staged for it is never seen. What it wrote to a sink of your own stays there: the next batch
-        has another id.
-        With `expected`, StaleError if the job is not any more what `latest` returned.
+        What a dead run staged for the plan is never published. What it wrote to a sink of your own stays there, and
+        the next batch has another id. With `expected`, a StaleError is raised if the job is no longer what `latest`
+        returned.
         """
         return self.decisions.take(self.decisions.discard_plan(job_id, JobDecision(why, who, expected)))
 
@@ -523,23 +521,23 @@ class Watermarks:
         """End the lease of a run that is dead, so that the next run may begin at once, under any run id.
 
         The watermarks, the version and the open plan stay: the next run replays the same batch under the same batch id.
-        Should the run live after all, it is fenced: its commit raises `FencedError`. If no run has the job, nothing
+        If the run is alive after all, it is fenced: its commit raises `FencedError`. If no run owns the job, nothing
         is changed, so the call may be repeated.
 
         Parameters
         ----------
         run_id
-            Only if this run has the job; by default whichever does.
+            Release the job only if this run owns it; by default whichever run owns it.
         why, who
-            Kept in the history, with the version that is made next. Of more than five releases before one version
-            it keeps the newest five.
+            Kept in the history, with the next version. If there are more than five releases before that version, the
+            history keeps the newest five.
         expected
-            The job as it was when the decision was made, of `latest`.
+            The job as `latest` returned it when the decision was made.
 
         Raises
         ------
         StaleError
-            Another run has the job, or it is not as expected.
+            Another run owns the job, or the job is not as expected.
         UnknownJobError
         """
         return self.decisions.release(job_id, JobDecision(why, who, expected), run_id)
@@ -559,41 +557,41 @@ class Watermarks:
         Parameters
         ----------
         run_id
-            The run whose item is right.
+            The run whose item is the most recent one.
         runs
-            Instead of it, the ``JobRuns`` that Glue's ``get_job_runs`` returns: of the runs that have
-            an item, the one with the latest ``StartedOn`` is taken.
+            Instead of `run_id`, the ``JobRuns`` that Glue's ``get_job_runs`` returns: among the runs that
+            have an item, the one with the latest ``StartedOn`` is adopted.
         watermarks
-            Values to begin with instead of those of the item, where this package cannot store these.
+            Values to begin with instead of the item's values, if this package cannot store those.
         why, who
             Kept in the history.
 
         Raises
         ------
         UnknownRunError
-            There is no such item.
+            The run has no item.
         LegacyItemError
-            The item holds what this package does not store, such as more than 64 KB: give `watermarks`.
+            The item holds values that this package does not store, such as more than 64 KB: pass `watermarks`.
         PlanConflictError
-            The job has a head already; nothing is left to adopt.
+            The job has a head already, so there is nothing to adopt.
         InvalidValueError
-            Both or neither of the two are given, or no run of the list has an item.
+            Both or neither of `run_id` and `runs` are passed, or no run in `runs` has an item.
         """
         made = JobDecision(why, who, None)
         return self.decisions.adopt(self.decisions.adopted(job_id, made, run_id, runs, watermarks))
 
     def doctor(self, job_id: str, *, repair: bool = False) -> list[Finding]:
-        """Look for what is wrong with a job; change nothing unless told.
+        """Check a job for problems. Only `repair` changes anything.
 
         Parameters
         ----------
         repair
-            Write missing log entries that the head still knows, and delete chunks that nothing refers to.
+            Write missing log entries that the head still has, and delete chunks that nothing refers to.
 
         Returns
         -------
         list of Finding
-            What was found, each with its remedy; empty if all is well.
+            The problems found, each with its remedy; empty if there are none.
         """
         from scripts.helpers.decisions.doctor import examine, examine_table
 
