@@ -1,4 +1,4 @@
-"""`watermarks adopt`: which item of the original class is the latest one."""
+"""`watermarks adopt`: declare which item of the original class is the latest one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def adopt(around: Surroundings, job: str, run_id: str | None, glue: bool, glue_j
     with progress(around, f"reading {printable(job)}"):
         if around.store.read_head(job) is not None:
             raise PlanConflictError(job, ADOPTED)
-        # Several items are what this command is for. Without any, the job is unknown, and Glue need not be asked.
+        # This command resolves several items. Without items, `latest` raises UnknownJobError before Glue is asked.
         with suppress(AmbiguousHistoryError):
             around.watermarks.latest(job)
     started = runs_in_glue(around, glue_job or job) if run_id is None else None

@@ -1,4 +1,4 @@
-"""`watermarks backfill`: what was read and what never was, the commands that read it, and the end of a slice."""
+"""`watermarks backfill`: show what was read and the gaps, print commands that read them, and abandon a slice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEFAULT_NAME = "backfill"
 
 @dataclass(frozen=True)
 class _Begun:
-    """A slice that is begun and not done."""
+    """A slice that has begun and is not done."""
 
     job_id: str
     name: str
@@ -94,7 +94,7 @@ def backfill(
     with progress(around, f"looking for gaps of {printable(job)}"):
         name, state = state_in(around, job, context, "rows")
         begun = _begun(around, job, name)
-        # A slice that is begun owns its rows though they are not read yet, so it is a gap and is not offered twice.
+        # A slice that has begun owns its rows. They are still a gap, but must not be offered to another slice.
         taken = {one.bounds for one in begun}
         gaps = around.watermarks.gaps(job, name, bound_option(state, start, "--low"))
         planned = [one for gap in gaps if gap not in taken for one in _cut(gap, number)]
@@ -113,7 +113,7 @@ def _is_given(option: str, arguments: Sequence[str]) -> bool:
 
 
 def _begun(around: Surroundings, job: str, context: str) -> list[_Begun]:
-    """Return the slices that own rows: those that ended before they planned anything are gaps like others."""
+    """Return the slices that own rows. A slice that ended before it planned anything is a gap like any other."""
     found = []
     for slice_job, (name, bounds) in around.watermarks.unfinished(job, context).items():
         try:
@@ -126,7 +126,7 @@ def _begun(around: Surroundings, job: str, context: str) -> list[_Begun]:
 
 
 def _cut(gap: ShownRange, number: int) -> list[ShownRange]:
-    """Cut a gap in slices; one that has no beginning, or values that cannot be cut, stays whole."""
+    """Cut a gap into slices. A gap with an open end, or with values that cannot be divided, stays whole."""
     if number == 1 or gap[0] is None or gap[1] is None:
         return [gap]
     try:
@@ -136,7 +136,7 @@ def _cut(gap: ShownRange, number: int) -> list[ShownRange]:
 
 
 def _abandon(around: Surroundings, job: str, context: str | None, slice_job: str, said: Said) -> None:
-    """Reset the job of a slice, so that its rows are free for others."""
+    """Reset the job of a slice, so that other slices may read its rows."""
     with progress(around, f"reading slices of {printable(job)}"):
         name, _ = state_in(around, job, context, "rows")
         known = [one.job_id for one in _begun(around, job, name)]
@@ -153,7 +153,7 @@ def _abandon(around: Surroundings, job: str, context: str | None, slice_job: str
 
 @dataclass(frozen=True)
 class _Work:
-    """What of one context was read, what never was, and slices of it: begun, and to begin."""
+    """The coverage and the gaps of one context, with its slices: those that have begun, and those to begin."""
 
     around: Surroundings
     job: str
@@ -192,7 +192,7 @@ class _Work:
             out.print(f"Commands to read them: {asked}", style="dim")
 
     def write_commands(self) -> None:
-        """Write one command a line, and nothing else, to standard output."""
+        """Print the commands to standard output, one per line, and nothing else."""
         err, now = self.around.err, self.around.now()
         for one in self.begun:
             if one.head.claim is not None and activity(one.head, now) == "at work":
@@ -218,7 +218,7 @@ class _Work:
         now = self.around.now()
         begun = [one.as_json(now, self.state) for one in self.begun]
         read, gaps, planned = map(self._as_json, (self.read, self.gaps, self.planned))
-        # Without arguments it is not known where a command would read and write.
+        # Without arguments, the source and the target of the commands are unknown.
         if self.arguments:
             for facts, one in zip(begun, self.begun, strict=True):
                 if self._is_to_finish(one):
@@ -232,7 +232,7 @@ class _Work:
         return [{"low": low, "high": high} for low, high in placed(self.state, spans)]
 
     def _is_to_finish(self, one: _Begun) -> bool:
-        """Return whether a slice that is begun may be finished: rows that the live job takes would be there twice."""
+        """Return whether a begun slice may be finished: its target merges, or the live job never reads its rows."""
         low, high = map(range_end, one.bounds)
         merges = "merge" in self.arguments or "--write_disposition=merge" in self.arguments
         return merges or self.state.is_left_to_slices((low, high or None))
@@ -251,7 +251,7 @@ def slice_command(
     arguments: Sequence[str],
     name: str | None = None,
 ) -> list[str]:
-    """Return the command that reads one slice of a context, with further arguments of the job that reads it."""
+    """Return the command that reads one slice of a context, with further arguments of ingest-table."""
     job_name, namespace = split_name(job)
     words = [*PROGRAM, f"--JOB_NAME={job_name}", f"--table={table}", f"--context={context}"]
     if namespace:
@@ -268,7 +268,7 @@ def slice_command(
 
 
 def _text(value: Any, kind: str) -> str:
-    """Write a cursor as `CursorColumn.from_typed` reads it."""
+    """Return a cursor value as text that `CursorColumn.from_typed` parses."""
     if isinstance(value, datetime):
         return (value.replace(tzinfo=None) if kind == "timestamp_ntz" else value).isoformat()
     return str(value)

@@ -1,4 +1,4 @@
-"""How a command is made: the options that all have, before or after its name, and how its errors come out."""
+"""Make commands: the options that all of them share, before or after the command's name, and their error handling."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from scripts.helpers.watermarks import DEFAULT_TABLE, TABLE_VARIABLE
 
 PROGRAM = "watermarks"
 COMPLETE_VARIABLE = "_WATERMARKS_COMPLETE"
-"""Environment variable by which a shell asks the command itself for completions."""
+"""Environment variable with which a shell asks the command for completions."""
 COMPLETE_JOBS = "WATERMARKS_COMPLETE_JOBS"
-"""Environment variable: complete names of jobs too, which asks AWS at each press of the key."""
+"""Environment variable: complete names of jobs too, which sends requests to AWS at each press of the key."""
 COMPLETED_REQUESTS = 50
-"""Requests at most for one press of the key: somebody waits for it."""
+"""Maximum requests for one press of the key, because the user is waiting."""
 
 
 class JobName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -36,7 +36,7 @@ class JobName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     name = "job"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        """Offer names only where the user has asked for that."""
+        """Return names of jobs for completion, only if the user has turned this on."""
         if not os.environ.get(COMPLETE_JOBS):
             return []
         try:
@@ -53,7 +53,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Read it; a click usage error says how it is written."""
+        """Parse a duration. A usage error shows the format."""
         try:
             return value if isinstance(value, timedelta) else duration(value)
         except InvalidValueError as error:
@@ -66,7 +66,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Read it; a click usage error says how it is written."""
+        """Parse a time. A usage error shows the format."""
         try:
             found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
         except ValueError:
@@ -89,7 +89,7 @@ NAMES = ("table", "region", "profile", "endpoint_url", "output", "now", "progres
 
 
 def with_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """Add options to a command, in their order."""
+    """Return a decorator that adds options to a command, in their order."""
 
     def add(function: Any) -> Any:
         for option in reversed(options):
@@ -103,9 +103,9 @@ shared = with_options(SHARED)
 
 
 def surroundings(ctx: click.Context) -> Surroundings:
-    """Return the shared options: a typed one wins over an environment variable, one after the command over one before.
+    """Return the shared options. A typed option wins over its variable, and one after the command over one before it.
 
-    click fills the command's own options from the environment, also where the user typed the option before the command.
+    click fills an option of the command from its variable even if the user typed the option before the command.
     """
     given: dict[str, Any] = {}
     for is_typed in (True, False):
@@ -133,7 +133,7 @@ def surroundings(ctx: click.Context) -> Surroundings:
 
 
 def command(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command of a function that takes `Surroundings` first."""
+    """Return a decorator that makes a command of a function whose first parameter is `Surroundings`."""
 
     def make(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
@@ -156,17 +156,17 @@ context_option = click.option(
 
 
 def check_options(modes: Mapping[str, Container[str]]) -> str:
-    """Return the option that chooses what the command does, "" where none is given.
+    """Return the option that sets the command's mode, or "" if none is given.
 
     Parameters
     ----------
     modes
-        By such an option, the parameters that have an effect with it; under "" those that have one without any.
+        The parameters that have an effect, by the option that sets the mode; under "" those without such an option.
 
     Raises
     ------
     click.UsageError
-        A parameter was given that has no effect there.
+        A parameter was given that has no effect in this mode.
     """
     context = click.get_current_context()
     given = {}
@@ -186,6 +186,6 @@ def check_options(modes: Mapping[str, Container[str]]) -> str:
 
 
 def read_job(around: Surroundings, job: str) -> Head:
-    """Return what is committed for a job and what is open."""
+    """Return the head of a job: its committed and its open state."""
     with progress(around, f"reading {printable(job)}"):
         return around.watermarks.latest(job)

@@ -1,4 +1,4 @@
-"""`watermarks complete-up-to`: is every row below a value there? For schedulers, which look at the exit code."""
+"""`watermarks complete-up-to`: check whether every row below a value was taken; schedulers use the exit code."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def complete_up_to(around: Surroundings, job: str, context: str | None, at: str 
     found: list[tuple[str, Any, bool]] = []
     with progress(around, "looking how far all is taken"):
         named = [context] if context else names_of_kind(around.watermarks.get_watermark_values(job), "rows")
-        # Without any, the look-up of the only one raises an error that lists what the job has instead.
+        # Without a rows context, `state_in` raises an error that lists the contexts that the job has.
         for chosen in named or [""]:
             name, state = state_in(around, job, chosen or None, "rows")
             wanted, value = bound_option(state, at, "--at"), around.watermarks.complete_up_to(job, name)
             is_reached = range_end(column_values(state.columns, wanted)) <= range_end(value)
             found.append((name, column_values(state.columns, value, placed=True), is_reached))
-    # Committed output that is not published yet is not at its target: nobody can read those rows. Looked at last, as
-    # what a run commits meanwhile would be among the watermarks and not among this.
+    # Rows of output that is committed but not published cannot be read yet. Check this after the watermarks: otherwise
+    # they could include a run that commits in between, whose unpublished output would be missed.
     unpublished = len(read_job(around, job).unpublished)
     is_complete = at is None or (not unpublished and all(reached for _, _, reached in found))
     if around.is_json:

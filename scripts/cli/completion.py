@@ -1,4 +1,4 @@
-"""`watermarks completion`: the script by which a shell completes commands and options."""
+"""`watermarks completion`: print the script with which a shell completes commands and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One context of a job at a command line: its state, the files of its source, and values of its cursor."""
+"""Look up one context of a job for a command: its state, its source's files, and values of its cursor."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ file_options = with_options([
     click.option("--versioned", is_flag=True, help="If the job sets it."),
     ledger_option,
 ])  # fmt: skip
-"""The options by which a job chooses files: they are in its code, not in its state."""
+"""The options with which a job chooses files. The command needs them because they are not in the job's state."""
 
 
 def file_bookmark() -> Any:
-    """Import the class that lists sources of files; ConfigurationError where what it needs is not installed."""
+    """Import the class that lists sources of files. Raise ConfigurationError if a package that it needs is missing."""
     try:
         from scripts.helpers.files.bookmark import FileBookmark
     except ImportError as error:
@@ -43,9 +43,9 @@ def file_bookmark() -> Any:
 
 
 def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> tuple[str, Any]:
-    """Return the name and the state of a context of some kind, the only one if none is named."""
+    """Return the name and state of a context of this kind; without `context`, of the only one."""
     if context is not None:
-        # Other contexts may have megabytes in chunks, which are not read.
+        # Read only this context, because others may have megabytes in chunks.
         state = around.watermarks.lookups.state_at(around.watermarks.latest(job), context)
         if names_of_kind({context: state}, kind):
             return context, typed(state)
@@ -63,7 +63,7 @@ def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> 
 
 
 def _others(job: str, states: Mapping[str, Any], kind: str) -> str:
-    """Say what a job without a context of some kind has, and which command is for that."""
+    """Return what a job without a context of this kind has, and which command to use for it."""
     if not states:
         return "It has no watermarks: none of its runs has committed, or it was reset. Run it first."
     files = names_of_kind(states, "files")
@@ -76,17 +76,17 @@ def _others(job: str, states: Mapping[str, Any], kind: str) -> str:
 
 
 def names_of_kind(states: Mapping[str, Any], kind: str) -> list[str]:
-    """Return the contexts that have a state of some kind, in order."""
+    """Return the names of the contexts whose state is of this kind, sorted."""
     return sorted(name for name, state in states.items() if isinstance(state, Mapping) and state.get("kind") == kind)
 
 
 def bound_option(state: RowsState, text: str | None, option: str) -> Any:
-    """Read a bound that was given as an option; None if it was not."""
+    """Parse a bound that was given as an option; None if it was not given."""
     return None if text is None else bound_given(state.columns, text, option, typed=True)
 
 
 def placed(state: RowsState, spans: Sequence[Any]) -> list[Any]:
-    """Return ranges of cursor values as people see them."""
+    """Return ranges with their cursor values as they are shown to people."""
     return [tuple(column_values(state.columns, end, placed=True) for end in span) for span in spans]
 
 

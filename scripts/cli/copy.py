@@ -1,4 +1,4 @@
-"""`watermarks copy`: jobs to another table, from where they continue."""
+"""`watermarks copy`: copy jobs to another table, where they continue."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from scripts.helpers.protocol.names import is_file
 from scripts.jobs.exit_codes import FAILED
 
 WRITERS = 8
-"""Jobs copied at the same time. A copy waits for its tables and for nothing else."""
+"""How many jobs are copied at the same time. A copy only waits for its tables."""
 SHOWN = 20
-"""Jobs that are named: the names of a large table would push the numbers off the screen."""
+"""How many jobs are named, because all names of a large table would push the counts off the screen."""
 
 
 @command("copy")
@@ -62,7 +62,7 @@ def copy(
             listed = list_jobs(around.store, on_page=lambda found, _: steps.at(found, unit="jobs"))
         wanted = [job.job_id for job in listed.jobs if job.job_id.startswith(prefix or "")]
     for name in names:
-        read_job(around, name)  # Before a file is made for it.
+        read_job(around, name)  # Fails for an unknown job before a file is created for it.
     count = count_of(len(wanted), "job")
     asked(around, f"Copy {count} from {around.table} to {target}? Their runs are refused in {around.table} then.", yes)
     if wanted and is_file(target) and not to.table.exists(target):
@@ -74,9 +74,9 @@ def copy(
         try:
             copied[job_id] = copy_job(changes, to, job_id)
         except (AccessRefusedError, StoreUnavailableError):
-            raise  # No other job would be spared. Any other error leaves out one, so that it cannot keep the others.
+            raise  # These errors would hit every job. Any other error leaves out only the one job.
         except WatermarkError as error:
-            # A list has names under which the Job Runs API alone keeps something.
+            # The list of jobs includes names under which only the Job Runs API stores items.
             if names or not isinstance(error, UnknownJobError):
                 refused[job_id] = error
             else:

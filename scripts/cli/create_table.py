@@ -1,4 +1,4 @@
-"""`watermarks create-table`: the table, for a local DynamoDB or a trial."""
+"""`watermarks create-table`: create the table, for a local DynamoDB or a trial."""
 
 from __future__ import annotations
 

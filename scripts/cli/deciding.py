@@ -1,4 +1,4 @@
-"""What commands have in common that change something: they show before and after, ask, and keep why in the history."""
+"""Shared by commands that change a job: show the change, ask for confirmation, store the reason in the history."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ KEPT = "The reason, for the history."
 
 @dataclass(frozen=True)
 class Said:
-    """What somebody gives with a decision: why and who for the history, and whether to skip the question."""
+    """The options of a decision: the reason and the name for the history, and whether to skip the confirmation."""
 
     why: str
     who: str | None
     yes: bool
 
     def of(self, before: Head, context: str | None = None, *, retract: bool = False) -> JobDecision:
-        """Return what goes with a decision about a job that must still be what it was when it is taken."""
+        """Return the parameters of a decision that is refused if the job differs from `before` by then."""
         return JobDecision(self.why, self.who, before, context, retract)
 
 
 def deciding(*, why_needed: bool = True, why: str = KEPT) -> Callable[[Any], Any]:
-    """Add the options of a command that changes something, which it gets as `said`; `why` is the help of the reason."""
+    """Return a decorator that adds --why, --who and --yes and passes them as `said`; `why` is the help of --why."""
 
     def add(function: Any) -> Any:
         @click.option("--why", required=why_needed, metavar="TEXT", help=why)
@@ -56,16 +56,16 @@ def deciding(*, why_needed: bool = True, why: str = KEPT) -> Callable[[Any], Any
 
 
 def decide(around: Surroundings, said: Said, before: Head, proposal: Proposal, *, retract: bool = False) -> None:
-    """Show what a decision changes of the job, ask, and take it.
+    """Show what a decision would change, ask for confirmation, and carry it out.
 
-    `retract` is whether what it takes back is deleted at once.
+    `retract` is whether to delete retracted output at once.
     """
     decisions = around.watermarks.decisions
     with progress(around, f"reading {printable(before.job_id)}"):
         decided = decisions.preview(proposal)
     show_outputs(around, before, decided, retract)
     changes = differences(before.watermarks, {**decided.after.watermarks, **decided.whole})
-    # A program that has said yes gets its one document only. A person who has said yes still sees what changes.
+    # With --output json and --yes, print only the JSON document. With --yes alone, people still see the change.
     if not (around.is_json and said.yes):
         _show(around, before, decided.after, changes)
     asked(around, f"Change job {printable(before.job_id)}?", yes=said.yes)
@@ -111,23 +111,23 @@ def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[Wat
 
 
 def asked(around: Surroundings, question: str, yes: bool = False, otherwise: str = "Pass --yes.") -> None:
-    """Ask, unless told not to. Where nobody can answer, refuse and say what to do `otherwise`; on a no, end."""
+    """Ask for confirmation unless `yes`. End on a no; without a terminal, raise a usage error with `otherwise`."""
     if yes:
         return
-    # A scheduler has no answer to give: waiting for one would hang it, and end of file would look like a no.
+    # A scheduler cannot answer: waiting would block it, and end of file would look like a no.
     if not is_asked():
         raise click.UsageError(f"The command asks for confirmation and there is no terminal. {otherwise}")
-    # Questions go to standard error, so that standard output can be piped while somebody answers.
+    # Ask on standard error, so that standard output can be piped while a user answers.
     if not click.confirm(question, err=True):
         around.err.print("Nothing was changed.")
         sys.exit(FAILED)
 
 
 def confirm_place(around: Surroundings, what: str, place: str, instead: str) -> None:
-    """Show a place that only a job's items name, and ask before it is read; --yes does not answer.
+    """Show a place that only a job's items name, and ask before reading it. --yes does not skip this question.
 
-    Whoever may write one job's items could name any place there, and it is read with the operator's rights. `instead`
-    are the arguments that name it, for programs.
+    Anybody who may write the job's items could name any place there, and it would be read with the operator's rights.
+    `instead` are the arguments with which a program names the place.
     """
     place = printable(place)
     around.shown.print(f"The job's items say that its {what} is {place}.")

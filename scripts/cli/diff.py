@@ -1,4 +1,4 @@
-"""`watermarks history JOB --diff`: what differs between two versions, here and in what is shown before a decision."""
+"""`watermarks history JOB --diff`: the differences between two versions, which are also shown before a decision."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from scripts.helpers.tables.spans import TableState
 
 
 class WatermarkDifference(NamedTuple):
-    """A watermark that two versions do not agree on; None where one of them does not have it."""
+    """A watermark that differs between two versions; None if a version does not have it."""
 
     name: str
     before: Any
     after: Any
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
+        """Return the difference in types that JSON has."""
         return {"watermark": self.name, "from": with_spans(self.before), "to": with_spans(self.after)}
 
 
 def show_diff(around: Surroundings, job: str, version: int | None, other: int | None) -> None:
-    """Show what changed between two versions of a job: `other` is by default the current one, `version` that before."""
+    """Show the differences between two versions. By default `other` is the current one, `version` the one before it."""
     with progress(around, f"reading versions of {printable(job)}"):
         head = around.watermarks.latest(job)
         newest = history_entry(around, job, other or head.version, head)
-        # Of a job with one version only, that is compared with itself: nothing differs, and nothing fails.
+        # The only version of a job is compared with itself: there is no difference, and no error.
         oldest = history_entry(around, job, version or max(newest.version - 1, 1), head)
     changes = differences(oldest.watermarks, newest.watermarks)
     if around.is_json:
@@ -66,19 +66,19 @@ def _show_end(around: Surroundings, name: str, entry: LogEntry) -> None:
 
 
 def history_entry(around: Surroundings, job: str, version: int, head: Head) -> LogEntry:
-    """Return one version of the history; NothingThereError if it never was, or expired."""
+    """Return one version of the history. Raise NothingThereError if it never existed or has expired."""
     found = around.watermarks.history(job, 1, version + 1) if version <= head.version else []
-    # History gives the newest entry below a version. Where the one asked for expired, that is an older one.
+    # `history` returns the newest entry below a version, which is an older one if the requested one has expired.
     if not found or found[0].version != version:
         raise NothingThereError(reason="unknown_version", job_id=job, version=version, current=head.version)
     return found[0]
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[WatermarkDifference]:
-    """Return what differs, by name."""
+    """Return the watermarks that differ, sorted by name."""
     found = []
     for name in sorted(before.keys() | after.keys()):
-        # A watermark may be there and be None, which is not the same as being absent.
+        # A watermark may exist with the value None, which differs from not existing.
         is_in_both = name in before and name in after
         if not is_in_both or not same_values(before[name], after[name]):
             found.append(WatermarkDifference(name, before.get(name), after.get(name)))
@@ -86,11 +86,11 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Wat
 
 
 def show_differences(console: Console, changes: Sequence[WatermarkDifference]) -> None:
-    """Write what differs, value beside value."""
+    """Print the watermarks that differ, with both values."""
     rows: list[list[Cell]] = []
     for name, old, new in changes:
         then, now = (NONE if state is None else state_text(state) for state in (old, new))
-        # Two states may read the same in short, as when only their coverage differs. Then they are shown in full.
+        # Show both states in full if their short texts are equal, for example because only the coverage differs.
         if then == now:
             then, now = value_text(with_spans(old)), value_text(with_spans(new))
         rows.append([name, then, now, _moved(typed(old), typed(new))])
@@ -101,12 +101,12 @@ def show_differences(console: Console, changes: Sequence[WatermarkDifference]) -
 
 
 def consequences(change: WatermarkDifference) -> list[str]:
-    """Return what the next runs read again, and what they never read, once a source is at another watermark."""
+    """Return what the next runs read again, and what no run reads, after the watermark of a source changes."""
     old, new = typed(change.before), typed(change.after)
     again, skipped = [], []
     if isinstance(old, RowsState) and isinstance(new, RowsState) and old.names == new.names:
         again = [f"rows {_span_text(span, old)}" for span in uncovered(old.passed, [new.passed])]
-        # A state that is set by hand says nothing of what was read; one that a run left does.
+        # A state that was set by hand does not record what was read; the state of a run does.
         read = [] if new.covered is None else new.ranges
         skipped = [f"rows {_span_text(span, new)}" for span in uncovered(new.passed, [old.passed, *read])]
     elif isinstance(old, FilesState) and isinstance(new, FilesState) and old.count > new.count:
@@ -124,19 +124,19 @@ def _span_text(span: CursorRange, state: RowsState) -> str:
 
 
 def _columns_changed(old: Any, new: Any) -> list[str]:
-    """Return the columns of a source that two versions do not agree on, one a line."""
+    """Return a line for each column of a source that differs between two versions."""
     found: list[str] = []
     try:
         before, after = schemas_of(old), schemas_of(new)
     except ImplausibleError:
-        return found  # Damaged, which is shown in place of the state.
+        return found  # The text of a damaged state says so already.
     for name in sorted(before.keys() & after.keys()):
         found += [f"{name}: column {change}" for change in changes_between(before[name], after[name])]
     return found
 
 
 def _moved(old: Any, new: Any) -> str:
-    """Say by how much a watermark has moved, where that can be counted."""
+    """Return how far a watermark has moved, if that can be computed."""
     if isinstance(old, FilesState) and isinstance(new, FilesState):
         more = new.count - old.count
         return f"{more:+,} {'file' if abs(more) == 1 else 'files'}"
@@ -149,7 +149,7 @@ def _moved(old: Any, new: Any) -> str:
 
 
 def _place(state: Any) -> Any:
-    """Return the one value that says how far a state is; None without one."""
+    """Return the single value of a state that shows its progress; None if it has none."""
     if isinstance(state, RowsState):
         return state.value[0] if state.value and len(state.value) == 1 else None
     return state.value if isinstance(state, TableState) else None

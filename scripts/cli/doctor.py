@@ -1,4 +1,4 @@
-"""`watermarks doctor`: what is wrong with a job, and its repair."""
+"""`watermarks doctor`: find what is wrong with a job, and repair it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def doctor(
             "--from-log goes without --repair, --publish, --forget and --after-restore. Run them after it."
         )
     _check_answers(after_restore or from_log, said, named, retract, back_to)
-    # What is asked about must still be so when it is changed; merely looking needs no such check.
+    # What the operator confirms must not change before the repair, so `before` and `agreed` are kept for comparison.
     before, agreed = None, frozenset[str]()
     answers = [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
     answers += [] if back_to is None else [f"The next run continues from the watermarks of version {back_to}."]
@@ -105,17 +105,17 @@ def doctor(
                 around.watermarks, job, sinks=sinks, retract=retract, back_to=back_to, why=said.why, who=said.who,
                 expected=before,
             )  # fmt: skip
-            # Not before: it may be refused.
+            # Print this only now, because `restore` may refuse.
             around.shown.print("\n".join(["A new epoch is started; an open plan is dropped.", *answers]))
         if forget:
             forget_target(around.watermarks, job, forget)
-        # First: a batch that is published may show that its target had lost earlier ones.
+        # Publish first, because publishing a batch may show that its target has lost earlier batches.
         published = publish_waiting(around.watermarks, job) if publish else []
-        # What keeps a batch from its target is known now.
+        # Leave out findings that publishing has already reported.
         details = {one.detail for one in published}
         found = around.watermarks.doctor(job, repair=repair)
         findings = [*published, *(one for one in found if one.detail not in details)]
-        # Its targets are told by the head and the history: by damaged ones nothing is looked for, and nothing deleted.
+        # Head and history name the targets. If they are damaged, do not check targets or delete anything there.
         if targets and not _is_damaged(findings):
             findings += _examined_targets(around, job, agreed if repair else None)
     if retract or back_to is not None:
@@ -132,7 +132,7 @@ def doctor(
 
 
 def _check_answers(is_new: bool, said: Said, named: Sequence[str], retract: bool | None, back_to: int | None) -> None:
-    """Refuse what belongs to a new epoch without one, and a new epoch without its reason."""
+    """Raise a usage error for options of a new epoch without one, or for a new epoch without --why."""
     if is_new and not said.why:
         raise click.UsageError("--after-restore and --from-log need --why.")
     if not is_new and (named or (retract, back_to) != (None, None)):
@@ -140,7 +140,7 @@ def _check_answers(is_new: bool, said: Said, named: Sequence[str], retract: bool
 
 
 def _write_from_log(around: Surroundings, job: str, said: Said, answers: Sequence[str], **given: Any) -> None:
-    """Make the head from the log, show it, ask, and write it."""
+    """Make a head from the log, show it, ask for confirmation, and write it."""
     with progress(around, f"reading the log of {printable(job)}"):
         made = head_of_log(around.watermarks, job, why=said.why, who=said.who, **given)
     _show_made(around, made, answers)
@@ -150,7 +150,7 @@ def _write_from_log(around: Surroundings, job: str, said: Said, answers: Sequenc
 
 
 def _show_made(around: Surroundings, made: HeadOfLog, answers: Sequence[str]) -> None:
-    """Show the head that is made from the log, and what the log does not hold of one."""
+    """Show the head made from the log, and which of its fields the log does not have."""
     out, after, entry = around.shown, made.decided.after, made.entry
     out.print(Text.assemble("Job ", (printable(after.job_id), "bold"), f" in table {printable(around.table)}"))
     by = f"version {entry.version:,}, {printable(entry.change.op)} at {moment(entry.change.at)}"
@@ -165,7 +165,7 @@ def _show_made(around: Surroundings, made: HeadOfLog, answers: Sequence[str]) ->
 
 
 def _examined_targets(around: Surroundings, job: str, agreed: frozenset[str] | None = None) -> list[Finding]:
-    """Look at the targets; repair what a person was shown."""
+    """Examine the targets; repair only what is in `agreed`, which the operator was shown."""
     return examine_targets(around.watermarks, job, repair=agreed is not None, agreed=agreed)
 
 
@@ -174,7 +174,7 @@ def _is_damaged(findings: Sequence[Finding]) -> bool:
 
 
 def _repairs(findings: Sequence[Finding]) -> list[str]:
-    """Return what a repair would do, place by place."""
+    """Return what a repair would do, one line for each action."""
     possible = [one for one in findings if one.can_repair]
     chunks = sum(one.kind == "orphaned chunk" for one in possible)
     found = [f"Deletes {count_of(chunks, 'chunk')} of the job that nothing refers to."] if chunks else []

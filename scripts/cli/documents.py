@@ -1,4 +1,4 @@
-"""How jobs, watermarks and values are written for programs: as JSON. Pure, but for `emit`."""
+"""Write jobs, watermarks and values as JSON for programs. Pure, except `emit`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def emit(document: Any) -> None:
 
 
 def json_text(document: Any, indent: int | None = None) -> str:
-    """Write JSON in which nothing can move a terminal's cursor: what is not printable is escaped."""
+    """Return JSON that cannot move a terminal's cursor, because characters that are not printable are escaped."""
     text = json.dumps(document, indent=indent, ensure_ascii=False)
     return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as JSON holds it: times as ISO text in UTC, durations in seconds, Decimals as text."""
+    """Return a value in types that JSON has: times as ISO text in UTC, durations in seconds, Decimals as text."""
     if isinstance(value, Spilled):
         return {"chunks": value.chunks, "bytes": value.length}
     if isinstance(value, Blob):
@@ -43,7 +43,7 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         found = {str(name): as_json(item) for name, item in value.items()}
         if isinstance(value.get(ENTRY), bytes):
-            # Compressed in the table. Of a value that is not a schema, its bytes are shown.
+            # Schemas are compressed in the table. If the value is not a schema, its bytes are shown.
             with suppress(ImplausibleError):
                 found[ENTRY] = shown_schemas(value)
         return found
@@ -51,21 +51,21 @@ def as_json(value: Any) -> Any:
         return [as_json(item) for item in value]
     if isinstance(value, set):
         return [as_json(item) for item in sorted(value)]
-    # A datetime is a date too, so it is asked about first.
+    # Check for a datetime first, because it is also a date.
     if isinstance(value, datetime):
         return to_utc_string(value) if value.tzinfo else value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
-    # A float would not hold all digits of a Decimal.
+    # Decimals become text because a float would lose digits.
     if isinstance(value, (date, Decimal)):
         return str(value)
     return value
 
 
 def with_spans(state: Any) -> Any:
-    """Return a state with what it has covered as ranges, where they can be read, and not as packed bytes."""
+    """Return a state with its coverage as ranges instead of packed bytes, if the state can be read."""
     found = typed(state)
     if not isinstance(found, RowsState):
         return state
@@ -79,10 +79,10 @@ def with_spans(state: Any) -> Any:
 
 
 def head_json(head: Head, now: datetime, threshold: Threshold | None = None) -> dict[str, Any]:
-    """Return what is known of a job, without the values of its watermarks: they may be personal data."""
+    """Return the facts of a job without the values of its watermarks, which may be personal data."""
     condition, rhythm = condition_of(head, now, threshold), rhythm_in(head)
     run = last_run(head)
-    # A clock that is a little behind the writer's must not show a run that begins in the future.
+    # At least 0, because this clock may be a little behind that of the run.
     last = None if run is None else {"run": run[0], "seconds": max(as_json(now - run[1]), 0)}
     plan = None if head.plan is None else {"id": head.plan.plan_id, "contexts": sorted(head.plan.contexts)}
     return {
@@ -122,7 +122,7 @@ def _claim_json(head: Head, claim: Claim, now: datetime) -> dict[str, Any]:
 
 
 def releases_json(releases: Sequence[Release]) -> list[dict[str, Any]]:
-    """Return the claims that people ended: of which run, when, who and why."""
+    """Return the releases of a job: which run an operator released, when, who and why."""
     return [{"run": one.run_id, "at": as_json(one.at), "who": one.who, "why": one.why} for one in releases]
 
 
@@ -143,15 +143,15 @@ def change_json(change: Change) -> dict[str, Any]:
 
 
 def entry_json(entry: LogEntry) -> dict[str, Any]:
-    """Return one version of a history."""
+    """Return one version of a history as JSON."""
     return {"version": entry.version, **change_json(entry.change), "seconds": as_json(entry.duration)}
 
 
 def last_run(head: Head) -> tuple[str, datetime] | None:
-    """Return the run that began last, and since when it runs or when it committed; None where the head cannot tell.
+    """Return the run that began last, and when it began or committed; None if the head does not have it.
 
-    A head keeps the run that has the job, and the one that made its last version. A run that let go leaves a count
-    only, and after a decision of a person the runs are in the history.
+    A head stores the run that owns the job and the run that made its last version. Of a run that released the job it
+    stores only a count, and after an operator's decision the runs are only in the history.
     """
     if head.claim is not None:
         return head.claim.run_id, head.claim.since

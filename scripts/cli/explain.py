@@ -1,4 +1,4 @@
-"""`watermarks files JOB --explain KEY`: what became of one file."""
+"""`watermarks files JOB --explain KEY`: show what happened to one file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from scripts.helpers.display.units import printable
 
 
 def explain_file(around: Surroundings, job: str, key: str, context: str | None, **options: Any) -> None:
-    """Show which run took a file and when, or why no run took it; `options` are the job's own options of files."""
+    """Show which run took a file and when, or why no run took it; `options` are the job's options for files."""
     bookmark_of = file_bookmark()
     with progress(around, f"reading {printable(job)}"):
         name, state = state_in(around, job, context, "files")
     source = state.source
-    # What was not given is left out, and not passed as nothing: the class checks what it is given.
+    # Omit options that were not given, because the class checks every value that it is passed.
     given = {option: value for option, value in options.items() if value}
     bookmark = bookmark_of(source, state=state.to_store(), transformation_ctx=name, **given)
     relative = _relative(key, source)
@@ -49,9 +49,9 @@ def explain_file(around: Surroundings, job: str, key: str, context: str | None, 
 
 
 def _relative(key: str, source: str) -> str | None:
-    """Return a key without its source: Spark says s3a:// for s3://, and a local file may be given as a path.
+    """Return a key relative to its source. It may begin with s3a://, as in Spark, or be the path of a local file.
 
-    None where the key does not begin with the source.
+    None if the key does not begin with the source.
     """
     for named in (key.replace("s3a://", "s3://", 1), f"file://{key}", f"file://{os.path.abspath(key)}"):
         if named.startswith(source):

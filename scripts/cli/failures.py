@@ -1,4 +1,4 @@
-"""What went wrong, in words that name the next step, and the exit code that tells a scheduler."""
+"""Print errors with the next step, and exit with a code for schedulers."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _REFUSED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId",
             "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSignatureException")  # fmt: skip
 _OF_AWS = (AccessRefusedError, CredentialsError, StoreUnavailableError, TableNotFoundError)
-"""Errors that another table, region, profile or endpoint may end."""
+"""Errors that another table, region, profile or endpoint may fix."""
 LOOKED_AT = 200
-"""Requests at most to find a name that is like the one given."""
+"""Maximum requests to find a name similar to the one given."""
 
 
 @contextmanager
 def told(around: Surroundings) -> Iterator[None]:
-    """Turn errors into text on standard error and an exit code; SystemExit."""
+    """Print errors of the block on standard error, and exit with their code (SystemExit)."""
     try:
         yield
     except WatermarkError as error:
-        # Of a file no other region or profile is another one, and its errors name it.
+        # Region and profile do not matter for a file, and its errors name the file.
         about_aws = isinstance(error, _OF_AWS) and not _is_of_file(around, error)
         name, reason = type(error).__name__, error.reason
         report_error(around, name, str(error), hint_for(around, error), reason=reason, is_of_aws=about_aws)
@@ -59,7 +59,7 @@ def told(around: Surroundings) -> Iterator[None]:
         report_error(around, name, str(error), hint, is_of_aws=True)
         sys.exit(code)
     except OSError as error:
-        # Whoever reads our output has enough, as `head` has. click ends the command without a word then.
+        # The program that reads the output has closed the pipe, as `head` does. click then ends the command silently.
         if isinstance(error, BrokenPipeError):
             raise
         text = f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
@@ -70,9 +70,9 @@ def told(around: Surroundings) -> Iterator[None]:
 def report_error(
     around: Surroundings, name: str, text: str, hint: str | None, *, reason: str = "", is_of_aws: bool = False
 ) -> None:
-    """Write an error: for people in words, for programs as one JSON document on standard error.
+    """Write an error to standard error: as text for people, as one JSON document for programs.
 
-    Of one that is about AWS (`is_of_aws`) it also says where was asked: table, region, profile and endpoint.
+    If it is about AWS (`is_of_aws`), include the table, region, profile and endpoint that were used.
     """
     used = around.told() if is_of_aws else {}
     if around.is_json:
@@ -88,7 +88,7 @@ def report_error(
 
 
 def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
-    """Say what to do next at a command line."""
+    """Return what to do next on the command line; None if there is no hint."""
     if isinstance(error, UnknownJobError):
         return _unknown(around, error.job_id)
     if error.reason == "unknown_glue_job":
@@ -109,14 +109,14 @@ def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
 
 
 def _is_of_file(around: Surroundings, error: WatermarkError) -> bool:
-    """Return whether an error is about a file of this machine: the table, or one that the file system refuses."""
+    """Return whether an error is about a local file: the table, or a file to which access is refused."""
     if isinstance(error, AccessRefusedError):
         return ":" not in error.action
     return is_file(around.table) and isinstance(error, (StoreUnavailableError, TableNotFoundError))
 
 
 def offer_near(around: Surroundings, job_ids: Iterable[str]) -> None:
-    """Say on standard error which names look like some that are unknown, where others were known."""
+    """Print on standard error, for each unknown job, which existing name looks like it."""
     if around.is_json:
         return
     listed = _listed(around)
@@ -126,7 +126,7 @@ def offer_near(around: Surroundings, job_ids: Iterable[str]) -> None:
 
 
 def _unknown(around: Surroundings, job_id: str) -> str:
-    """Offer names that look like the one that is unknown."""
+    """Return a hint with names that look like the unknown one."""
     hint = _nearest(_listed(around), job_id)
     context = click.get_current_context(silent=True)
     if context is not None and context.info_name == "set" and context.params.get("rename_cursor") is None:
@@ -135,7 +135,7 @@ def _unknown(around: Surroundings, job_id: str) -> str:
 
 
 def _listed(around: Surroundings) -> JobList | None:
-    # This is help beside another error: a failure here must not take that one's place.
+    # The list is only for the hint of another error, which a failure here must not replace.
     try:
         with progress(around, "looking for names") as steps:
             return list_jobs(around.store, max_requests=LOOKED_AT, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))
@@ -165,11 +165,11 @@ def _unknown_in_glue(around: Surroundings, name: str) -> str:
 
 
 def _refused(error: AccessRefusedError) -> str:
-    """Name the action and the resource as AWS itself does."""
+    """Return a hint with the missing action and the resource, as AWS names them."""
     action, resource = error.action, error.resource
     if action.startswith("dynamodb:"):
         resource = f"table {resource}"
-    # AWS itself knows the ARN, as of an index, where we know the name of the table only.
+    # The error of AWS has the ARN, for example of an index, while this package has only the table's name.
     denied = _DENIED.search(str(error.__cause__))
     if denied:
         action, resource = denied[1], denied[2]
@@ -187,7 +187,7 @@ def _credentials(around: Surroundings, text: str) -> str:
 
 
 def _of_aws(around: Surroundings, error: ClientError | BotoCoreError) -> tuple[str, str | None, int]:
-    """Sort errors of services other than DynamoDB."""
+    """Return name, hint and exit code of an error from services other than DynamoDB."""
     if isinstance(error, ClientError):
         code = error.response["Error"]["Code"]
         if code in _REFUSED:
@@ -196,10 +196,10 @@ def _of_aws(around: Surroundings, error: ClientError | BotoCoreError) -> tuple[s
             return code, f"Missing in the role's policy: {missing}.", BAD_SET_UP
         if code in _EXPIRED:
             return code, _credentials(around, ""), BAD_SET_UP
-        # Services have many names for throttling (Throttling, ThrottlingException, RequestThrottled).
+        # Services name throttling differently (Throttling, ThrottlingException, RequestThrottled).
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return code, None, TRY_LATER if status >= 500 or "Throttl" in code else FAILED
-    # botocore's errors of credentials, SSO tokens and regions have no base class in common, only their names.
+    # botocore's errors for credentials, SSO tokens and regions share no base class, so their names are compared.
     name = type(error).__name__
     if "Credential" in name or "Token" in name or "Region" in name:
         return name, _credentials(around, str(error)), BAD_SET_UP

@@ -1,4 +1,4 @@
-"""`watermarks files`: files that could not be read, what became of one file, and the ledger's leftovers."""
+"""`watermarks files`: files that could not be read, what happened to one file, and unused ledger files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Glue itself knows: the runs of a job, and the names of jobs."""
+"""Read from Glue the runs of a job, and the names of jobs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scripts.helpers.display.units import printable
 from scripts.helpers.errors import NothingThereError
 
 PAGE = 200
-"""Runs that Glue gives in one answer at most."""
+"""Maximum runs that Glue returns in one response."""
 NAMES, PAGES_OF_NAMES = 1_000, 20
-"""Names that Glue gives in one answer at most, and answers that are asked for."""
+"""Maximum names that Glue returns in one response, and maximum responses that are read."""
 
 
 def runs_in_glue(around: Surroundings, name: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """Return the runs of a job, the newest first; NothingThereError if Glue has no such job."""
+    """Return the runs of a job, newest first. Raise NothingThereError if Glue has no such job."""
     client = around.client("glue")
     found: list[dict[str, Any]] = []
     asked: dict[str, Any] = {"JobName": name, "MaxResults": min(limit or PAGE, PAGE)}
@@ -36,10 +36,10 @@ def runs_in_glue(around: Surroundings, name: str, limit: int | None = None) -> l
 
 
 def names_in_glue(around: Surroundings) -> list[str]:
-    """Return the names of jobs in Glue (glue:ListJobs), of very many only the first."""
+    """Return the names of jobs in Glue (glue:ListJobs), at most the first 20,000."""
     client, found, asked = around.client("glue"), list[str](), dict[str, Any]()
     with progress(around, "listing jobs in Glue") as steps:
-        # Names are only to find one that is alike: an account with more of them is not read to its end for that.
+        # The names are only searched for a similar one, which is not worth reading every page of a large account.
         for _ in range(PAGES_OF_NAMES):
             answer = client.list_jobs(MaxResults=NAMES, **asked)
             found += answer["JobNames"]

@@ -1,4 +1,4 @@
-"""`watermarks history`: the versions of a job, what differs between two of them, and the job's runs."""
+"""`watermarks history`: the versions of a job, the differences between two versions, and the job's runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`watermarks ingest-table`: the ready-made job of that name, wherever the package is installed."""
+"""`watermarks ingest-table`: run the ready-made job `ingest_table` of the installed package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def ingest_table(arguments: tuple[str, ...]) -> None:
 
     Its arguments are the job's own: see "watermarks ingest-table --help".
     """
-    # Here, as the job needs Spark's and pyarrow's packages, and the other commands do without.
+    # Imported here because the job needs Spark and pyarrow, which the other commands do not.
     from scripts.jobs import ingest_table as job
 
     run(job.main, arguments)

@@ -40,12 +40,12 @@ NEVER = timedelta.max
 UNKNOWN = "not in the table; check the name"
 MISSING = "not in the table; check the name in the thresholds"
 STYLES = {"problem": "red", "missing": "red", "at work": "green", "idle": "", "no commit yet": ""}
-"""Colours of states; of all others yellow."""
+"""Colours of states; all other states are yellow."""
 
 
 @dataclass(frozen=True)
 class JobChoice:
-    """Which jobs are shown, and in which order. Without `states` those in any."""
+    """Which jobs to show, and in which order. Empty `states` include every state."""
 
     prefix: str = ""
     states: tuple[str, ...] = ()
@@ -134,14 +134,14 @@ def jobs(
 
 @dataclass(frozen=True)
 class _Listing:
-    """What is shown of the jobs that were found.
+    """The jobs to show, among those that were found.
 
     Attributes
     ----------
     conditions
-        Of each job but those that --prefix and --backfills leave out.
+        The condition of each job, except of those that --prefix leaves out and of backfills that are not shown.
     left
-        How many --limit leaves out.
+        How many jobs --limit leaves out.
     derived
         How many jobs of backfills --backfills would add, whatever their state or age.
     """
@@ -153,11 +153,11 @@ class _Listing:
 
     @classmethod
     def of(cls, found: list[ListedJob], chosen: JobChoice, given: Mapping[str, Threshold], now: datetime) -> _Listing:
-        """Choose and sort what is shown."""
+        """Choose and sort the jobs to show."""
         fitting = [job for job in found if job.job_id.startswith(chosen.prefix)]
         derived = 0
         if not chosen.everything:
-            # A threshold names the job of a slice that somebody waits for.
+            # Keep a slice whose job has a threshold of its own: an operator waits for it.
             own = [job for job in fitting if served_by(job.job_id) is None or job.job_id in given]
             derived, fitting = len(fitting) - len(own), own
         conditions = {job.job_id: condition_in(job, now, given) for job in fitting}
@@ -170,10 +170,10 @@ class _Listing:
         return cls(shown, conditions, len(fitting) - len(shown), derived)
 
     def fails(self, level: str) -> bool:
-        """Return whether a scheduler should notice: by the level `missing`, or `late`."""
+        """Return whether --fail-on with this level, `missing` or `late`, makes the command fail."""
         if level == "missing":
             return any(one.word in ("problem", "missing") for one in self.conditions.values())
-        # A job without a head is one whose runs keep no watermark: nothing will ever be committed.
+        # NEVER_COMMITTED is the condition of a job without a head: its runs keep no watermark and never commit.
         return any(
             one.needs_somebody or (one.word == "no commit yet" and one != NEVER_COMMITTED)
             for one in self.conditions.values()
@@ -201,7 +201,7 @@ def _show(
 
 
 def _show_jobs(around: Surroundings, listing: _Listing, now: datetime) -> None:
-    """Write the table of jobs, and a line for each that needs somebody."""
+    """Print the table of jobs, and lines for each job that needs attention."""
     shown, conditions = listing.shown, listing.conditions
     if shown:
         show_rows(around.out, HEADINGS, [_row(job, now, conditions[job.job_id]) for job in shown], right=("failed",))
@@ -214,7 +214,7 @@ def _show_jobs(around: Surroundings, listing: _Listing, now: datetime) -> None:
 
 
 def _show_counts(around: Surroundings, listing: _Listing, cost: ListCost | None) -> None:
-    """Write how many jobs are not shown, how many need somebody, and what the list has cost."""
+    """Print how many jobs are not shown, how many need attention, and what the list has cost."""
     if listing.left:
         around.out.print(f"… and {listing.left:,} more: watermarks jobs", style="dim")
     if listing.derived:
@@ -230,7 +230,7 @@ def _show_counts(around: Surroundings, listing: _Listing, cost: ListCost | None)
 
 
 def _show_reasons(around: Surroundings, conditions: Sequence[tuple[str, Condition]]) -> None:
-    """Write for each job that needs somebody what is wrong, and the command that explains or repairs it."""
+    """Print for each job that needs attention what is wrong, and the command that explains or repairs it."""
     for job_id, condition in conditions:
         if condition.needs_somebody:
             text = printable(f"{job_id}: {_said(condition)}")
@@ -239,26 +239,26 @@ def _show_reasons(around: Surroundings, conditions: Sequence[tuple[str, Conditio
 
 
 def _said(condition: Condition) -> str:
-    """Return the reason, after the word where the reason alone would not say it."""
+    """Return the reason of a condition, after its word, which the reason of a problem does not need."""
     return condition.reason if condition.word == "problem" else f"{condition.word}, {condition.reason}"
 
 
 def _attention_text(unwell: int, jobs: int) -> str:
-    """Write how many of all jobs need somebody."""
+    """Return how many of all jobs need attention, as a sentence."""
     if unwell == 0:
         return f"Nothing needs attention in {count_of(jobs, 'job')}."
     return f"{unwell:,} of {count_of(jobs, 'job')} {'needs' if unwell == 1 else 'need'} attention."
 
 
 def condition_in(job: ListedJob, now: datetime, given: Mapping[str, Threshold]) -> Condition:
-    """Return what is most urgent about a job of a list."""
+    """Return the most urgent condition of a listed job."""
     if job.head is None:
         return without_head(job.job_id, job.problem)
     return condition_of(job.head, now, threshold_of(job.job_id, given))
 
 
 def _listed(around: Surroundings, given: Mapping[str, Threshold]) -> tuple[list[ListedJob], ListCost]:
-    """Read all jobs of the table, and add those that have a threshold of their own and are not there."""
+    """Read all jobs of the table, and add the jobs that a threshold names but the table does not have."""
     with progress(around, "listing jobs") as steps:
         found = list_jobs(around.store, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))
     there = {job.job_id for job in found.jobs}
@@ -267,7 +267,7 @@ def _listed(around: Surroundings, given: Mapping[str, Threshold]) -> tuple[list[
 
 
 def named_jobs(around: Surroundings, names: tuple[str, ...]) -> list[ListedJob]:
-    """Read only some jobs, which a role of one team may do; UnknownJobError if none of them is there."""
+    """Read only the named jobs, which works without dynamodb:Scan. Raise UnknownJobError if none of them exists."""
     from scripts.helpers.job_runs.run_store import RunStore
 
     found: list[ListedJob] = []
@@ -285,14 +285,14 @@ def named_jobs(around: Surroundings, names: tuple[str, ...]) -> list[ListedJob]:
             except (NewerFormatError, AmbiguousHistoryError, CorruptItemError) as error:
                 found.append(ListedJob(name, None, str(error)))
             steps.at(len(found))
-    # With one name that is right, the answer is the list, and the exit code says that a name was wrong.
+    # If at least one name exists, the list is shown, and the exit code reports the wrong names.
     if unknown is not None and all(job.problem == UNKNOWN for job in found):
         raise unknown
     return [_checked(job, around.now(), around.watermarks.lookups) for job in found]
 
 
 def _checked(job: ListedJob, now: datetime, lookups: Lookups) -> ListedJob:
-    """Return a job with its states in chunks, if all that is shown of it can be worked out; else one with a problem."""
+    """Return a job with its chunked states loaded, or with a problem if what the list shows cannot be computed."""
     try:
         job = replace(job, head=job.head and BoundedLookups(lookups).opened(job.head))
         condition = condition_in(job, now, {})
@@ -306,7 +306,7 @@ def _checked(job: ListedJob, now: datetime, lookups: Lookups) -> ListedJob:
 
 
 def _age(job: ListedJob, now: datetime) -> timedelta:
-    """Return the time since the last version; that of a job without any is the longest there is."""
+    """Return the time since the last version, or the maximum for a job without a version."""
     found = age(job.head, now) if job.head else None
     return NEVER if found is None else found
 
@@ -316,7 +316,7 @@ def _order(job: ListedJob, sort: str, now: datetime, condition: Condition) -> tu
         return (-job.head.version if job.head else 1, job.job_id)
     if sort == "name":
         return (job.job_id,)
-    # Not `lag or age`: a lag of nothing is a lag, and false.
+    # Not `lag or age`, because a lag of 0 is valid but falsy.
     found = lag(job.head, now) if job.head else None
     behind = _age(job, now) if found is None else found
     rank = condition.rank if sort == "urgency" else 0
@@ -331,7 +331,7 @@ def _facts(job: ListedJob, now: datetime, given: Mapping[str, Threshold]) -> dic
 
 
 def _report(listing: _Listing, now: datetime) -> None:
-    """Write the metrics of each job that is shown and has a head."""
+    """Print the metrics of each shown job that has a head."""
     for job in listing.shown:
         head = job.head
         if head is None:
@@ -343,7 +343,7 @@ def _report(listing: _Listing, now: datetime) -> None:
         }
         values = {name: time.total_seconds() for name, time in found.items() if time is not None}
         word = listing.conditions[job.job_id].word
-        # Also 0: an alarm on it comes back to OK only by a value.
+        # Report 0 as well, because an alarm returns to OK only when it gets a value.
         values |= {
             "FilesWaiting": files_waiting(head),
             "Late": float(word in LATE),
@@ -372,6 +372,6 @@ def _row(job: ListedJob, now: datetime, condition: Condition) -> list[Cell]:
 
 
 def _changed(last: Change, since: timedelta) -> str:
-    """Say when a version was made, and by what unless a run has committed it."""
+    """Return the time since the last version, after the name of its change unless a run committed it."""
     text = duration_text(since)
     return text if last.op == "COMMIT" else f"{last.op} {text}"

@@ -1,4 +1,4 @@
-"""How a ready-made job becomes a command: its arguments are its own, and go to it as they are."""
+"""Make commands of the ready-made jobs, and pass them their arguments unchanged."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from click.core import ParameterSource
 from scripts.cli.commands import PROGRAM
 
 PASS_ON = {"ignore_unknown_options": True, "help_option_names": []}
-"""The job's parser knows its options, --help among them."""
+"""Settings with which click passes all options to the job's own parser, including --help."""
 
 
 def job_command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Return what makes a command of a function that runs a job."""
+    """Return a decorator that makes a command of a function that runs a job."""
 
     def made(function: Callable[..., Any]) -> click.Command:
         return click.command(name, context_settings=PASS_ON, add_help_option=False)(function)
@@ -30,7 +30,7 @@ def run(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> None:
     Raises
     ------
     click.UsageError
-        An option of `watermarks` itself stands before the name of the command: the job would not see it.
+        An option of `watermarks` is given before the command's name, where the job would not get it.
     """
     context = click.get_current_context()
     parent = context.parent
@@ -41,6 +41,6 @@ def run(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> None:
                 f"--{shown} is given before {context.info_name}, which does not read it there. "
                 f"Give it after {context.info_name}."
             )
-    # The job's parser calls itself by this in its help.
+    # The job's parser prints this as its name in its help.
     sys.argv[0] = f"{PROGRAM} {context.info_name}"
     sys.exit(main(arguments))

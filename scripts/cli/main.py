@@ -1,4 +1,4 @@
-"""The command `watermarks`. Each of its commands is in the file of its name."""
+"""The command `watermarks`. Each subcommand is in the file of its name."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from scripts.cli.verify import verify
 from scripts.jobs.exit_codes import BAD_DATA, BAD_SET_UP, FAILED, TRY_LATER
 
 NARROW, MAX_WIDTH = 52, 100
-"""Columns of a terminal below which click is told its width, as it breaks lines at 50 or more by itself; and the widest
-line of help, as longer ones are hard to read."""
+"""click is passed the width of terminals below `NARROW` columns, since by itself it never writes help below 50 columns.
+Help lines are at most `MAX_WIDTH` wide, because longer lines are hard to read."""
 EPILOG = f"""Exit codes: 0 success, {FAILED} failed, not found, or a check found a problem, 2 wrong arguments,
 {BAD_DATA} bad data, {TRY_LATER} try again later, {BAD_SET_UP} wrong set-up (table, credentials, permissions)."""
 
@@ -67,11 +67,11 @@ def cli(ctx: click.Context, /, **_: object) -> None:
         return
     around = surroundings(ctx)
     try:
-        # As typed, so that the list has its own defaults and variables of the environment.
+        # Parsed as if typed, so that `jobs` applies its own defaults and environment variables.
         with jobs.make_context("jobs", ["--limit", str(MOST_SHOWN)], parent=ctx) as listing:
             jobs.invoke(listing)
     finally:
-        # Also after an error, as of a table that is not there yet: somebody who types no command looks for one.
+        # Also after an error, such as a missing table, because a user who types no command is looking for one.
         if not around.is_json:
             show_commands(around)
 
@@ -88,6 +88,6 @@ for made in COMMANDS:
 def main() -> None:
     """Run the command."""
     columns = shutil.get_terminal_size().columns
-    # Left alone, click writes no line of help shorter than 50 columns.
+    # By itself, click writes help lines of at least 50 columns.
     width: dict[str, int] = {"terminal_width": columns} if columns < NARROW else {"max_content_width": MAX_WIDTH}
     cli(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, **width)

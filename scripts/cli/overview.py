@@ -1,4 +1,4 @@
-"""`watermarks` alone: the first jobs of the list, then the commands by what one wants, each with an example."""
+"""`watermarks` without a command: the first jobs of the list, then the commands by purpose, each with an example."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scripts.cli.screen import show_folded
 from scripts.cli.surroundings import Surroundings
 
 MOST_SHOWN = 10
-"""Jobs that are listed: the commands below must stay on the screen."""
+"""How many jobs are listed, so that the commands below them stay on the screen."""
 GROUPS: dict[str, dict[str, str]] = {
     "look": {
         "jobs": "jobs --fail-on late",
@@ -39,11 +39,11 @@ GROUPS: dict[str, dict[str, str]] = {
         "completion": "completion bash",
     },
 }
-"""Each command once, by what somebody wants, with an example that can be pasted once its names are the reader's."""
+"""Each command once, by purpose, with an example to paste after replacing its names."""
 
 
 def show_commands(around: Surroundings) -> None:
-    """Show the commands by what somebody wants."""
+    """Show the commands by purpose."""
     for group, commands in GROUPS.items():
         around.out.print(group, style="bold")
         for example in commands.values():

@@ -1,4 +1,4 @@
-"""`watermarks plan`: what the next run would take, without beginning it."""
+"""`watermarks plan`: show what the next run would take, without beginning it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from scripts.helpers.states import typed
 from scripts.helpers.tables.spans import TableSpan, TableState
 
 LISTED = 10
-"""Keys of a plan that are shown: a batch can have millions, and a few tell where they lie."""
+"""How many keys of a batch are shown: it can have millions, and a few are enough to show where the files are."""
 
 BATCH_OPTIONS = [
     click.option("--source", metavar="URI", help="The source of files to list."),
@@ -39,7 +39,7 @@ BATCH_OPTIONS = [
     click.option("--layout", metavar="FOLDERS", help="The same value as in the job, such as day=%Y-%m-%d/."),
     click.option("--allowed-lateness", type=Duration(), metavar="TIME", help="The same value as in the job (1d)."),
 ]
-"""Where a job's files are, and how it cuts its batches of them: the latter is in its code, not in its state."""
+"""The source of files, and options with which a job limits its batches: those are in its code, not in its state."""
 
 
 @command("plan")
@@ -55,7 +55,7 @@ def plan(around: Surroundings, job: str, context: str | None, source: str | None
     run starts to read.
     """
     head = read_job(around, job)
-    # A context may be in the open plan only: in that of the first run, or of the run that begins with it.
+    # A context may exist only in the open plan, if that plan is the first to read the context.
     known = {*head.watermarks, *(head.plan.contexts if head.plan else ())}
     if context is not None and context not in known:
         raise NothingThereError(reason="unknown_context", job_id=job, context=context, known=sorted(head.watermarks))
@@ -65,14 +65,14 @@ def plan(around: Surroundings, job: str, context: str | None, source: str | None
             if context in (None, name):
                 parts[name] = _frozen(part)
     else:
-        # Options that were not given are left out, so that the class takes its own defaults, as in the job.
+        # Omit options that were not given, so that the class uses its own defaults, as in the job.
         given = {name: value for name, value in options.items() if value}
         parts = _ahead(around, job, head, context, given, source)
     _show(around, head, parts)
 
 
 def _frozen(part: Any) -> dict[str, Any]:
-    """Say what a frozen plan takes of one context."""
+    """Return what a frozen plan takes of one context."""
     found, text = typed(part, PLANS), planned_text(part)
     if isinstance(found, FilesPlan):
         return {"kind": "files", "files": found.count, "bytes": found.bytes, "text": text}
@@ -87,7 +87,7 @@ def _frozen(part: Any) -> dict[str, Any]:
 def _ahead(
     around: Surroundings, job: str, head: Head, context: str | None, given: dict[str, Any], source: str | None
 ) -> dict[str, dict[str, Any]]:
-    """Look at the sources of all contexts, or of one."""
+    """Return what the next run would take of each context, or of one. Lists sources of files."""
     with progress(around, f"reading {printable(job)}"):
         watermarks = {name: typed(around.watermarks.lookups.state_at(head, name)) for name in head.watermarks}
     chosen = {name: state for name, state in sorted(watermarks.items()) if context in (None, name)}
@@ -120,11 +120,11 @@ def _ahead(
 def _files(
     around: Surroundings, name: str, state: FilesState, given: dict[str, Any], source: str | None
 ) -> dict[str, Any]:
-    """List the source, once somebody has named it, and compare it with what is known; no ledger is written."""
+    """List the source, once the operator has named or confirmed it, and return what is new. Writes no ledger."""
     bookmark_of = file_bookmark()
     if source is None:
         confirm_place(around, "source", state.source, f"--context {quote(name)} --source {quote(state.source)}")
-    # The class refuses a state that is of another source than the one that was named.
+    # The class raises an error if the state belongs to another source than the one that was named.
     bookmark = bookmark_of(
         source or state.source, state=state.to_store(), transformation_ctx=name, saves=False, **given
     )
@@ -169,5 +169,5 @@ def _show(around: Surroundings, head: Head, parts: Mapping[str, dict[str, Any]])
 
 
 def _facts(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a part for programs: without the words for people."""
+    """Return the facts of a part for programs, without the text for people."""
     return {name: value for name, value in part.items() if name != "text"}

@@ -1,4 +1,4 @@
-"""Progress of what takes long: shown on a terminal, after two seconds, and gone when it is done."""
+"""Show the progress of a long task on a terminal, from its third second until it ends."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from scripts.cli.surroundings import Surroundings
 
 
 class Steps:
-    """What a command tells of its progress."""
+    """Receives from a command how far its task is."""
 
     def __init__(self, progress: Progress, text: str, total: int | None) -> None:
         self._progress = progress
         self._task = progress.add_task(text, total=total, count="")
 
     def at(self, done: int, total: int | None = None, unit: str = "") -> None:
-        """Say how far it is; of how many, if that is known."""
+        """Report how many units are done, and of how many if that is known."""
         self._progress.update(self._task, completed=done, total=total, count=f"{done:,} {unit}".strip())
 
 
 @contextmanager
 def progress(around: Surroundings, text: str, total: int | None = None) -> Iterator[Steps]:
-    """Show that something is going on, once it takes longer than two seconds and if somebody looks."""
+    """Show progress of the block once it takes longer than two seconds, if standard error is a terminal."""
     shown = Progress(
         SpinnerColumn("line"),
         TextColumn("{task.description}", markup=False),
@@ -36,14 +36,14 @@ def progress(around: Surroundings, text: str, total: int | None = None) -> Itera
         transient=True,
         disable=not around.err.is_terminal,
     )
-    # Most answers come within a moment, and a bar that flashes up would only disturb.
+    # Most tasks end before that, and a bar that only flashes up would distract.
     late = threading.Timer(around.progress_after, shown.start)
     late.daemon = True
     late.start()
     try:
         yield Steps(shown, text, total)
     finally:
-        # The timer may be starting the bar just now: it has to be there before it can be taken away.
+        # Wait for the timer, because it may be starting the bar right now, and only a started bar can be stopped.
         late.cancel()
         late.join()
         shown.stop()

@@ -29,7 +29,7 @@ def release(around: Surroundings, job: str, run_id: str | None, said: Said) -> N
     before = read_job(around, job)
     check_owner(before, run_id)
     if before.claim is not None:
-        # As in `decide`: a program that has said yes gets its one document only.
+        # As in `decide`: with --output json and --yes, only the JSON document is printed.
         if not (around.is_json and said.yes):
             _show(around, before)
         asked(around, f"Release job {printable(job)}?", yes=said.yes)

@@ -64,7 +64,7 @@ def report(
 
 
 def report_package() -> Any:
-    """Import the report; ConfigurationError where what it needs is not installed."""
+    """Import the report. Raise ConfigurationError if a package that it needs is not installed."""
     try:
         import scripts.report
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What a decision finds at the targets of a job: shown before it is taken, and deleted after it."""
+"""Show what a decision would delete at the targets of a job, and delete it afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ retract_option = click.option("--retract", is_flag=True, help="Delete the output
 
 
 def show_outputs(around: Surroundings, before: Head, decided: Decided, retract: bool) -> None:
-    """Show what a decision leaves of later versions at each target, and what it takes back."""
+    """Show which output of later versions a decision leaves at each target, and which it deletes."""
     after, targets = decided.after, dict[str, list[Output]]()
     for output in decided.outputs:
         if output in before.unpublished or not after.keeps(output):
@@ -41,7 +41,7 @@ def show_outputs(around: Surroundings, before: Head, decided: Decided, retract: 
         )
     if rows:
         show_rows(around.shown, ("target", "versions", "files", "size", "becomes"), rows)
-    # What is found at each target, and not what a record says of it. What was decided earlier is deleted at once, too.
+    # Shows what each target has, not what records say. `retract` also runs retractions of earlier decisions at once.
     rows = []
     for retraction in after.retracting[0 if retract else len(before.retracting) :]:
         versions = f"{retraction.first} to {retraction.last}"
@@ -52,7 +52,7 @@ def show_outputs(around: Surroundings, before: Head, decided: Decided, retract: 
 
 
 def to_delete(around: Surroundings, head: Head, retraction: Retraction) -> list[str]:
-    """Return what would be deleted for a retraction, place by place, or why nothing is."""
+    """Return what a retraction would delete, one line for each place, or why it deletes nothing."""
     why = doubt(retraction, head.last_versions)
     if why is not None:
         return [f"nothing in {retraction.target}: {why}"]
@@ -64,7 +64,7 @@ def to_delete(around: Surroundings, head: Head, retraction: Retraction) -> list[
 
 
 def retract_now(around: Surroundings, job: str) -> None:
-    """Delete what a decision took back; the next run does it where only Spark or its script gets there."""
+    """Delete what a decision retracted. The next run does so at targets that only Spark or its script can reach."""
     with progress(around, f"reading {printable(job)}"):
         head = around.watermarks.latest(job)
     for retraction in head.retracting:

@@ -1,4 +1,4 @@
-"""`watermarks rewind`: back to the watermarks of an earlier version."""
+"""`watermarks rewind`: go back to the watermarks of an earlier version."""
 
 from __future__ import annotations
 

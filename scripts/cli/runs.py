@@ -1,4 +1,4 @@
-"""`watermarks history JOB --runs`: the runs of a job, as our Job Runs API or Glue keeps them."""
+"""`watermarks history JOB --runs`: the runs of a job, from this package's Job Runs API or from Glue."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def show_runs(around: Surroundings, job: str, limit: int, glue: bool) -> None:
 
 
 def _runs_of_table(around: Surroundings, job: str, limit: int) -> list[dict[str, Any]]:
-    """Read the records of runs; a launcher that gave no sign within its lease is shown as lost.
+    """Return the records of runs. A run is marked as lost if its launcher gave no sign of life within its lease.
 
-    UnknownJobError where the table holds neither runs, nor a definition, nor watermarks of the job.
+    Raise UnknownJobError if the table has no runs, no definition and no watermarks of the job.
     """
     from scripts.helpers.job_runs.run_store import RunStore
 
@@ -44,7 +44,7 @@ def _runs_of_table(around: Surroundings, job: str, limit: int) -> list[dict[str,
     with progress(around, f"reading runs of {printable(job)}"):
         records = store.newest_runs(job, limit)
         if not records and store.job(job) is None:
-            # Only whether the job is there at all is asked. That its head cannot be read is no matter here.
+            # This only checks that the job exists, so a head that cannot be read does not matter.
             with suppress(AmbiguousHistoryError, CorruptItemError, NewerFormatError):
                 around.watermarks.latest(job)
     found = []

@@ -1,7 +1,7 @@
-"""What people see of a job: its values in words, in tables that fit the terminal.
+"""Show jobs to people: values as text, in tables that fit the terminal.
 
-A table stands side by side where there is room, and one row below the other where there is not. Cells may hold
-anything: a table makes them printable itself. What is printed in another way has to go through `printable`.
+If a table is wider than the terminal, each row is printed as a block of lines. Tables make their cells printable. Any
+other text from the table of watermarks must go through `printable` before it is printed.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ Cell = str | Text
 
 
 def ago(duration: timedelta | None) -> str:
-    """Write how long ago something was."""
+    """Return a duration as "2 h ago"."""
     return NONE if duration is None else f"{duration_text(duration)} ago"
 
 
 def moment(at: datetime | None) -> str:
-    """Write a time to the second, in UTC and saying so."""
+    """Return a time to the second, in UTC, with a Z."""
     return NONE if at is None else f"{time_text(at)}Z"
 
 
 def released_text(release: Release) -> str:
-    """Write which run a person took for dead, when, who and why."""
+    """Return which run was released as dead, when, by whom and why."""
     return f"run {release.run_id} at {moment(release.at)} by {release.who}: {release.why}"
 
 
 def release_hint(head: Head, now: datetime) -> str:
-    """Write what to do about a run that may be dead (`may_be_dead`), as a command that can be pasted."""
+    """Return what to do about a run that may be dead (`may_be_dead`), with a command that can be pasted."""
     assert head.claim is not None
     silent = silence(head, now)
     said = "" if silent is None else f"gave its last sign of life {ago(silent)} and "
     left = duration_text(head.claim.lease_until - now)
-    # Quoted: the name of a job may have spaces.
+    # Quoted because the name of a job may have spaces.
     return (
         f"run {head.claim.run_id} {said}keeps others away for {left}. If it is dead: "
         f"watermarks release {shlex.quote(head.job_id)} --why TEXT"
@@ -70,14 +70,14 @@ def release_hint(head: Head, now: datetime) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Write one value of a watermark."""
+    """Return one value of a watermark as text."""
     if value is None:
         return "null"
-    # A datetime is a date too, so it is asked about first.
+    # Check for a datetime first, because it is also a date.
     if isinstance(value, datetime):
         if value.tzinfo is None:
             return f"{value.isoformat(sep=' ')} (zone not known)"
-        # With the offset of its zone, it is both an instant and what the column has.
+        # Keep the offset of its zone, so that the text is an instant and also the value in the column.
         text = value.isoformat(sep=" ")
         return f"{text.removesuffix('+00:00')}Z" if text.endswith("+00:00") else text
     if isinstance(value, date):
@@ -96,7 +96,7 @@ def value_text(value: Any) -> str:
 
 
 def state_text(state: Any) -> str:
-    """Write the watermark of one context, or one value of the playbook's."""
+    """Return as text the watermark of one context, or one value that a script keeps by hand."""
     found = typed(state)
     if isinstance(found, RowsState):
         value = as_list(column_values(found.columns, found.value, placed=True))
@@ -119,13 +119,13 @@ def _pairs_text(names: Sequence[str], values: Sequence[Any]) -> str:
 
 
 def commit_text(format: str, value: int | None, none: str) -> str:
-    """Write a commit of a table as its format calls it; `none` where there is none."""
+    """Return a commit of a table as its format names it, or `none` if there is none."""
     noun = "snapshot" if format == "iceberg" else "version"
     return none if value is None else f"{noun} {value_text(value)}"
 
 
 def _schemas_text(state: Any) -> str:
-    """Say how many columns are kept of a source; of each format or part, where there are several."""
+    """Return how many columns of a source are stored; for several formats or parts, how many of each."""
     kept = schemas_of(state)
     if len(kept) == 1:
         return "".join(f", {count_of(len(columns), 'column')}" for columns in kept.values())
@@ -133,7 +133,7 @@ def _schemas_text(state: Any) -> str:
 
 
 def _set_aside_text(aside: SetAsideList | None) -> str:
-    """Say how many files are set aside, and what people have decided of some."""
+    """Return how many files are set aside, and how many of them an operator decided to retry or skip."""
     if aside is None:
         return ""
     decisions = [f"{count:,} to {name}" for name, count in (("retry", aside.retry), ("skip", aside.skip)) if count]
@@ -141,7 +141,7 @@ def _set_aside_text(aside: SetAsideList | None) -> str:
 
 
 def planned_text(planned: Any) -> str:
-    """Write what a frozen plan takes of one context."""
+    """Return as text what a frozen plan takes of one context."""
     found = typed(planned, PLANS)
     if isinstance(found, FilesPlan):
         aside = f", {found.set_aside:,} set aside" if found.set_aside else ""
@@ -162,7 +162,7 @@ def planned_text(planned: Any) -> str:
 
 
 def bound_text(bound: Any, none: str) -> str:
-    """Write one end of a window or a gap."""
+    """Return one end of a window or a gap as text, or `none` if it is open."""
     if bound is None:
         return none
     if isinstance(bound, (list, tuple)):
@@ -176,13 +176,13 @@ def bound_text(bound: Any, none: str) -> str:
 def show_rows(
     console: Console, headings: Sequence[str], rows: Sequence[Sequence[Cell]], right: Sequence[str] = ()
 ) -> None:
-    """Write a table; columns in which no row has anything are left out. `right` names those of numbers."""
+    """Print a table without the columns that are empty in all rows. `right` names the columns to align right."""
     names: list[Text] = []
     columns: list[list[Text]] = []
     is_right: list[bool] = []
     for at, heading in enumerate(headings):
         cells = [_cell(row[at]) for row in rows]
-        # The first column names the rows, and is the title of a card.
+        # Keep the first column: it names the rows, and is the title of a card.
         if at == 0 or not all(map(_is_empty, cells)):
             names.append(Text(heading, "bold"))
             columns.append(cells)
@@ -199,7 +199,7 @@ def show_rows(
 
 
 def show_table(console: Console, table: Table[Any]) -> None:
-    """Write the rows of a table under its own columns."""
+    """Print a table under the headings of its own columns."""
     columns = table.columns
     rows = [[_cell_of(column, row) for column in columns] for row in table]
     right = [column.heading for column in columns if column.kind in NUMBERS]
@@ -212,7 +212,7 @@ def _cell_of(column: Column, row: Any) -> str:
 
 
 def _aligned(cells: Sequence[Text], widths: Sequence[int], is_right: Sequence[bool]) -> Text:
-    """Return one line of a table. Spaces are no part of a cell, so that its colour does not reach into them."""
+    """Return one line of a table. Padding is added outside of the cells, so that it gets no colour."""
     line = Text()
     for cell, width, at_right in zip(cells, widths, is_right, strict=True):
         space = " " * (width - cell.cell_len)
@@ -223,7 +223,7 @@ def _aligned(cells: Sequence[Text], widths: Sequence[int], is_right: Sequence[bo
 
 
 def _show_cards(console: Console, headings: Sequence[Text], rows: Sequence[Sequence[Text]]) -> None:
-    """Write each row as a block: its first cell as a title, the others below it."""
+    """Print each row as a block: its first cell as a title, the others below it."""
     for number, row in enumerate(rows):
         if number:
             console.print()
@@ -234,14 +234,14 @@ def _show_cards(console: Console, headings: Sequence[Text], rows: Sequence[Seque
 
 
 def show_facts(console: Console, facts: Sequence[tuple[str, Cell]]) -> None:
-    """Write names with what they are, one a line, the second column aligned."""
+    """Print names with their values, one pair per line, the values aligned."""
     left = max(len(name) for name, _ in facts) + GAP
     for name, cell in facts:
         _show_fact(console, Text(name.ljust(left), "dim"), _cell(cell), 0)
 
 
 def _show_fact(console: Console, label: Text, text: Text, indent: int) -> None:
-    """Write one name with what it is; a long one goes on below, further in."""
+    """Print a name with its value; a long value is folded onto indented lines below."""
     if indent + label.cell_len + text.cell_len <= console.width:
         console.print(Text.assemble(" " * indent, label, text), soft_wrap=True)
         return
@@ -251,15 +251,15 @@ def _show_fact(console: Console, label: Text, text: Text, indent: int) -> None:
 
 
 def show_folded(console: Console, text: Text, indent: int = 0) -> None:
-    """Write a text over as many lines as it needs."""
+    """Print a text, folded to the width of the console."""
     for line in text.wrap(console, max(console.width - indent, 1), overflow="fold"):
         line.rstrip()
-        # Folded here already: rich would fold once more, at the width of its own, where output is no terminal.
+        # Folded already. Without `soft_wrap`, rich would fold again, at its own width, if output is not a terminal.
         console.print(Text.assemble(" " * indent, line), soft_wrap=True)
 
 
 def _cell(cell: Cell) -> Text:
-    """Return a cell without anything that moves the cursor: names and values come from the table."""
+    """Return a cell without characters that move the cursor, because names and values come from the table."""
     if isinstance(cell, str):
         return Text(printable(cell))
     return cell if cell.plain.isprintable() else Text(printable(cell.plain), cell.style)

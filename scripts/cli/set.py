@@ -1,4 +1,4 @@
-"""`watermarks set`: declare by hand how far a job is, or that a cursor column has another name."""
+"""`watermarks set`: set by hand how far a job got, or rename its cursor column."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def set_values(
         assigned = dict(_assigned(text, state, name) for text in values)
     except ImplausibleError as error:
         raise CorruptItemError(job, HEAD_KEY, str(error)) from error
-    # What is not named stays. A context that is not there yet has to say what it is.
+    # Values that are not named stay. A new context needs its whole state, with its kind and cursor columns.
     wanted = assigned if context in before.watermarks or context is None else {**state, **assigned}
     declare(around, said, before, wanted, context)
 
@@ -102,7 +102,7 @@ def _rename_cursor(around: Surroundings, job: str, context: str | None, old: str
             f"Context {name!r} of job {job!r} has the cursor columns {', '.join(state.names)}. "
             "OLD must be one of them, and NEW must not."
         )
-    # What was read is of this column under either name. Without it the new name would be taken for another column.
+    # Store the coverage explicitly. Otherwise it would be dropped, as for a change to a different cursor column.
     kept = state.with_coverage(state, [], "")
     columns = tuple(replace(column, name=new) if column.name == old else column for column in state.columns)
     after = renamed(replace(kept, columns=columns).to_store(), old, new)
@@ -110,7 +110,7 @@ def _rename_cursor(around: Surroundings, job: str, context: str | None, old: str
 
 
 def _before(around: Surroundings, job: str, new: bool) -> Head:
-    """Read the job; InvalidValueError for a new one that is there."""
+    """Read the job's head. Raise InvalidValueError if the job should be new but exists."""
     try:
         head = around.watermarks.latest(job)
     except UnknownJobError:
@@ -123,14 +123,14 @@ def _before(around: Surroundings, job: str, new: bool) -> Head:
 
 
 def _new_state(names: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
-    """Make the state of a rows context that no run has made yet."""
+    """Return the state of a new rows context, which no run has committed yet."""
     if not names or len(names) != len(types):
         raise click.UsageError("The context is new. Give --cursor-column and --type for each column of its cursor.")
     return stored_identity(tuple(map(CursorColumn, names, types)), False, None)
 
 
 def _assigned(text: str, state: Mapping[str, Any], where: str) -> tuple[str, Any]:
-    """Read NAME=VALUE or NAME:TYPE=VALUE; ImplausibleError if the columns of the state that is `where` are damaged."""
+    """Parse NAME=VALUE or NAME:TYPE=VALUE. Raise ImplausibleError, with `where`, if the state's columns are damaged."""
     found = _ASSIGNMENT.fullmatch(text)
     if found is None:
         raise click.UsageError(f"{text!r} is not NAME=VALUE.")

@@ -1,4 +1,4 @@
-"""`watermarks show`: one job, with its watermarks, its open plan and its owner."""
+"""`watermarks show`: show one job with its watermarks, its open plan and its owner."""
 
 from __future__ import annotations
 

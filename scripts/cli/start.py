@@ -1,4 +1,4 @@
-"""Where the command `watermarks` starts: it says what to install where a package of its own is missing."""
+"""Start the command `watermarks`; if one of its packages is missing, say which to install."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NEEDED = ("click", "rich")
 
 
 def main() -> None:
-    """Run the command; without its packages, one line on standard error and exit code 78."""
+    """Run the command. If its packages are missing, print one line on standard error and exit with code 78."""
     try:
         from scripts.cli.main import main as run
     except ModuleNotFoundError as error:
@@ -16,7 +16,7 @@ def main() -> None:
             raise
         from scripts.jobs.exit_codes import BAD_SET_UP
 
-        # This Python is the one that runs the command, however the package was installed.
+        # Name this Python, because it runs the command, however the package was installed.
         sys.stderr.write(f"watermarks needs {error.name}: {sys.executable} -m pip install {' '.join(NEEDED)}\n")
         sys.exit(BAD_SET_UP)
     run()

@@ -1,4 +1,4 @@
-"""What every command is given: the table, the clock, and the two consoles it writes to."""
+"""What every command receives: the table, the clock, and the two consoles it writes to."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from scripts.helpers.watermarks import DEFAULT_TABLE, Watermarks
 logger = logging.getLogger(__name__)
 
 ENDLESS = 10_000
-"""Columns of what is not a terminal: nothing is folded there."""
+"""Columns of output that is not a terminal, so that its lines are not folded."""
 
 
 @dataclass
 class Surroundings:
-    """The options that every command has, and what follows from them. Nothing is sent before it is needed."""
+    """The shared options of every command, and the objects made from them. No request is sent before it is needed."""
 
     table: str = DEFAULT_TABLE
     region: str | None = None
@@ -41,30 +41,30 @@ class Surroundings:
     is_json: bool = False
     fixed_now: datetime | None = None
     progress_after: float = 2.0
-    """Seconds from which on progress is shown: what is quicker would only flicker."""
+    """Seconds before progress is shown, because a bar for a quicker task would only flicker."""
 
     def now(self) -> datetime:
-        """Return the time."""
+        """Return the current time in UTC, or the fixed time of --now."""
         return self.fixed_now or datetime.now(timezone.utc)
 
     @cached_property
     def out(self) -> Console:
-        """Where answers go."""
+        """The console for results: standard output."""
         return console_on(sys.stdout)
 
     @cached_property
     def err(self) -> Console:
-        """Where questions, progress and errors go."""
+        """The console for questions, progress and errors: standard error."""
         return console_on(sys.stderr)
 
     @property
     def shown(self) -> Console:
-        """Where what is asked about is shown: beside the question, where standard output is for one JSON document."""
+        """The console for what a question is about: standard error if standard output is for one JSON document."""
         return self.err if self.is_json else self.out
 
     @cached_property
     def store(self) -> Store:
-        """The table's items as they are. CredentialsError without a region or with a profile that cannot be used."""
+        """The store of the table's items. Raises CredentialsError if the region is missing or the profile unusable."""
         if is_file(self.table):
             given = {"--region": self.region, "--profile": self.profile, "--endpoint-url": self.endpoint_url}
             if options := ",".join(name for name, value in given.items() if value is not None):
@@ -78,7 +78,7 @@ class Surroundings:
 
     @contextmanager
     def everywhere(self) -> Iterator[None]:
-        """Let profile, region and endpoint reach all that a command starts: clients of every service, and processes.
+        """Set environment variables, so that profile, region and endpoint apply to all clients and child processes.
 
         A variable for one service, such as AWS_ENDPOINT_URL_S3, still wins over the endpoint.
         """
@@ -91,7 +91,7 @@ class Surroundings:
         try:
             yield
         finally:
-            # A program may call the command in its own process, and has variables of its own.
+            # Restore the variables, because a program may call the command in its own process.
             for name, value in before.items():
                 if value is None:
                     os.environ.pop(name, None)
@@ -99,7 +99,7 @@ class Surroundings:
                     os.environ[name] = value
 
     def told(self) -> dict[str, str | None]:
-        """Return where the command asked: table, region, profile and endpoint; None for what boto3 chooses itself."""
+        """Return the table, region, profile and endpoint of the command; None for what boto3 chooses itself."""
         region = self.region or os.environ.get("AWS_DEFAULT_REGION")
         profile = self.profile or os.environ.get("AWS_PROFILE")
         variables = ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL")
@@ -107,7 +107,7 @@ class Surroundings:
         return {"table": self.table, "region": region, "profile": profile, "endpoint_url": endpoint}
 
     def client(self, service: str) -> Any:
-        """Return a client of another service, where the table is asked for, too; CredentialsError as `store`."""
+        """Return a client of another service, with the table's region and profile. CredentialsError as for `store`."""
         self._use_profile()
         return aws_client(service)
 
@@ -127,17 +127,17 @@ class Surroundings:
 
 
 def console_on(stream: Any) -> Console:
-    """Make a console; rich leaves colours out where NO_COLOR is set, and where nobody looks."""
+    """Return a console. rich omits colours if NO_COLOR is set or the stream is not a terminal."""
     is_terminal = stream.isatty()
-    # A file or a pipe has no width. rich would take 80 columns and cut lines that a program wants whole.
+    # A file or a pipe has no width. rich would assume 80 columns and fold lines that programs need unbroken.
     wide = None if is_terminal or "COLUMNS" in os.environ else ENDLESS
     return Console(file=stream, width=wide, highlight=False, markup=False, emoji=False, soft_wrap=not is_terminal)
 
 
 def is_asked() -> bool:
-    """Tell whether somebody can answer a question."""
+    """Return whether a user can answer a question."""
     try:
         return sys.stdin.isatty()
     except (ValueError, io.UnsupportedOperation):
-        # A stream that is closed, or a stand-in without a descriptor: nobody is there.
+        # Standard input is closed, or a substitute without a descriptor, so no user can answer.
         return False

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from scripts.helpers.batch.sweep import Sweep
 
 SHOWN = 10
-"""Files that a sweep names before it asks; a program gets all of them."""
+"""How many files a sweep names before it asks. JSON output has all of them."""
 
 
 def sweep(around: Surroundings, job: str, ledger_uri: str, older_than: timedelta | None, *, yes: bool) -> None:
-    """Show which files of a ledger's folder no job refers to, ask, and delete them."""
-    file_bookmark()  # Raises an error that names the package to install where the imports below would fail.
+    """Show the files in a ledger's folder that no job refers to, ask for confirmation, and delete them."""
+    file_bookmark()  # Names the package to install if the imports below would fail.
     from scripts.helpers.batch.sweep import LedgerSweep
     from scripts.helpers.files.upkeep import DEFAULT_AGE
 

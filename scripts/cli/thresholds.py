@@ -1,4 +1,4 @@
-"""The option `--thresholds`, which every command has that says what is late."""
+"""The option `--thresholds` of the commands that show which jobs are late."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.metrics.thresholds import thresholds
 
 THRESHOLDS_FILE = "WATERMARKS_THRESHOLDS"
-"""Environment variable: the file, where the option is left out."""
+"""Environment variable that names the file if the option is omitted."""
 
 thresholds_option = click.option(
     "--thresholds",
@@ -26,7 +26,7 @@ thresholds_option = click.option(
 
 
 def read_thresholds(file: Path | None) -> dict[str, Threshold]:
-    """Read a file of thresholds by job name or pattern; none without a file. InvalidValueError for a wrong one."""
+    """Return the thresholds of a file by job name or pattern; none without one. Raise InvalidValueError if invalid."""
     if file is None:
         return {}
     try:

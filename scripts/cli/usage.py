@@ -1,4 +1,4 @@
-"""Wrong arguments: click's words for people, one JSON document on standard error for programs."""
+"""Report wrong arguments: click's own text for people, one JSON document on standard error for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from scripts.cli.documents import json_text
 
 INTERRUPTED = 130
-"""What a shell expects of a command that Ctrl-C has ended: 128 and the number of SIGINT."""
+"""The exit code of a command that Ctrl-C has ended, as in shells: 128 plus the number of SIGINT."""
 GONE = {
     "coverage": "Run: watermarks backfill JOB",
     "diff": "Run: watermarks history JOB --diff VERSION OTHER",
@@ -25,12 +25,12 @@ GONE = {
     "runs": "Run: watermarks history JOB --runs",
     "work": "Let Airflow, Step Functions or cron start the runs of jobs.",
 }
-"""What to do in place of a command of earlier versions."""
+"""What to run instead of each command that earlier versions had."""
 _IS_JSON = "scripts.cli.usage"
 
 
 class _AsJson(click.UsageError):
-    """A wrong argument that shows itself as JSON."""
+    """A usage error that is printed as JSON."""
 
     def __init__(self, error: click.UsageError) -> None:
         super().__init__(error.format_message(), error.ctx)
@@ -43,10 +43,10 @@ class _AsJson(click.UsageError):
 
 
 class Commands(click.Group):
-    """A group whose wrong arguments are said in JSON where that is asked for, wherever the option stands."""
+    """A group that reports wrong arguments as JSON if ``--output json`` is anywhere among the arguments."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        """Read the group's own options."""
+        """Parse the group's own options."""
         is_json = _asks_json(args)
         with _said(is_json):
             made = super().make_context(info_name, args, *rest, **extra)
@@ -54,20 +54,20 @@ class Commands(click.Group):
         return made
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; click.UsageError names what replaces one that is gone."""
+        """Return a command. For one that was removed, raise a click.UsageError that names its replacement."""
         if cmd_name in GONE:
             raise click.UsageError(f"watermarks {cmd_name} is gone. {GONE[cmd_name]}", ctx)
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Read the rest and run the command."""
+        """Parse the other arguments and run the command."""
         try:
             with _said(ctx.meta[_IS_JSON]):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         except click.Abort as error:
-            # A question ends so as well: click turns Ctrl-C there into what "no" is, too.
+            # click raises Abort for Ctrl-C at a question, too, as it does for the answer "no".
             if isinstance(error.__context__, KeyboardInterrupt):
                 sys.exit(INTERRUPTED)
             raise
@@ -78,13 +78,13 @@ def _said(is_json: bool) -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
-        # Both levels of the group pass this way, and the first has made it JSON already.
+        # Errors pass through here at both levels of the group, and the first has converted the error already.
         if not is_json or isinstance(error, _AsJson):
             raise
         raise _AsJson(error) from error
 
 
 def _asks_json(args: Sequence[str]) -> bool:
-    """Look at the arguments as they stand: those that are wrong cannot be parsed."""
+    """Return whether the raw arguments ask for JSON, because wrong arguments cannot be parsed."""
     pairs = itertools.pairwise(args)
     return "--output=json" in args or ("--output", "json") in pairs

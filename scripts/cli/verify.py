@@ -1,4 +1,4 @@
-"""`watermarks verify`: is what a job has loaded at its target? It reads both sides, interval by interval."""
+"""`watermarks verify`: compare source and target of a job, interval by interval."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from scripts.helpers.rows.verification import RECENT, SAMPLED, Choice, Verificat
 from scripts.jobs.exit_codes import FAILED
 
 VERSIONS = 100
-"""Versions of a job that are looked at for its targets, in one request."""
+"""How many versions of a job are searched for its targets, in one request."""
 FORMATS = {"files": "parquet", "delta": "delta", "iceberg": "iceberg"}
-"""What a kind of sink writes; of files it is only the usual one."""
+"""The format that each kind of sink writes. Files may have another; parquet is the usual one."""
 NAME = "verify"
-"""Of the slices that read a differing interval again."""
+"""Name of the backfill whose slices read differing intervals again."""
 
 
 @command("verify")
@@ -109,7 +109,7 @@ def verify(
 
 
 def _reading(job: str, state: RowsState, arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the arguments that say where the rows come from; those of the job itself are known."""
+    """Parse the arguments that name the source; the cursor columns are known from the state."""
     from scripts.jobs import session
     from scripts.jobs.ingest_table import check_source_options, make_parser
 
@@ -124,7 +124,7 @@ def _reading(job: str, state: RowsState, arguments: Sequence[str]) -> argparse.N
 
 
 def _width(column: CursorColumn, text: str | None) -> Tick | None:
-    """Read the width of an interval by the type of the cursor."""
+    """Parse the width of an interval: a duration for a cursor of times, otherwise a number."""
     if text is None:
         return None
     if column.is_time:
@@ -139,7 +139,7 @@ def _width(column: CursorColumn, text: str | None) -> Tick | None:
 
 
 def _target(around: Surroundings, job: str, given: str | None, format: str | None) -> tuple[str, str]:
-    """Return the target and its format: as given, or as the versions of the job say and a person confirms."""
+    """Return the target and its format: as given, or from the job's versions after an operator confirms it."""
     written: dict[str, str] = {}
     for entry in around.watermarks.history(job, limit=VERSIONS):
         for output in entry.change.outputs:
