@@ -67,7 +67,7 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         except click.Abort as error:
-            # click raises Abort for Ctrl-C at a question, too, as it does for the answer "no".
+            # At a question, click raises Abort both for Ctrl-C and for the answer "no".
             if isinstance(error.__context__, KeyboardInterrupt):
                 sys.exit(INTERRUPTED)
             raise

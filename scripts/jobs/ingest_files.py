@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "json", "parquet", "orc", "text")
 OPTIONS = ("include", "exclude", "ready_marker", "layout", "max_files", "max_bytes", "ledger_uri", "on_unreadable")
 OWN = {"schema", "on_schema_change", "rescue"}
-"""Options of a read that have an argument here, and are none of Spark's reader."""
+"""Options of `FileDelta.read` that are not Spark's and have an argument of this job."""
 LIST = "none"
-"""In place of a queue: what a scheduler gives that lists the source once a day, as it cannot take an argument away."""
+"""Value of --events-queue to list the source instead, for schedulers that can override an argument but not omit it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -123,9 +123,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
-    """Read the files that are new, write them under the batch id, and tell whether more are left.
+    """Read the new files, write them under the batch id, and return whether more files are left.
 
-    Without new files Spark is not started.
+    Spark is started only if there are new files.
     """
     options = {name: getattr(arguments, name) for name in OPTIONS}
     if arguments.after_commit or arguments.archive_to or arguments.min_age:
@@ -140,7 +140,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         **options,
     )
     if not landed.count:
-        # Messages may have told only of files that were taken before, and the queue may hold more of them.
+        # The messages may have named only files that were taken before, and the queue may hold more messages.
         return landed.has_more
     formats = landed.split(suffix) if arguments.format == "auto" else {arguments.format: landed}
     unknown = sorted(set(formats) - set(FORMATS))
@@ -151,7 +151,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         )
     spark = session.make_session(job.job_id, arguments.spark_conf)
     rows: DataFrame | None = None
-    # Files of several formats share the options. One that no format has goes to the reader, which refuses it.
+    # Files of several formats share the options. An option that no format has goes to the reader, which refuses it.
     unused = {one: set(unknown_options(one, arguments.reader_options)) for one in FORMATS}
     wrong = {option for option in arguments.reader_options if all(option in each for each in unused.values())}
     for name, part in sorted(formats.items()):
@@ -162,8 +162,8 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
             **{option: value for option, value in arguments.reader_options.items() if option not in others},
         )  # fmt: skip
         if not frame.columns:
-            continue  # All of them are set aside, and nothing tells their columns.
-        # By name: each format orders its columns as it likes where no schema is given.
+            continue  # All files of this format are set aside, so their columns are unknown.
+        # Union by name, because without a schema each format may order its columns differently.
         rows = frame if rows is None else rows.unionByName(frame)
     if rows is not None:
         job.write(rows, arguments.target)
@@ -171,7 +171,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
 
 
 def queue_of(arguments: argparse.Namespace) -> S3EventQueue | None:
-    """Return the queue that was named."""
+    """Return the SQS queue that the arguments name; None to list the source."""
     if arguments.events_queue in (None, LIST):
         return None
     from scripts.helpers.listing.events import S3EventQueue
@@ -180,7 +180,7 @@ def queue_of(arguments: argparse.Namespace) -> S3EventQueue | None:
 
 
 def journal_of(arguments: argparse.Namespace) -> S3MetadataJournal | None:
-    """Return the journal table that was named. MissingConnectorError, InvalidValueError, SourceError: no catalog."""
+    """Return the journal table that the arguments name; None without one. Raise the errors of `arrow_catalog`."""
     if arguments.metadata_journal is None:
         return None
     from scripts.helpers.listing.metadata_tables import S3MetadataJournal
@@ -191,7 +191,7 @@ def journal_of(arguments: argparse.Namespace) -> S3MetadataJournal | None:
 
 
 def inventory_of(arguments: argparse.Namespace) -> S3MetadataInventory | None:
-    """Return the live inventory table that was named; errors are those of `journal_of`."""
+    """Return the live inventory table that the arguments name; None without one. Raise the errors of `journal_of`."""
     if arguments.metadata_inventory is None:
         return None
     from scripts.helpers.listing.metadata_tables import S3MetadataInventory

@@ -30,17 +30,17 @@ from scripts.jobs import session
 
 USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
 OF_LIVE_JOBS = ("start_from", "high", "lookback", "descending", "max_rows", "take_over", "on_schema_change")
-"""Options that say where a live job reads, whose lease it ends, and which schema it keeps; a slice has bounds and a
-lease of its own, and keeps no schema."""
+"""Options for live jobs only: where to read, whose lease to end, and how to keep the schema. A slice has its own bounds
+and its own lease, and keeps no schema."""
 OF_DATABASES = (
     "jdbc_table", "query", "jdbc_secret", "jdbc_connection", "jdbc_options", "where", "columns", "partitions",
     "snapshot",
 )  # fmt: skip
-"""Options that files have no use for."""
+"""Options that have no effect for files."""
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of the job's arguments."""
+    """Return the parser of the job's arguments."""
     parser = session.parser(__doc__ or "")
     parser.add_argument("--format", default="parquet", help="format of the source table (default: %(default)s)")
     parser.add_argument(
@@ -143,7 +143,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def check_source_options(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """End with a usage error where options of databases are given for files."""
+    """Exit with a usage error if options of databases are given for files, or options of Spark without it."""
     unfit = [name for name in OF_DATABASES if getattr(arguments, name)]
     if unfit and not arguments.source.startswith("jdbc:") and not is_sql_url(arguments.source):
         parser.error(f"--source is not a database URL: omit {', '.join(map(_option, unfit))}")
@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
-    """Read the rows past the watermark and write them under the batch id; tell whether rows are left."""
+    """Read the rows past the watermark, write them under the batch id, and return whether rows are left."""
     source = source_of(session_for(job.job_id, arguments), arguments)
     rows = job.rows_since(
         source,
@@ -208,7 +208,7 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
 
 
 def fill(backfill: Backfill, arguments: argparse.Namespace) -> bool:
-    """Read the rows of one slice and write them under its batch id; nothing is left then."""
+    """Read the rows of one slice and write them under its batch id. Return False: there is never another batch."""
     source = source_of(session_for(backfill.job_id, arguments), arguments)
     rows = backfill.rows(source, arguments.cursor_column, nulls=arguments.nulls, strings=arguments.strings)
     backfill.write(rows, arguments.target)
@@ -216,14 +216,14 @@ def fill(backfill: Backfill, arguments: argparse.Namespace) -> bool:
 
 
 def value_of(source: RowSource, arguments: argparse.Namespace, name: str) -> object:
-    """Return a bound of a live job, read as its source's cursor columns are; None if it is not given."""
+    """Return a bound of a live job, parsed by the types of the source's cursor columns; None if it is not given."""
     if getattr(arguments, name) is None:
         return None
     return option_bound(source.columns(arguments.cursor_column, arguments.strings), arguments, name)
 
 
 def option_bound(columns: Sequence[CursorColumn], arguments: argparse.Namespace, name: str) -> Bound | None:
-    """Return a bound, read as the cursor's columns are; None if it is not given."""
+    """Return a bound, parsed by the types of the cursor columns; None if it is not given."""
     given = getattr(arguments, name)
     return None if given in (None, []) else bound_given(columns, given, _option(name), typed=True)
 
@@ -238,7 +238,7 @@ def session_for(job_id: str, arguments: argparse.Namespace) -> SparkSession | No
 
 
 def source_of(spark: SparkSession | None, arguments: argparse.Namespace) -> RowSource:
-    """Return the table: files, or a database's."""
+    """Return the source of rows: files, or a table or query of a database."""
     if spark is not None and is_sql_url(arguments.source):
         raise SourceError("SqlTable", "this command reads rows through Spark. Give the source as a jdbc: URL.")
     if spark is not None and not arguments.source.startswith("jdbc:"):
@@ -263,13 +263,13 @@ def source_of(spark: SparkSession | None, arguments: argparse.Namespace) -> RowS
 
 
 def login_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return user and password: of a secret, of a connection, or of the environment."""
+    """Return user and password from a secret, a Glue connection or the environment."""
     if arguments.jdbc_secret:
         return login_of_secret(arguments.jdbc_secret)
     if arguments.jdbc_connection:
         found = Catalog().connection(arguments.jdbc_connection)
         return {name: value for name, value in found.items() if name != "url"}
-    # From the environment, since every user of the machine sees the arguments of a process.
+    # Not from arguments, because every user of the machine can see the arguments of a process.
     login: dict[str, str] = {}
     for name, variable in (("user", arguments.jdbc_user_from), ("password", arguments.jdbc_password_from)):
         if variable in os.environ:

@@ -1,4 +1,4 @@
-"""Where a job meets its surroundings: arguments, logging, Spark session, exit codes."""
+"""Connect a job to its environment: arguments, logging, Spark session, exit codes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EXIT_CODES = """exit codes:
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """Make a parser with the arguments that every job has."""
+    """Return a parser with the arguments that every job has."""
     made = argparse.ArgumentParser(
         description=description,
         epilog=EXIT_CODES,
@@ -121,12 +121,12 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def add_options(group: argparse._ActionsContainer, options: type, **own: Mapping[str, Any]) -> None:
-    """Add an argument for each field of a class of options that is named, with the help and default of the field.
+    """Add an argument for each named field of a class of options, with the help and default of the field.
 
     Parameters
     ----------
     own
-        What argparse is told beside, by the name of the field; a ``help`` continues that of the field.
+        By the name of each field, further keywords for argparse; a ``help`` is appended to that of the field.
     """
     hints = get_type_hints(options)
     for name, given in own.items():
@@ -149,16 +149,16 @@ def add_options(group: argparse._ActionsContainer, options: type, **own: Mapping
 
 
 def told_of(options: type, name: str) -> str:
-    """Return the first sentence that the docstring of a class of options has about a field, as a help begins."""
+    """Return the help of a field: the first sentence about it in its class's docstring, with a small first letter."""
     lines = iter(inspect.cleandoc(options.__doc__ or "").splitlines())
-    any(name in line.split(", ") for line in lines)  # Moves to the field.
+    any(name in line.split(", ") for line in lines)  # Advances the iterator past the field's name.
     text = " ".join(line.strip() for line in takewhile(lambda line: line.startswith(" "), lines))
     sentence = re.split(r"\.(?: |$)", text)[0].replace("`", "").replace("%", "%%")
     return sentence[:1].lower() + sentence[1:]
 
 
 def parse(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse arguments. On Glue, arguments of Glue's own are passed over; elsewhere an unknown one is an error."""
+    """Parse arguments. On Glue, ignore unknown arguments, because Glue adds its own; elsewhere they are an error."""
     arguments = made.parse_known_args(argv)[0] if on_glue() else made.parse_args(argv)
     if arguments.job_bookmark_option is None and arguments.continuation_option is not None:
         arguments.job_bookmark_option = OLD_SPELLINGS[arguments.continuation_option]
@@ -172,15 +172,15 @@ def parse(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse
 
 
 def positive(text: str) -> int:
-    """Read a whole number above 0."""
-    # Python would read digits of other scripts, too.
+    """Parse a whole number above 0."""
+    # Without this check, Python would accept digits of other scripts, too.
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
 def time_span(text: str) -> timedelta:
-    """Read a duration such as 90s, 15m, 2h or 1d."""
+    """Parse a duration such as 90s, 15m, 2h or 1d."""
     try:
         return duration(text)
     except InvalidValueError as error:
@@ -188,12 +188,12 @@ def time_span(text: str) -> timedelta:
 
 
 def in_minutes(span: timedelta) -> str:
-    """Write a default as `time_span` reads it."""
+    """Return a default as text that `time_span` parses."""
     return f"{span // timedelta(minutes=1)}m"
 
 
 def lease(text: str) -> timedelta:
-    """Read the duration of a lease: above 0, one day at most."""
+    """Parse the duration of a lease: above 0, one day at most."""
     found = time_span(text)
     if not timedelta(0) < found <= MAX_LEASE:
         raise argparse.ArgumentTypeError(
@@ -203,7 +203,7 @@ def lease(text: str) -> timedelta:
 
 
 def json_map(text: str) -> dict[str, str]:
-    """Read a map of texts, written as JSON."""
+    """Parse a JSON map, with its values as texts."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -214,7 +214,7 @@ def json_map(text: str) -> dict[str, str]:
 
 
 def make_session(job_name: str, settings: dict[str, str]) -> SparkSession:
-    """Return the Spark session: Glue's on Glue, the running or a new one elsewhere."""
+    """Return the Spark session: on Glue that of Glue, elsewhere the running one or a new one."""
     if on_glue():
         return glue_session()
     from pyspark.sql import SparkSession
@@ -235,12 +235,12 @@ def run_job(
     arguments: argparse.Namespace,
     begin: Callable[..., IncrementalJob | Backfill] = begin_job,
 ) -> int:
-    """Begin, work, commit, until the work says that nothing is left; return the exit code.
+    """Run and commit batches until `work` returns that nothing is left; return the exit code.
 
-    A job that does not save takes one batch. `begin` makes what `work` gets, as `begin_job` does.
+    A job that does not save takes one batch. `begin` makes the job that is passed to `work`, as `begin_job` does.
 
-    What each batch did is reported as a line of JSON on standard output: counts, and no cursor values.
-    SIGTERM ends the run as an error does, so that the next one need not wait for the lease.
+    Each batch is reported as a line of JSON on standard output, with counts but no cursor values.
+    SIGTERM ends the run as an error does, so that the next run need not wait for the lease.
     """
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
@@ -260,7 +260,7 @@ def run_job(
                 try:
                     has_more = _run_batch(work, arguments, watermarks, begin)
                 except UnreadableFilesError as error:
-                    # They are out of the plan: the same run takes the rest. Each time there are fewer, so it ends.
+                    # These files are out of the plan, so try the rest again. The plan shrinks each time, so this ends.
                     logger.warning("event=batch_again job=%s error=%s", arguments.JOB_NAME, error)
     except WatermarkError as error:
         logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, error.kind, error)
@@ -269,9 +269,9 @@ def run_job(
 
 
 def _take_over(job_id: str, watermarks: Watermarks, dead_run: str) -> None:
-    """End the lease of the run that is known to be dead, and of no other: what begins next finishes its plan.
+    """End the lease of a run that is known to be dead, and of no other run. The next run finishes its plan.
 
-    The run is named, so that an argument that stays in a schedule takes the job from no later run that lives.
+    The run is named so that, if the argument stays in a schedule, it never takes the job from a later, live run.
     """
     if watermarks.latest(job_id).claim is None:
         logger.warning("event=nothing_to_take_over job=%s run=%s: no run has the job", job_id, dead_run)
@@ -279,8 +279,8 @@ def _take_over(job_id: str, watermarks: Watermarks, dead_run: str) -> None:
     try:
         watermarks.release(job_id, run_id=dead_run, why="the job was started with --take-over")
     except StaleError as error:
-        # The beginning decides: it lets in an automatic retry of this very run, which had taken the job over, and
-        # refuses all others with the exit code that says when to try again.
+        # Leave the decision to `begin`: it admits an automatic retry of this run, if the run has already taken the job
+        # over, and refuses all other runs with the exit code for trying again later.
         logger.warning("event=not_taken_over job=%s run=%s: %s", job_id, dead_run, error)
 
 
@@ -308,23 +308,23 @@ def _run_batch(
         "version": job.run.version,
         "seconds": round(time.monotonic() - started, 1),
     }
-    # A job may report anything, and only counts are surely no values of the source.
+    # A job may report any metric. Print only integers, because other values may be data of the source.
     counts = {name: value for name, value in job.metrics.items() if isinstance(value, int)}
     sys.stdout.write(json.dumps(report | counts) + "\n")
     if has_more and not job.mode.saves:
         logger.warning(
             "event=more_left job=%s mode=%s: nothing is saved, so no batch follows this one", job.job_id, job.mode.name
         )
-    # What is not saved is found again: such batches would follow each other without end.
+    # A job that does not save would find the same batch again and again.
     return has_more and job.mode.saves
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Turn the first SIGTERM into a SystemExit, so that a run in the block lets go of its job; pass over later ones.
+    """Turn the first SIGTERM into a SystemExit, so that a run in the block releases its job; ignore later ones.
 
-    Python as a rule ends at once on SIGTERM. A handler of the caller's own stays, as does everything in
-    threads other than the main one, where Python takes no handlers.
+    By default, SIGTERM ends Python at once. A handler that the caller has set stays in place. In threads
+    other than the main one nothing changes, because Python does not allow handlers there.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -332,7 +332,7 @@ def stoppable() -> Iterator[None]:
         return
 
     def stop(number: int, frame: object) -> None:
-        # A second one would break off the release of the lease, and the next run would wait for its end.
+        # A second SIGTERM would interrupt the release, and the next run would have to wait until the lease is over.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.exit(STOPPED)
 
@@ -344,6 +344,6 @@ def stoppable() -> Iterator[None]:
 
 
 def leave(code: int) -> None:
-    """End the process with an exit code; a success just returns, as Glue takes any SystemExit for a failure."""
+    """Exit with a code. On success, just return, because Glue counts any SystemExit as a failure."""
     if code != OK:
         sys.exit(code)

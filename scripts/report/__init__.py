@@ -1,4 +1,4 @@
-"""One page about all jobs, as a file."""
+"""Write one HTML page about all jobs to a file."""
 
 from importlib.util import find_spec
 

@@ -1,7 +1,7 @@
 """Charts as inline SVG. Pure.
 
-Only shapes are drawn, in a box that the page stretches to its width; numbers and dates stand in
-HTML beside it, so that they keep their size on a phone. Colours are classes of the style sheet.
+Charts contain only shapes, in a box that the page stretches to its width. Numbers and dates are HTML
+next to the chart, so that they keep their size on a phone. Colours are classes of the style sheet.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 600, 100
-"""Of the box of a chart, in units of its own: the page stretches it."""
+"""Size of a chart's box, in units of its own, because the page stretches it."""
 SPARK_WIDTH, SPARK_HEIGHT = 96, 20
-"""Of a small line in pixels, as the style sheet has them."""
+"""Size of a sparkline in pixels, as in the style sheet."""
 SPARK_LOW, SPARK_HIGH = 60.0, 30 * 86_400.0
-"""Seconds at the bottom and at the top of a small line. All have this scale, as they stand below each other and are
-compared; it is logarithmic, as some jobs run every minute and others every week."""
+"""Seconds at the bottom and at the top of a sparkline. All sparklines share this scale, so that jobs can be compared.
+It is logarithmic, because some jobs run every minute and others every week."""
 
 
 FOOT = 5
-"""How high what marks an empty period is, in the box of a chart; also the least height of a bar, so that a small count
-is not taken for none."""
+"""Height of the mark for an empty period, in a chart's box. It is also the minimum height of a bar, so that a small
+count does not look like none."""
 
 
 def bars(
@@ -33,10 +33,10 @@ def bars(
     bad: Sequence[float] | None = None,
     unknown: int = 0,
 ) -> Markup:
-    """Draw one bar for each value; what of it is `bad` stands on top, in another colour.
+    """Draw one bar for each value, with the `bad` count on top of it in another colour.
 
-    Where a value is None nothing happened: the stretch is marked at its foot. Of the first `unknown` values nothing is
-    known: they are marked over their whole height. Title and description are what a screen reader says.
+    A value of None means that nothing happened, and is marked at the foot of the chart. The first `unknown` values are
+    not known, and are marked over the whole height. Title and description are for screen readers.
     """
     marks = bad or [0] * len(values)
     counts = [value or 0 for value in values]
@@ -60,7 +60,7 @@ def bars(
 
 
 def area(chart_id: str, title: str, description: str, values: Sequence[float | None]) -> Markup:
-    """Draw a line with the area below it; where a value is None it breaks, and the gap is marked."""
+    """Draw a line with the area below it. The line breaks where values are None, and the gap is marked."""
     step = WIDTH / max(len(values), 1)
     gaps = _stretches([value is None for value in values])
     shapes = [_rect("nothing", start * step, 0, (end - start) * step, HEIGHT) for start, end in gaps]
@@ -73,7 +73,7 @@ def area(chart_id: str, title: str, description: str, values: Sequence[float | N
 
 
 def spark(values_by_range: Mapping[str, Sequence[float | None]]) -> Markup:
-    """Draw a small line of seconds for each time range, of which the page shows one; what it shows stands beside it."""
+    """Draw a sparkline of seconds for each time range; the page shows one of them, next to its value as text."""
     lines = []
     for name, values in values_by_range.items():
         scaled = [None if value is None else _spark_share(value) for value in values]
@@ -84,11 +84,11 @@ def spark(values_by_range: Mapping[str, Sequence[float | None]]) -> Markup:
 
 
 def _steps(points: Sequence[tuple[float, float]]) -> str:
-    """Write a line of level stretches in as few letters as it takes: a page has thousands of them."""
+    """Return the SVG path of a stepped line, as short as possible because a page has thousands of them."""
     x, y = points[0]
     written = f"M{x:.0f} {y:.0f}"
     level = f"{y:.0f}"
-    # Each stretch is a point where it begins and one where it ends.
+    # Each level stretch has two points: where it begins and where it ends.
     for (_, y), (end, _) in zip(points[::2], points[1::2], strict=True):
         if f"{y:.0f}" != level:
             level = f"{y:.0f}"
@@ -98,13 +98,13 @@ def _steps(points: Sequence[tuple[float, float]]) -> str:
 
 
 def _spark_share(seconds: float) -> float:
-    """Return how high a value of a small line is, from 0 to 1."""
+    """Return the height of a value in a sparkline, from 0 to 1."""
     share = math.log(max(seconds, SPARK_LOW) / SPARK_LOW) / math.log(SPARK_HIGH / SPARK_LOW)
     return min(share, 1.0)
 
 
 def _stretches(marked: Sequence[bool], first: int = 0) -> list[tuple[int, int]]:
-    """Return where neighbours are marked, each as the first place and the one after the last; none before `first`."""
+    """Return each stretch of marked neighbours as (first index, index after the last); ignore those before `first`."""
     found: list[tuple[int, int]] = []
     for index in range(first, len(marked)):
         if not marked[index]:
@@ -119,7 +119,7 @@ def _stretches(marked: Sequence[bool], first: int = 0) -> list[tuple[int, int]]:
 def _runs(
     values: Sequence[float | None], width: float, height: float, above: float = 0, top: float | None = None
 ) -> list[tuple[float, list[tuple[float, float]]]]:
-    """Return the points of each stretch without None, with where it starts; `top` is the largest of them by default."""
+    """Return the start and the points of each stretch without None; `top` defaults to the largest value."""
     if top is None:
         top = max((value for value in values if value is not None), default=0) or 1
     step = width / max(len(values), 1)

@@ -1,4 +1,4 @@
-"""What the page says about one job, worked out of its head and its history."""
+"""Compute what the page shows about one job, from its head and its history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scripts.helpers.tables.spans import TableState
 
 @dataclass(frozen=True)
 class Context:
-    """One source of a job: its name, kind and cursor, and its gaps (None where they were not read)."""
+    """One source of a job: its name, kind and cursor, and its gaps (None if they could not be read)."""
 
     name: str
     kind: str
@@ -41,15 +41,15 @@ class JobFacts:
     Attributes
     ----------
     head
-        None where it cannot be read, and `problem` says why, and what to do; or where only the Job Runs API knows it.
+        None if it cannot be read, and then `problem` has the reason and the remedy; or if only the Job Runs API has it.
     entries
-        Versions, newest first: all since a time, or the newest ones. `is_whole` if none is older.
+        Versions, newest first: all since a time, or the newest ones. `is_whole` is True if there are no older ones.
     gaps
-        By context of rows; None where they could not be read.
+        The gaps of each rows context; None if they could not be read.
     unsuccessful
-        The newest of its job runs that ended without success, where `JobRuns` keeps records of them.
+        The job runs without success among the newest ones, if `JobRuns` keeps records of them.
     threshold
-        From when on it is late; None to go by what is usual.
+        When the job counts as late; None to compare with its usual rhythm.
     """
 
     job_id: str
@@ -64,7 +64,7 @@ class JobFacts:
 
     @cached_property
     def condition(self) -> Condition:
-        """What is most urgent about the job, in the words of the command, and which command explains or repairs it."""
+        """The job's most urgent condition, in the words of `watermarks jobs`, and a command to explain or repair it."""
         if self.head is None:
             return without_head(self.job_id, self.problem)
         found = condition_of(self.head, self.now, self.threshold)
@@ -75,25 +75,25 @@ class JobFacts:
 
     @property
     def needs_somebody(self) -> bool:
-        """Whether a person should look: at its condition, or at what it never read."""
+        """Whether an operator should look at the job: at its condition, or at its gaps."""
         return self.condition.needs_somebody or bool(self.gap_count)
 
     @property
     def tells_more(self) -> bool:
-        """Whether the reason of the condition says what the state of its runs and their failures do not."""
+        """Whether the reason of the condition adds to what the job's state and its failed runs already show."""
         unsaid = ("missing", "late", "unpublished", "files set aside", "unusually small", "unusually large")
         return self.condition.word in unsaid or (bool(self.gap_count) and not self.condition.needs_somebody)
 
     @property
     def rank(self) -> float:
-        """The place in the order of urgency, 0 first. A gap needs somebody, and no run waits for it."""
+        """The job's place in the order of urgency, 0 first. A gap needs attention, but does not block any run."""
         condition = self.condition
         has_gap = bool(self.gap_count) and not condition.needs_somebody
         return WORDS.index("no commit yet") - 0.5 if has_gap else condition.rank
 
     @property
     def state(self) -> Word:
-        """What its runs do with the job, in the words of its condition, whatever else is wrong with it."""
+        """What the job's runs are doing, in the words of a condition, whatever else is wrong with the job."""
         if self.head is None:
             return self.condition.word
         found = activity(self.head, self.now)
@@ -101,23 +101,23 @@ class JobFacts:
 
     @property
     def owner(self) -> Claim | None:
-        """The run whose lease lives."""
+        """The run that holds the lease; None if the lease is over."""
         claim = self.head.claim if self.head else None
         return claim if claim and self.now < claim.lease_until else None
 
     @property
     def silence(self) -> timedelta | None:
-        """Time since the run at work gave a sign of life; None without one, or where that is not kept."""
+        """Time since the last sign of life of the run at work; None without such a run, or if it is not recorded."""
         return signs_of_life.silence(self.head, self.now) if self.head else None
 
     @property
     def may_be_dead(self) -> bool:
-        """Whether a person should look if the run at work is."""
+        """Whether the run at work may be dead, so that an operator should check it."""
         return self.head is not None and signs_of_life.may_be_dead(self.head, self.now)
 
     @property
     def release_command(self) -> str:
-        """What frees the job of a run that is dead, to be pasted into a shell."""
+        """The command that releases the job of a dead run, to be pasted into a shell."""
         return f"watermarks release {quote(self.job_id)} --why TEXT"
 
     @property
@@ -127,17 +127,17 @@ class JobFacts:
 
     @cached_property
     def lag(self) -> timedelta | None:
-        """Time since the oldest cursor of time; None for a job without one, or where not all states were read."""
+        """Time since the oldest time cursor; None for a job without one, or if not all states were read."""
         return freshness.lag(self.head, self.now) if self.head else None
 
     @property
     def why_no_lag(self) -> str:
-        """Why the lag is not known; nothing where it is, or where the job has none."""
+        """Why the lag is unknown; empty if it is known, or if the job has none."""
         return freshness.why_no_lag(self.head) if self.head else ""
 
     @property
     def unread(self) -> Sequence[str]:
-        """The contexts whose states are too large to be read for the page."""
+        """The contexts whose states are too large to read for the page."""
         return freshness.unread(self.head) if self.head else ()
 
     @property
@@ -147,17 +147,17 @@ class JobFacts:
 
     @property
     def failed_since(self) -> int:
-        """How many runs failed since the last version. Those before it were made good."""
+        """How many runs failed since the last version. Failures before that version no longer matter."""
         return signs_of_life.failed_since(self.head, self.now) if self.head else 0
 
     @property
     def gap_count(self) -> int:
-        """How many ranges were gone past and never read."""
+        """How many ranges the watermark has passed without their being read."""
         return sum(len(gaps) for gaps in self.gaps.values() if gaps)
 
     @cached_property
     def contexts(self) -> list[Context]:
-        """The sources of the job, first those that are too large to show; none for a job with watermarks of its own."""
+        """The job's sources, first those too large to show; empty for a job that keeps its watermarks by hand."""
         if self.head is None:
             return []
         unread = [Context(name, freshness.TOO_LARGE, "", None, "", ()) for name in self.unread]
@@ -169,14 +169,14 @@ class JobFacts:
 
     @cached_property
     def cursors(self) -> list[tuple[datetime, datetime | None]]:
-        """When versions were made, rising, and the oldest cursor of time of each; None if it has none."""
+        """The time of each version, ascending, with its oldest time cursor; None for a version without one."""
         found = []
         for entry in reversed(self.entries):
             at = entry.change.at
-            # The same rule as for the job now, applied to what it had then.
+            # Apply the rule for the current lag to the watermarks of that version.
             lag = freshness.lag(Head("", "", 0, 0, entry.watermarks), at)
             found.append((at, None if lag is None else at - lag))
-        # By time and not by version: clocks of runs differ, and periods are filled in the order of time.
+        # Sort by time, not by version, because clocks of runs differ and periods are filled in order of time.
         return sorted(found, key=itemgetter(0))
 
     def _context(self, head: Head, name: str, state: Mapping[str, Any]) -> Context:

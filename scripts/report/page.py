@@ -1,4 +1,4 @@
-"""The page: an overview of all jobs, with what is known of each one packed beside it."""
+"""Build the page: an overview of all jobs, which contains the details of each job as compressed HTML."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from scripts.report.periods import MOST, MOST_IN_RANGE, RANGES, Periods, in_peri
 from scripts.report.reading import choose, damaged, read_facts
 
 READERS = 8
-"""Jobs that are read at once: the page waits for DynamoDB, and for little else."""
+"""How many jobs are read at once. Building the page is mostly waiting for DynamoDB."""
 SPARK_PERIODS = 24
-"""Points of a job's small line, one for each four pixels of it."""
+"""Points of a job's sparkline, one for every four pixels."""
 MOST_NAMED = 3
-"""Stretches without a version that a screen reader names, the longest ones: it reads all of them without a pause."""
+"""How many stretches without a version a chart's description names, because screen readers read it without a pause."""
 OF_HISTORY = {column.heading: column for column in History.columns}
-"""The columns that a history has in a REPL and at the command line, by their headings."""
+"""The columns of a history, as shown in a REPL and on the command line, by their headings."""
 MOST_ROWS, LEAST_ROWS = 20_000, 20
-"""Rows of all histories together, and of each at least: they bound the size of the file."""
+"""Rows of all histories together, and the minimum for each. They limit the size of the file."""
 
 
 @dataclass(frozen=True)
 class JobEntry:
-    """One job as the overview shows it, with its details as HTML, packed."""
+    """One job as the overview shows it, with its details as compressed HTML."""
 
     facts: JobFacts
     versions: int
@@ -63,35 +63,35 @@ def build_report(
     values: bool = False,
     thresholds: Mapping[str, Threshold] | None = None,
 ) -> str:
-    """Return one HTML page about jobs that needs no other file and no network.
+    """Return one self-contained HTML page about jobs, which needs no other file and no network.
 
     Parameters
     ----------
     jobs
-        Names, in the order of the page; by default all jobs of the table, without the slices of backfills.
+        Names of jobs; by default all jobs of the table, without the slices of backfills.
     since
-        Only versions from this time on; by default the newest 1,000 of each job.
+        Only versions since this time; by default the newest 1,000 of each job.
     now
-        The time that ages and lags are measured to; by default the system's.
+        The time at which ages and lags are measured; by default the system's time.
     values
-        Show watermarks and the ends of gaps, which may be personal data. By default only how many
-        there are and how long.
+        Show watermarks and the ends of gaps, which may be personal data. By default the page shows only
+        how many gaps there are and how long they are.
     thresholds
-        By job name or pattern, from when on a job is late. The others are judged by what is usual for them.
+        When a job counts as late, by job name or pattern. Other jobs are compared with their usual rhythm.
 
     Raises
     ------
     InvalidValueError
         `since` or `now` is a time without a zone.
     AccessRefusedError
-        All jobs were asked for, and the role has no ``dynamodb:Scan``: name the jobs.
+        `jobs` is not given, and the role lacks ``dynamodb:Scan``: name the jobs.
     """
     now = _aware(now or datetime.now(timezone.utc), "now")
     if since is not None:
         since = _aware(since, "since")
     chosen = choose(watermarks, jobs)
     most = max(MOST_ROWS // max(len(chosen), 1), LEAST_ROWS)
-    # The histories of 500 jobs need not be in memory at once: each is packed in the thread that has read it.
+    # Each thread packs the history that it has read, so that the histories of 500 jobs are not in memory at once.
     with ThreadPoolExecutor(READERS) as pool:
         entries = pool.map(
             lambda job: make_entry(
@@ -105,13 +105,13 @@ def build_report(
 
 
 def make_entry(facts: JobFacts, most_rows: int, values: bool = False) -> JobEntry:
-    """Work out what the page shows of a job; the versions themselves are not kept.
+    """Return what the page shows of a job, without keeping the versions themselves.
 
-    Anybody who may write to one job can put there what no reading foresees. It costs that job's line and no other.
+    Anybody who may write to a job can store unexpected data there. An error then affects only the line of that job.
     """
     try:
         entry = _entry(facts, most_rows, values)
-        # What the page asks of all jobs is asked of each here, where it ends nothing but its own line.
+        # Compute here what the page needs of all jobs, so that an error affects only this job.
         attention(entry)
         return entry
     except DAMAGE as error:
@@ -121,13 +121,13 @@ def make_entry(facts: JobFacts, most_rows: int, values: bool = False) -> JobEntr
 def _entry(facts: JobFacts, most_rows: int, values: bool) -> JobEntry:
     spark = _spark(facts)
     details = _pack(render_job(facts, most_rows, values))
-    # Without its versions: the overview needs their numbers only, and has the facts of all jobs at once.
+    # Drop the versions: the overview has the facts of all jobs in memory, and needs only how many versions there are.
     small = replace(facts, entries=(), unsuccessful=())
     return JobEntry(small, len(facts.entries), spark, details)
 
 
 def render(entries: Sequence[JobEntry], table_name: str, now: datetime, since: datetime | None = None) -> str:
-    """Return the page."""
+    """Return the page as HTML."""
     ordered = sorted(entries, key=attention)
     all_facts = [entry.facts for entry in ordered]
     return _environment().get_template("page.html").render(
@@ -155,9 +155,9 @@ def render_job(facts: JobFacts, most_rows: int, values: bool = False) -> str:
 
 
 def attention(entry: JobEntry) -> tuple[float, float, str]:
-    """Return the order of the overview, as `watermarks jobs` has it: urgency, then how far a job is behind."""
+    """Return the sort key of the overview, as in `watermarks jobs`: urgency, then how far a job is behind."""
     facts = entry.facts
-    # Not `lag or age`: a lag of nothing is a lag, and false.
+    # Not `lag or age`, because a lag of 0 is valid but falsy.
     behind = facts.age if facts.lag is None else facts.lag
     if behind is None:
         behind = timedelta(0)
@@ -165,24 +165,24 @@ def attention(entry: JobEntry) -> tuple[float, float, str]:
 
 
 def _history_columns(entries: Sequence[LogEntry]) -> dict[str, bool]:
-    """Tell which columns of a history have anything in them; the others are left out."""
+    """Return which columns of a history have a value in any row; the page omits the others."""
     has = {name: any(column.value(entry) is not None for entry in entries) for name, column in OF_HISTORY.items()}
     return has | {"who": any(entry.change.who or entry.change.releases for entry in entries)}
 
 
 def _source_columns(facts: JobFacts, values: bool) -> dict[str, bool]:
-    """Tell which columns of the sources have anything in them."""
+    """Return which columns of the sources have a value in any row."""
     return {
         "cursor": any(context.columns for context in facts.contexts),
         "lag": any(context.lag is not None for context in facts.contexts),
-        # None is a count that could not be read, which is told; only rows have gaps that could be counted.
+        # None means that the gaps could not be read, which the page shows. Only contexts of rows can have gaps.
         "gaps": any(context.gaps is None or context.kind == "rows" for context in facts.contexts),
         "value": values and any(context.value for context in facts.contexts),
     }
 
 
 def _failure_columns(facts: JobFacts, failures: Sequence[LogEntry]) -> dict[str, bool]:
-    """Tell which columns of failures, and of job runs without success, have anything in them."""
+    """Return which columns of failures, and of job runs without success, have a value in any row."""
     return {
         "maker": any(entry.change.run_id for entry in failures),
         "ended": any(run.completed_on for run in facts.unsuccessful),
@@ -191,11 +191,11 @@ def _failure_columns(facts: JobFacts, failures: Sequence[LogEntry]) -> dict[str,
 
 
 def _columns(entries: Sequence[JobEntry]) -> dict[str, bool]:
-    """Tell which columns of the overview have anything in them; the others are left out."""
+    """Return which columns of the overview have a value in any row; the page omits the others."""
     all_facts = [entry.facts for entry in entries]
     return {
         "trend": any(entry.spark for entry in entries),
-        # The age is the time since the last version, so both are there or neither is.
+        # The page shows the last version under the same condition, because the age is the time since that version.
         "age": any(facts.age is not None for facts in all_facts),
         "lag": any(facts.lag is not None or facts.why_no_lag for facts in all_facts),
         "plan": any(facts.plan_age is not None for facts in all_facts),
@@ -206,7 +206,7 @@ def _columns(entries: Sequence[JobEntry]) -> dict[str, bool]:
 
 
 def policy() -> str:
-    """Return the page's Content-Security-Policy: its own style and script, and nothing from elsewhere."""
+    """Return the page's Content-Security-Policy, which allows only its own style sheet and script."""
     hashes = {name: b64encode(sha256(asset(name).encode()).digest()).decode() for name in ("page.css", "page.js")}
     return (
         f"default-src 'none'; style-src 'sha256-{hashes['page.css']}'; script-src 'sha256-{hashes['page.js']}'; "
@@ -216,13 +216,13 @@ def policy() -> str:
 
 @cache
 def asset(name: str) -> Markup:
-    """Return the style sheet or the script as they stand in the page."""
+    """Return the style sheet or the script as it is embedded in the page."""
     return Markup(files("scripts.report").joinpath("templates").joinpath(name).read_text(encoding="utf-8"))
 
 
 def _pack(text: str) -> str:
-    """Return a text compressed, in characters that need no escaping in HTML."""
-    # Without a time, so that the same facts give the same page.
+    """Return a text compressed and encoded in characters that need no escaping in HTML."""
+    # Store no time, so that the same facts give the same page.
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
@@ -231,7 +231,7 @@ def _pack(text: str) -> str:
 
 @dataclass(frozen=True)
 class FigureColumn:
-    """A column of the figures of one time range, with the text of each period, oldest first."""
+    """A column in the table of figures of one time range, with a text for each period, oldest first."""
 
     key: str
     heading: str
@@ -245,11 +245,11 @@ class Chart:
     Attributes
     ----------
     words
-        What stands below its name.
+        The text below its name.
     top
-        The value that is as high as the chart.
+        The value at the top of the chart, as text.
     columns
-        The places of the columns in the table of figures that have its values, with spaces between them.
+        The numbers of the columns in the table of figures that have its values, separated by spaces.
     """
 
     name: str
@@ -263,7 +263,7 @@ class Chart:
 class OverTime:
     """A job over one time range: its charts, and the table of their figures.
 
-    Its name is one of `RANGES`, and `bad` tells of each period whether runs failed in it.
+    Its name is one of `RANGES`, and `bad` has for each period whether runs failed in it.
     """
 
     name: str
@@ -274,7 +274,7 @@ class OverTime:
 
 
 def _over_time(facts: JobFacts) -> list[OverTime]:
-    """Return the job over each time range; none without a version."""
+    """Return the job over each time range; empty for a job without a version."""
     made = []
     for name, span in RANGES.items():
         found = in_periods(facts, MOST if span is None else MOST_IN_RANGE, span)
@@ -287,7 +287,7 @@ def _over_time(facts: JobFacts) -> list[OverTime]:
 
 
 def _figures(found: Periods) -> list[FigureColumn]:
-    """Return the columns that have anything in them."""
+    """Return the columns of the table of figures that have a value in any period."""
     periods = found.periods
     highest = "Highest lag" if found.measure == "lag" else "Highest age"
     columns = [
@@ -302,8 +302,8 @@ def _figures(found: Periods) -> list[FigureColumn]:
 
 
 def _charts(name: str, found: Periods, columns: Sequence[FigureColumn]) -> Iterable[Chart]:
-    """Yield the charts of one time range, each where its periods have something to draw."""
-    # The first column of the table has the periods.
+    """Yield the charts of one time range, without those that have nothing to draw."""
+    # Numbered from 1, because column 0 of the table has the periods.
     places = {column.key: str(number) for number, column in enumerate(columns, start=1)}
     empty = stretches(found.periods)
     gaps = f" {_named(empty)}" if empty else ""
@@ -311,7 +311,7 @@ def _charts(name: str, found: Periods, columns: Sequence[FigureColumn]) -> Itera
     if any(lag is not None for lag in lags):
         yield _lag_chart(name, found, lags, places["lag"])
     for title, kind in (("Rows", "rows"), ("Files", "files")):
-        # A job counts what it likes, so a count may be below 0, and a bar may not.
+        # A job may report any number as a count, but a bar cannot be below 0.
         counts = [getattr(period, kind) for period in found.periods]
         amounts = [None if count is None else max(count, 0) for count in counts]
         if any(amounts):
@@ -350,7 +350,7 @@ def _runs_chart(name: str, found: Periods, gaps: str, columns: str) -> Chart:
     without = sum(period.is_empty for period in periods)
     if without:
         words += f"; nothing in {without:,} of {_count_of(len(periods), 'period')}"
-    # None and not 0: a period without a version has no bar, and is marked as empty.
+    # Use None instead of 0, so that a period without a version has no bar and is marked as empty.
     versions = [period.versions or None for period in periods]
     svg = charts.bars(f"c-runs-{name}", title, f"{words}.{gaps}", versions, failed, _unknown(found))
     highest = max(period.versions + period.failed for period in periods)
@@ -358,12 +358,12 @@ def _runs_chart(name: str, found: Periods, gaps: str, columns: str) -> Chart:
 
 
 def _unknown(found: Periods) -> int:
-    """Return how many periods are before the oldest version that was read; they are the first ones."""
+    """Return how many periods, which are the first ones, are before the oldest version that was read."""
     return sum(not period.is_known for period in found.periods)
 
 
 def _named(empty: Sequence[tuple[datetime, datetime]]) -> str:
-    """Say when nothing happened: the longest stretches, and how many more there are."""
+    """Return a sentence on when nothing happened: the longest stretches, and how many more there are."""
     longest = sorted(empty, key=lambda one: one[0] - one[1])[:MOST_NAMED]
     parts = [f"from {time_text(start)} to {time_text(end)}" for start, end in sorted(longest)]
     more = len(empty) - len(longest)
@@ -377,7 +377,7 @@ def _count_of(count: int, noun: str) -> str:
 
 
 def _spark(facts: JobFacts) -> Markup:
-    """Draw the small lines of a job; nothing without a version."""
+    """Draw the sparklines of a job; return empty markup for a job without a version."""
     lines = {}
     for name, span in RANGES.items():
         found = in_periods(facts, SPARK_PERIODS, span)
@@ -388,8 +388,8 @@ def _spark(facts: JobFacts) -> Markup:
 
 
 def _width(span: ShownRange) -> str:
-    """Return how long a gap of times is; nothing for one without end, or of other values."""
-    # Of a compound cursor the first column says how long; the others only tell ties apart.
+    """Return how long a gap is, for times and numbers; empty for a gap with an open end or other values."""
+    # For a compound cursor the first column decides the length; the others only separate ties.
     low, high = (end[0] if isinstance(end, tuple) else end for end in span)
     if isinstance(low, date) and isinstance(high, date):
         return duration_text(high - low)
@@ -399,7 +399,7 @@ def _width(span: ShownRange) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Write a reason as a sentence."""
+    """Return a reason as a sentence, with a capital letter and a full stop."""
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
@@ -418,7 +418,7 @@ def _aware(moment: datetime, name: str) -> datetime:
 
 
 def _shown(value: Any) -> Any:
-    """Return a text with control, bidirectional and zero-width characters as escapes; anything else as it is."""
+    """Return a text with control, bidirectional and zero-width characters escaped; return other values unchanged."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -427,7 +427,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("scripts.report"),
         autoescape=True,
-        # Nothing that comes from the table may reorder or hide what is beside it.
+        # No text from the table may reorder or hide the text next to it.
         finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -1,4 +1,4 @@
-"""Reads what the page shows of each job; nothing is ever written."""
+"""Read what the page shows of each job. Nothing here writes to the table."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.report.facts import JobFacts
 
 MOST_VERSIONS = 1_000
-"""Versions of one job that are read at most, the newest ones: almost three years of a daily job."""
+"""Maximum versions that are read of one job, the newest ones: almost three years of a daily job."""
 MOST_JOB_RUNS = 100
-"""The newest ones, of which those without success are shown: a day of a job that runs every quarter of an hour."""
+"""Maximum job runs that are searched for runs without success: a day of a job that runs every 15 minutes."""
 OF_ONE_JOB = (NothingThereError, AmbiguousHistoryError, NewerFormatError, CorruptItemError, InvalidIdError)
-"""Errors that say nothing about other jobs."""
+"""Errors that concern only one job."""
 
 
 def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob]:
-    """Return the jobs to show: those asked for, in that order, or all of the table without the slices of backfills."""
+    """Return the jobs to show: the named jobs in that order, or all of the table without the slices of backfills."""
     if jobs is None:
         listed = [job for job in watermarks.list_jobs() if served_by(job.job_id) is None]
-        # One item of the original class is no head, and yet the next run takes it over: it is a job like others.
+        # A job with a single item of the original class has no head yet, but the next run adopts the item: look it up.
         return [look_up(watermarks, job.job_id, job.problem) if job.problem else job for job in listed]
     return [look_up(watermarks, job_id) for job_id in dict.fromkeys(jobs)]
 
 
 def look_up(watermarks: Watermarks, job_id: str, problem: str | None = None) -> ListedJob:
-    """Read one head, or the item of the original class; what is wrong is its `problem`, unless it is known."""
+    """Read one head, or an item of the original class. If that fails, `problem` or the error's text is its problem."""
     try:
         return ListedJob(job_id, watermarks.latest(job_id))
     except OF_ONE_JOB as error:
@@ -69,12 +69,12 @@ def read_facts(
 ) -> JobFacts:
     """Read the history, the gaps and the job runs of one job.
 
-    What cannot be read, or is damaged, is the `problem` of that job and does not end the report.
+    An item that is damaged or cannot be read becomes the `problem` of that job and does not end the report.
 
     Raises
     ------
     CredentialsError, AccessRefusedError, StoreUnavailableError, TableNotFoundError
-        These would hold for every job.
+        These errors would affect every job.
     """
     if job.head is None:
         return JobFacts(job.job_id, now, None, job.problem)
@@ -97,16 +97,16 @@ def read_facts(
 
 
 def damaged(job_id: str, now: datetime, error: BaseException) -> JobFacts:
-    """Return what is shown of a job whose items can be read and make no sense: no more than that, and among the others.
+    """Return the facts of a job whose items can be read but are damaged: only its name and this problem.
 
-    Only the type of the error is named: its text may quote a watermark.
+    The problem names only the type of the error, because the error's text may quote a watermark.
     """
     problem = f"Its items are damaged ({type(error).__name__} while reading them). See doctor."
     return JobFacts(job_id, now, None, problem)
 
 
 def _shown(state: Any) -> Any:
-    """Return a state that was in chunks without what is packed in it: that may be megabytes for each job."""
+    """Return a state that was in chunks without its packed fields, which may be megabytes for each job."""
     found = typed(state, unpacks=False)
     if isinstance(found, FilesState):
         aside = found.aside and replace(found.aside, data=b"")
@@ -115,23 +115,23 @@ def _shown(state: Any) -> Any:
 
 
 def _entries(watermarks: Watermarks, job_id: str, since: datetime | None) -> tuple[Sequence[LogEntry], bool]:
-    """Read versions, newest first, until there are enough; and tell whether none is older."""
+    """Return the newest versions, newest first, up to the limit or `since`, and whether there are no older ones."""
     found: list[LogEntry] = []
     while len(found) < MOST_VERSIONS:
         page = watermarks.history(job_id, MOST_VERSIONS - len(found), found[-1].version if found else None)
         recent = [entry for entry in page if since is None or entry.change.at >= since]
         found += recent
-        # Versions come newest first, so an entry from before `since` ends it: all after it are older still.
+        # Versions are read newest first, so once an entry is from before `since`, all following ones are older.
         if len(recent) < len(page):
             return found, False
-        # Old versions expire, so version 1 may be gone and an empty page the end.
+        # Old versions expire, so the history may end with an empty page instead of version 1.
         if not page or page[-1].version == 1:
             return found, True
     return found, False
 
 
 def _unsuccessful(watermarks: Watermarks, job_id: str, since: datetime | None) -> Sequence[RunRecord]:
-    """Read which of the newest job runs ended without success; none where `JobRuns` is not used."""
+    """Return those of the newest job runs that ended without success; empty if `JobRuns` is not used."""
     found = RunStore(watermarks.store).newest_runs(job_id, MOST_JOB_RUNS)
     return [
         run for run in found if run.is_over and run.state != "SUCCEEDED" and (since is None or run.started_on >= since)
@@ -139,7 +139,7 @@ def _unsuccessful(watermarks: Watermarks, job_id: str, since: datetime | None) -
 
 
 def _gaps(lookups: BoundedLookups, job_id: str, context: str) -> Sequence[ShownRange] | None:
-    """Read the gaps of a rows context; None where its state, or its record of backfills, is damaged or too large."""
+    """Return the gaps of a rows context; None if its state or its record of backfills is damaged or too large."""
     try:
         return RowsProgress(lookups).gaps(job_id, context)
     except (InvalidValueError, *OF_ONE_JOB):
