@@ -74,7 +74,7 @@ def doctor(
             "--from-log goes without --repair, --publish, --forget and --after-restore. Run them after it."
         )
     _check_answers(after_restore or from_log, said, named, retract, back_to)
-    # What the operator confirms must not change before the repair, so `before` and `agreed` are kept for comparison.
+    # What the operator confirms must still be true when it is changed. Examining a job needs no such check.
     before, agreed = None, frozenset[str]()
     answers = [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
     answers += [] if back_to is None else [f"The next run continues from the watermarks of version {back_to}."]

@@ -1,4 +1,4 @@
-"""Show the progress of a long task on a terminal, from its third second until it ends."""
+"""Show the progress of tasks that last longer than two seconds, on a terminal, until they end."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Backfill:
     delay
         How long after its timestamp a row may become visible; see `options.RowOptions`.
     write_disposition
-        ``append`` refuses bounds that are covered or begun by another slice in part, because the target
+        ``append`` refuses bounds that are partly covered, or that another slice has begun, because the target
         would have those rows twice. ``merge`` declares that what is written replaces rows of the same key.
     name
         A new name makes a new backfill of the same bounds, for example after a correction at the source.
@@ -194,7 +194,7 @@ class Backfill:
         nulls: Nulls = "raise",
         strings: bool = False,
     ) -> DataFrame:
-        """Return a lazy DataFrame of the slice's rows; it is empty if the slice is done.
+        """Return the slice's rows, lazily in Spark; no rows if the slice is done.
 
         Parameters
         ----------

@@ -213,7 +213,7 @@ class UnknownJobError(NothingThereError, IndexError, KeyError):
 
 
 class NoWatermarkError(NothingThereError, IndexError):
-    """The job is known, but none of its runs has committed: this is its first run.
+    """The job exists, but none of its runs has committed: this is its first run.
 
     Scripts for the original class catch it as an IndexError.
     """
@@ -471,7 +471,7 @@ class AccessRefusedError(ConfigurationError):
 
 
 class AmbiguousHistoryError(ConfigurationError):
-    """The job has several items by the class that this package replaces, and their order is unknown."""
+    """The job has several items of the class that this package replaces, and their order is unknown."""
 
     def __init__(self, job_id: str, run_ids: Sequence[str]) -> None:
         self.job_id, self.run_ids = job_id, tuple(run_ids)
@@ -1004,7 +1004,7 @@ def _shown(keys: Sequence[str]) -> str:
 
 
 class ArchivedObjectError(SourceError):
-    """New objects are in an archive storage class and cannot be read."""
+    """New objects are archived, so they cannot be read."""
 
     def __init__(self, source: str, keys: Sequence[str], count: int) -> None:
         self.keys, self.count = list(keys), count

@@ -208,7 +208,7 @@ class IncrementalJob:
         return self
 
     def __enter__(self) -> Self:
-        """Begin the run and renew its lease. Raise RunInProgressError before any read if another run owns the job."""
+        """Begin the run and keep its lease. Raise RunInProgressError before any read if another run owns the job."""
         if self._batch is None:
             self._batch = self._begin()
         return self
@@ -317,7 +317,7 @@ class IncrementalJob:
         on_schema_change: OnSchemaChange | None = None,
         **options: Unpack[RowsSinceOptions],
     ) -> Any:
-        """Return the rows of a source that are new by their cursor column, as a lazy filter.
+        """Return the rows of a source that are new by their cursor column, filtered lazily in Spark.
 
         Parameters
         ----------
@@ -686,7 +686,7 @@ class IncrementalJob:
         missing: DataFrame | pd.DataFrame | None = None,
         history: bool | Versions = False,
     ) -> int:
-        """Stage a batch that replaces rows of the same key when the run commits; return its rows after deduplication.
+        """Stage one batch that replaces rows of the same key once the run has committed; return how many rows count.
 
         The target depends only on the set of rows that were ever merged: late rows, repeated rows and rows in another
         order give the same result. So lookback, rewinds and backfills are safe. See `docs/merge.md`.
@@ -732,7 +732,7 @@ class IncrementalJob:
     def _files(
         self, given: str | PathLike[str], context: str | None, on_changed: OnChanged | None, options: Mapping[str, Any]
     ) -> FileSource:
-        """Return a source of files. Raise SourceError without pyarrow, which modules of files import."""
+        """Return a source of files. Raise SourceError without pyarrow, before importing a module that needs it."""
         source = source_text(given)
         if find_spec("pyarrow") is None:
             raise SourceError(source, "files need pyarrow. Install it: pip install pyarrow.")

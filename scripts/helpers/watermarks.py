@@ -67,7 +67,7 @@ class Watermarks:
     region_name, endpoint_url
         For the default client; without them, boto3's own rules apply. With a file they raise an InvalidValueError.
     clock
-        Returns the time as an aware datetime. Only leases depend on it: a wrong clock cannot make a result wrong.
+        Returns the time as an aware datetime. Leases depend on it, but correctness does not.
     job_id_rule
         Regular expression that a whole job name must match.
     retention
@@ -190,7 +190,7 @@ class Watermarks:
         InvalidValueError
             The item is not from `create_watermark_item`, or the job has states of sources, which it would replace.
         RunInProgressError, PlanConflictError
-            Another run holds the job, or a frozen plan waits to be replayed.
+            Another run owns the job, or a frozen plan waits to be replayed.
         StoreUnavailableError
             The outcome may be unknown. Call again with the same item: it is committed only once.
         """
@@ -388,7 +388,7 @@ class Watermarks:
         Raises
         ------
         InvalidValueError
-            The context reads downwards.
+            The context reads in descending order.
         UnknownJobError, NothingThereError
             The job does not exist, or has no such context of rows.
         """
