@@ -1,5 +1,5 @@
 """One head item per job, and one conditional write for each step of a run.
 
-May not know: what a source is. Rows, files, Spark and S3 are for the rooms above; a plan is a map here,
-whatever is in it.
+May not know: what a source is. Rows, files, Spark and S3 belong to the packages that import this one; here a plan
+is a map, and its content is not interpreted.
 """

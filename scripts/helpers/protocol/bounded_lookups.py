@@ -1,4 +1,4 @@
-"""Look-ups for lists and pages of many jobs: none of them may take long, or much memory."""
+"""Look-ups for lists and pages of many jobs, bounded so that none of them takes long or much memory."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from scripts.helpers.protocol.packed_json import unpacked_size
 from scripts.helpers.protocol.values import Spilled
 
 MOST_SHOWN = 4 * 1024 * 1024
-"""Bytes that the states of one job may unpack to where many jobs are shown. One head may refer to 256 MB hundreds of
-times, and a page of all jobs must not wait for it."""
+"""Bytes that the states of one job may unpack to on a page of many jobs. One head may refer to 256 MB hundreds of
+times, and the page must not wait for it."""
 
 
 class BoundedLookups(Lookups):
-    """Look-ups of one job for pages and lists of many jobs: TooLargeError past a bound of all that they unpack.
+    """Look-ups of one job for pages and lists of many jobs. They raise TooLargeError past a limit on unpacked bytes.
 
     Parameters
     ----------
     most
-        Bytes that all states together may unpack to, with the packed lists in them. A reference that several contexts
-        have counts once.
+        Bytes that all states together may unpack to, including the packed lists in them. A reference that several
+        contexts share counts once.
     """
 
     def __init__(self, lookups: Lookups, most: int = MOST_SHOWN) -> None:
@@ -35,7 +35,7 @@ class BoundedLookups(Lookups):
         self._left, self._known = most, dict[tuple[str, Any], Any]()
 
     def opened(self, head: Head) -> Head:
-        """Return a head with its states read back, the smallest first; those past the bound stay references."""
+        """Return a head with its states read back, the smallest first; states past the limit stay references."""
         found = dict(head.watermarks)
         lengths = {}
         for name, state in found.items():
@@ -44,19 +44,19 @@ class BoundedLookups(Lookups):
             try:
                 found[name] = self.state_at(head, name)
             except TooLargeError:
-                # What is packed in the head itself is left out in the same way, as a reference that nobody follows.
+                # A state that is packed in the head itself becomes such a reference too; nothing reads it back.
                 found[name] = Spilled("", 0, lengths[name], "")
         return replace(head, watermarks=found)
 
     def checked(self, job_id: str, place: str, context: str, stored: Any, range_key: str = items.HEAD_KEY) -> Any:
-        """Return what `Lookups.checked` does; what is packed in a state counts as well, once for each context."""
+        """Return what `Lookups.checked` returns, and count the packed fields of the state once for each context."""
         if (job_id, context) not in self._known:
             self._count(job_id, self._packed(stored))
             self._known[job_id, context] = None
         return super().checked(job_id, place, context, stored, range_key)
 
     def _packed(self, stored: Any) -> int:
-        """Return how much the packed fields of a state unpack to."""
+        """Return the number of bytes that the packed fields of a state unpack to."""
         fields = stored.values() if isinstance(stored, Mapping) else ()
         return sum(unpacked_size(value, self._left) for value in fields if isinstance(value, bytes))
 
@@ -68,7 +68,7 @@ class BoundedLookups(Lookups):
     def _read(self, job_id: str, reference: Spilled) -> Any:
         key = job_id, reference
         if key not in self._known:
-            # All chunks but the last are full: a reference to many of them that unpacks to little is not honest.
+            # All chunks but the last are full: if many chunks go with a small length, the length was altered.
             self._count(job_id, max(reference.length, (reference.chunks - 1) * CHUNK_BYTES))
             self._known[key] = super()._read(job_id, reference)
         return self._known[key]

@@ -1,4 +1,4 @@
-"""The history of a job: a list of versions that shows itself as a table, without values of watermarks. Pure."""
+"""The history of a job: a list of versions that prints as a table, without values of watermarks. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from scripts.helpers.protocol.recent import BYTES, FILES, ROWS, first_count
 class History(Table[LogEntry]):
     """The versions of a job, newest first.
 
-    Printed, it shows what most jobs count; `to_pandas` has all counts, under their own names, and
-    whole ids. It never shows watermarks: those of an entry are in ``entry.watermarks``.
+    The printed table has the counts that most jobs have; `to_pandas` has all counts, under their own names, and
+    ids that are not shortened. Neither shows watermarks: those of an entry are in ``entry.watermarks``.
 
     Attributes
     ----------
     releases
-        The runs that people released since the newest version; those before a version are in its
-        ``change.releases``. Empty for a page of older versions.
+        The runs that operators released since the newest version. Runs released before a version are in
+        its ``change.releases``. Empty for a page of older versions.
     """
 
     releases: tuple[Release, ...] = ()
@@ -42,7 +42,7 @@ class History(Table[LogEntry]):
     )
 
     def all_columns(self) -> Sequence[Column]:
-        """Return the columns of `to_pandas`: all that an entry has but its watermarks."""
+        """Return the columns of `to_pandas`: everything in an entry except its watermarks."""
         fixed = (
             Column("job", lambda entry: entry.job_id),
             Column("version", lambda entry: entry.version),
@@ -65,17 +65,17 @@ class History(Table[LogEntry]):
 
 
 def counted(entry: LogEntry, names: Sequence[str]) -> int | float | None:
-    """Return the first of some counts that an entry has."""
+    """Return the count of an entry under the first of `names` that it has; None if it has none of them."""
     return first_count(entry.change.metrics, names)
 
 
 def _released(entry: LogEntry) -> str | None:
-    """Return which runs people released before a version, and who says why."""
+    """Return the runs that operators released before a version, each with who released it and why."""
     return "; ".join(f"{one.run_id} by {one.who}: {one.why}" for one in entry.change.releases) or None
 
 
 def _left_out(found: Any) -> str | None:
-    """Return which columns of its sources a version has not, the first of them by name."""
+    """Return the columns of its sources that a version left out: the first ones by name, then how many more."""
     told = []
     for left_out in found.values() if isinstance(found, Mapping) else ():
         if isinstance(left_out, Mapping) and isinstance(left_out.get("names"), list):

@@ -1,6 +1,6 @@
-"""What is asked of a table, as values: writes with their conditions, and reads. Pure.
+"""Requests to a table, as values: writes with their conditions, and reads. Pure.
 
-`dynamodb` sends them. Nothing above it knows how a condition is written there.
+`dynamodb` sends them, and is the only module that knows DynamoDB's syntax for conditions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Value = Any
 
 
 class Expected(NamedTuple):
-    """What must hold of one attribute of the item that is there, or nothing is written."""
+    """A condition on one attribute of the stored item; if it does not hold, nothing is written."""
 
     attribute: str
     comparison: Literal["absent", "present", "equal", "absent or below"]
@@ -42,7 +42,7 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True)
 class Put:
-    """The write of a whole item, valid only if all conditions hold of the one that it replaces."""
+    """The write of a whole item, valid only if all conditions hold for the item that it replaces."""
 
     item: Item
     only_if: tuple[Expected, ...] = ()
@@ -50,7 +50,7 @@ class Put:
 
 @dataclass(frozen=True)
 class Update:
-    """The write of one attribute of an item, valid only if all conditions hold of it."""
+    """The write of one attribute of an item, valid only if all conditions hold for the item."""
 
     key: Item
     attribute: str
@@ -60,7 +60,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Delete:
-    """The deletion of an item, valid only if all conditions hold of it; it may be gone already."""
+    """The deletion of an item, valid only if all conditions hold for it; the item may be gone already."""
 
     key: Item
     only_if: tuple[Expected, ...] = ()
@@ -71,9 +71,9 @@ Write = Put | Update | Delete
 
 @dataclass(frozen=True)
 class Between:
-    """The items of one job in the order of their range keys, those from `first` to `last` where they are given.
+    """The items of one job in the order of their range keys, from `first` to `last` if these are set.
 
-    A page has at most `limit` items, and begins behind the range key `after`.
+    A page has at most `limit` items, and starts after the range key `after`.
     """
 
     job_id: str
@@ -86,7 +86,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Walk:
-    """A page of one segment of a whole table, behind a key that need not exist."""
+    """A page of one segment of a whole table, starting after a key that need not exist."""
 
     segment: int
     segments: int
@@ -95,7 +95,7 @@ class Walk:
 
 
 class ItemPage(NamedTuple):
-    """Items, and the key behind which the next page begins; None at the end. `units` is what DynamoDB charged."""
+    """Items, and the key after which the next page starts, None at the end. `units` are the read units charged."""
 
     items: list[Item]
     last: Item | None
@@ -106,21 +106,21 @@ IS_NEW = (Expected(HASH_KEY, "absent"),)
 
 
 def put_head(before: Head | None, after: Head) -> Put:
-    """Build the one conditional write of a transition: valid only if the head still is `before`.
+    """Build the one conditional write of a transition: valid only if the stored head still is `before`.
 
-    Without `before` the head must not exist. Otherwise version, fence and plan must be the same:
-    a run that was fenced, or that missed a commit or a plan, changes nothing.
+    Without `before` the head must not exist. Otherwise version, fence, epoch and plan must be the same, so
+    a run that was fenced, or that has not seen the latest commit or plan, changes nothing.
     """
-    # Two first runs may both have read that there is no head. Without the condition the second would
-    # overwrite the first one's claim, and both would work.
+    # Two first runs may both have read that there is no head. Without the condition the second run would
+    # overwrite the first run's claim, and both would work.
     return Put(head_to_item(after), IS_NEW if before is None else _unchanged(before))
 
 
 def renew_lease(head: Head) -> Update:
-    """Build the heartbeat: a later end of the lease, valid only while the claim is the same."""
+    """Build the heartbeat: a write of a later lease end, valid only while the claim is the same."""
     assert head.claim is not None
-    # An abort lets go of the job and leaves version, fence, epoch and plan as they were. Without the token a late
-    # heartbeat would write the end of a lease into a head that nobody holds.
+    # An abort ends the claim and leaves version, fence, epoch and plan as they were. Without the token in the
+    # condition, a late heartbeat would write the end of a lease into a head that no run holds.
     same_claim = Expected("ownerTok", "equal", {"S": head.claim.token})
     until = {"S": to_utc_string(head.claim.lease_until)}
     return Update(key(head.job_id, HEAD_KEY), "leaseUntil", until, (*_unchanged(head), same_claim))
@@ -128,10 +128,10 @@ def renew_lease(head: Head) -> Update:
 
 def _unchanged(head: Head) -> tuple[Expected, ...]:
     """Build the condition that no transition has happened since `head`."""
-    # The fence keeps out a run whose job another one has taken over. The version refuses what missed a commit, the plan
-    # a second freeze, or a commit of a plan that is not the open one. The epoch refuses what was read before the
-    # table was restored: version and fence may since have come to the same numbers again.
-    # The lease is not compared: a renewal in between would refuse every step of the run that renewed it.
+    # The fence refuses a run whose job another run has taken over. The version refuses a writer that has not seen the
+    # latest commit. The plan refuses a second freeze, and the commit of a plan that is not the open one. The epoch
+    # refuses a head read before the table was restored: version and fence may have reached the same numbers since.
+    # The lease is not compared, because a run that renews its lease would refuse its own next step.
     return (
         Expected("version", "equal", number(head.version)),
         Expected("fence", "equal", number(head.fence)),
@@ -141,55 +141,55 @@ def _unchanged(head: Head) -> tuple[Expected, ...]:
 
 
 def put_log(entry: LogEntry) -> Put:
-    """Build the write of a log entry; a second one of the same version is refused by its condition."""
-    # The entry of a version is written by the run that committed it and again by the next begin, in case that run
-    # died in between. A late writer must not replace an entry that has been given its end meanwhile.
+    """Build the write of a log entry; its condition refuses a second entry of the same version."""
+    # The run that committed a version writes its entry, and the next begin writes it again in case that run died
+    # in between. A late writer must not replace an entry whose expiry has been set meanwhile.
     return Put(log_to_item(entry), IS_NEW)
 
 
 def put_run(entry: LogEntry) -> Put:
-    """Build the write of a run item; a later version of the same run is never overwritten."""
-    # A run id may commit more than once, and a begin repairs the item of the version before it. Without the comparison
-    # a delayed repair would put an older version over the newer one. An item of the original class has no version.
+    """Build the write of a run item; it never overwrites a later version of the same run."""
+    # A run id may commit more than once, and a begin writes the previous version's item if it is missing. Without the
+    # comparison, a delayed repair could overwrite a newer version. An item of the original class has no version.
     return Put(run_to_item(entry), (Expected("version", "absent or below", number(entry.version)),))
 
 
 def put_in_place_of(before: Item | None, after: Item) -> Put:
-    """Build the write of an item in place of `before`, by its token; without `before` there must be none."""
-    # Each write leaves a token of its own, so this refuses to undo a change that was made after `before` was read.
+    """Build the write of an item in place of `before`, compared by token; without `before` no item may exist."""
+    # Each write stores a new token, so the condition refuses to undo a change made after `before` was read.
     return Put(after, IS_NEW if before is None else (Expected(TOKEN, "equal", before[TOKEN]),))
 
 
 def expire(job_id: str, range_key: str, at: datetime, version: int | None = None) -> Update:
-    """Build the write that lets an item expire; with `version` only while the item still is of that version."""
-    # An update of an item that is gone would create one that has nothing but its key and an end. A run id that
-    # committed again has a newer version in the same item, which must not expire with the old one.
+    """Build the write that sets an item's expiry; with `version`, only while the item still is of that version."""
+    # Without a condition, an update of a deleted item would create one with nothing but a key and an expiry. If the
+    # run id committed again, the same item holds a newer version, which must not expire with the old one.
     is_same = Expected("version", "equal", number(version)) if version is not None else Expected(HASH_KEY, "present")
     return Update(key(job_id, range_key), TTL_ATTRIBUTE, number(int(at.timestamp())), (is_same,))
 
 
 def put_chunk(job_id: str, chunks_id: str, index: int, data: bytes) -> Put:
-    """Build the write of a chunk; a chunk is immutable, so a second write of it is refused."""
-    # Heads and log entries know the hash of what they refer to: other bytes under the same key would make
+    """Build the write of a chunk; a chunk is immutable, so its condition refuses a second write."""
+    # Heads and log entries store the hash of what they refer to, so other bytes under the same key would make
     # every version that shares the chunk unreadable.
     return Put(key(job_id, chunk_key(chunks_id, index)) | {"fmt": number(FORMAT), "data": {"B": data}}, IS_NEW)
 
 
 def as_it_was(item: Item) -> tuple[Expected, ...]:
-    """Build the condition that nobody has written an item since it was read, other than its expiry."""
-    # A log entry is written once, a run item again with another version, and a head with another epoch, fence or
-    # version. What is of the original class has none of them.
+    """Build the condition that an item has not been written since it was read, except for its expiry."""
+    # A log entry is written once. A rewritten run item has another version, a rewritten head another epoch, fence or
+    # version. An item of the original class has none of these attributes.
     names = ("version", "epoch", "fence", "commitId", "committedAt")
     return tuple(Expected(name, "equal" if name in item else "absent", item.get(name)) for name in names)
 
 
 def put(item: Item, *, if_new: bool) -> Put:
-    """Build the write of one item as it is, as when it is moved from another table."""
-    # What a run has written since stays, where a copy is slow.
+    """Build the write of an item copied unchanged from another table."""
+    # With `if_new`, a slow copy does not overwrite what a run has written since.
     return Put(item, IS_NEW if if_new else ())
 
 
 def log_of(job_id: str, *, below: int | None = None, page: int | None = None) -> Between:
-    """Build the query for a job's log, newest version first; only versions `below` one."""
+    """Build the query for a job's log, newest version first; with `below`, only versions below that one."""
     last = log_key(below - 1) if below is not None else LOG_PREFIX + "~"
     return Between(job_id, LOG_PREFIX, last, newest_first=True, limit=page)
