@@ -1,4 +1,4 @@
-"""Which jobs a table holds, without an index and without reading their histories."""
+"""List the jobs of a table, without an index and without reading their histories."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from scripts.helpers.protocol.requests import Between, ItemPage, Walk
 from scripts.helpers.protocol.store import Store
 
 SEGMENTS = 4
-"""Parts of the table that are read at once: a walk waits for one request after another, so four take a quarter of the
-time. Each finds out by itself how long pages should be, so with more of them that costs more than it saves."""
+"""Parts of the table that are read in parallel. Each waits for its requests one by one, so four take a quarter of the
+time. Each also learns its own page size, which with more segments costs more requests than it saves."""
 MIN_PAGE, FIRST_PAGE, MAX_PAGE = 2, 64, 4_000
-"""Items of one request. The smallest holds the head of one job and the first item of the next. The first one is longer
-than a history that is worth reading through, so that it holds the end of one. The largest is more than the 1 MB
-that DynamoDB returns at a time."""
+"""Items per page. The smallest page holds the head of one job and the first item of the next. The first page is
+longer than a history that is worth reading through, so it reaches the end of such a history. The largest is more
+than the 1 MB that DynamoDB returns at a time."""
 PROBE_EVERY = 16
-"""Requests for the smallest page, after which a larger one tries whether histories have become short."""
+"""Requests of the smallest page size, after which one larger page checks whether histories have become short."""
 ITEM_BYTES = 512
-"""About what an item of a history has."""
+"""Approximate size of an item of a history."""
 ENOUGH, TOO_MUCH = 24, 48
-"""Items read beside the heads for each job found: below the first pages grow, above the second they shrink.
-A request more takes as long as a page that is longer by some dozens of items."""
+"""Other items read per head found: at most `ENOUGH`, pages grow; more than `TOO_MUCH`, they shrink.
+One more request takes as long as some dozens of items more in a page."""
 BEFORE_HEAD = "~"
 LAST = "\U0010ffff" * 256
-"""The largest range key, of 1,024 bytes, which is all that DynamoDB takes: after it comes another job."""
+"""The largest range key that DynamoDB accepts, of 1,024 bytes: any key after it belongs to another job."""
 FIRST_RUN = '"'
-"""No run id is below this."""
+"""No run id sorts below this."""
 
 
 @dataclass(frozen=True)
 class ListedJob:
     """One job of a table.
 
-    `head` is None where it has none that can be read; `problem` then says why, and what to do. It is None for a job
-    of which only the Job Runs API keeps something, such as one whose script has no bookmark.
+    `head` is None if the job has no readable head; `problem` then has the reason and what to do. Both are None for a
+    job that has only records of the Job Runs API, such as one whose script has no bookmark.
     """
 
     job_id: str
@@ -66,7 +66,7 @@ class ListedJobs(Table[ListedJob]):
 
 @dataclass(frozen=True)
 class ListCost:
-    """What a list took: requests, items that DynamoDB read for it, and the read units that it charged."""
+    """The cost of a list: requests, items that DynamoDB read, and read units that it charged."""
 
     requests: int = 0
     items: int = 0
@@ -75,7 +75,7 @@ class ListCost:
 
 @dataclass(frozen=True)
 class JobList:
-    """The jobs of a table by name, and what the list took. Not `is_whole` where a limit ended it."""
+    """The jobs of a table by name, and the cost of the list. `is_whole` is False if a limit ended the list early."""
 
     jobs: ListedJobs
     cost: ListCost
@@ -89,27 +89,27 @@ def list_jobs(
     max_requests: int | None = None,
     on_page: Callable[[int, ListCost], None] | None = None,
 ) -> JobList:
-    """List all jobs of a table; the cost follows their number and not the length of their histories.
+    """List all jobs of a table; the cost depends on the number of jobs, not on the length of their histories.
 
-    A job's head is its last item. So where a page ends inside a history, the next one starts right
+    A job's head is its last item. If a page ends inside a history, the next page starts right
     before the head of that job: a start key need not exist (AWS Database Blog, "Generate a distinct
-    set of partition keys for an Amazon DynamoDB table efficiently"). Where histories are short,
-    pages grow until it is cheaper to read through them. Each head is read consistently; jobs that
-    begin meanwhile may or may not be there.
+    set of partition keys for an Amazon DynamoDB table efficiently"). If histories are short,
+    pages grow, because reading through them is cheaper. Each head is read consistently; jobs that
+    begin meanwhile may or may not be listed.
 
     Parameters
     ----------
     segments
-        Parts of the table that are read at once.
+        Parts of the table that are read in parallel.
     max_requests
-        End after so many requests.
+        Number of requests after which the list ends.
     on_page
-        Told of the number of jobs found and of the cost so far, after each request, by any thread.
+        Called with the number of jobs found and the cost so far, after each request, from any thread.
 
     Raises
     ------
     AccessRefusedError
-        The role has no ``dynamodb:Scan``. That of a team should not: Scan knows no LeadingKeys.
+        The role has no ``dynamodb:Scan``. A team's role should not have it: LeadingKeys cannot restrict a Scan.
     """
     if type(segments) is not int or segments < 1:
         raise InvalidValueError(f"segments is {segments!r}; it must be a whole number above 0.")
@@ -119,7 +119,7 @@ def list_jobs(
         try:
             list(pool.map(_Walk.run, walks))
         except BaseException:
-            # The pool waits for its threads before it lets the error out: the others would walk to their ends first.
+            # The pool waits for all threads before the error is raised: without the flag they would read to the end.
             tally.stopped = True
             raise
     found = sorted((job for walk in walks for job in walk.found), key=lambda job: job.job_id)
@@ -127,14 +127,14 @@ def list_jobs(
 
 
 class _Tally:
-    """What all segments count together, and whether they go on."""
+    """The counts of all segments together, and whether the segments must stop."""
 
     def __init__(self, max_requests: int | None, on_page: Callable[[int, ListCost], None] | None) -> None:
         self.cost, self.jobs, self.stopped = ListCost(), 0, False
         self._max, self._on_page, self._lock = max_requests, on_page, threading.Lock()
 
     def may_ask(self) -> bool:
-        """Count one request before it is sent; False where the limit is reached."""
+        """Count one request before it is sent; return False if the limit is reached."""
         with self._lock:
             if self.stopped or (self._max is not None and self.cost.requests >= self._max):
                 self.stopped = True
@@ -143,7 +143,7 @@ class _Tally:
             return True
 
     def count_request(self, items_read: int) -> None:
-        """Count a request of another kind."""
+        """Count a request that is not a page of the walk, and its items."""
         with self._lock:
             before = self.cost
             self.cost = ListCost(before.requests + 1, before.items + items_read, before.units + 1)
@@ -158,7 +158,7 @@ class _Tally:
 
 
 class _Walk:
-    """One segment of the table, from job to job."""
+    """A walk through one segment of the table, from job to job."""
 
     def __init__(self, store: Store, tally: _Tally, segment: int, segments: int) -> None:
         self.found: list[ListedJob] = []
@@ -183,7 +183,7 @@ class _Walk:
                 return
             self._adapt(page.items, jumped=start is not None and start[items.RANGE_KEY]["S"] == BEFORE_HEAD)
             start = _next_start(last)
-        # The limit ended the list inside a job. With its head it is known; without, it may still have one.
+        # The limit ended the list inside a job. List the job only if its head was read: otherwise it may have one.
         if self._head is not None:
             self._leave()
 
@@ -198,13 +198,13 @@ class _Walk:
             self._has_watermarks = True
 
     def _leave(self) -> None:
-        """Add the job whose items are all behind us; one without a head is asked for, as a jump may pass over it."""
+        """Add the job whose items have all been read; query a job without a head, as a jump may skip its items."""
         if self._job is not None:
             self.found.append(_listed(self._job, self._head) if self._head else self._headless(self._job))
         self._job, self._head, self._has_watermarks = None, None, False
 
     def _headless(self, job_id: str) -> ListedJob:
-        """Say what a name without a head is."""
+        """Return the entry of a job without a head, with the problem named."""
         runs = len(list(self._store.query(Between(job_id, FIRST_RUN, BEFORE_HEAD, limit=2), pages=1)))
         self._tally.count_request(runs)
         if runs == 1:
@@ -216,11 +216,11 @@ class _Walk:
         return ListedJob(job_id, None, "its head is gone; see doctor")
 
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:
-        """Choose the size of the next page by what this one read in vain; a head jumped to is no merit of its size."""
+        """Choose the next page size by the useless items of this page. A head that was jumped to does not count."""
         heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
-        # An item of a history with a chunk of data is as large as hundreds.
+        # An item with a chunk of data is as large as hundreds of others.
         waste = sum(1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES for item in page if not _is_head(item))
-        # Faster down than up: a page too large is read in vain, one too small costs a request more.
+        # Shrink faster than grow: too large a page reads many useless items, too small a page costs one more request.
         if waste <= ENOUGH * heads:
             self._limit = min(MAX_PAGE, self._limit * 2)
         elif waste > TOO_MUCH * heads:
@@ -231,9 +231,9 @@ class _Walk:
 
 
 def _next_start(last: items.Item) -> items.Item:
-    """Return where the next page starts: before the head of the job where the last one ended, or after the job.
+    """Return where the next page starts: before the head of the job in which the last page ended, or after that job.
 
-    Never before the key where the last one ended, so a walk ends where the table does: no range key is above `LAST`.
+    The start is never before the end of the last page, so a walk always ends: no range key is above `LAST`.
     """
     job_id, range_key = last[items.HASH_KEY]["S"], last[items.RANGE_KEY]["S"]
     if range_key < BEFORE_HEAD:

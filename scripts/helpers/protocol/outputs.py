@@ -1,7 +1,7 @@
-"""What attempts staged for targets, and what decisions take back from them, as the head and the log keep it. Pure.
+"""Records of what attempts staged for targets and what decisions take back, as the head and log keep them. Pure.
 
-Both come from the table, so each field is checked here, and nowhere else, where a record becomes a value. Whose record
-it is, `job_id` says, which is that of the item it was read from. What may be done with it, `sinks.outputs` decides.
+Both are read from the table, so this module checks each field when a record becomes a value; no other module does.
+`job_id` is the job of the item that the record was read from. `sinks.outputs` decides what may be done with a record.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from scripts.helpers.protocol.fields import MAX_COUNT, Fields
 from scripts.helpers.protocol.values import to_utc_string
 
 MARK = r"[0-9a-f]{32}"
-"""A job in names of files: 32 digits of its hash."""
+"""A job as the names of files have it: 32 digits of its hash."""
 EPOCH = r"[0-9A-Za-z._-]+"
 MAX_EPOCH = 64
 MAX_OUTPUTS = 4_000
-"""Records in one list: an item of 400 KB holds no more of them."""
+"""Records in one list: an item of 400 KB cannot hold more."""
 _WORD = "[A-Za-z][A-Za-z0-9_-]*"
 
 
 class MergeColumns(NamedTuple):
-    """The columns by which a merge tells rows apart; `history` are those of the ends of a version."""
+    """The columns of a merge: its keys, the order of rows of one key, and the start and end of a version of a row."""
 
     keys: tuple[str, ...]
     sequence_by: tuple[str, ...]
@@ -40,39 +40,39 @@ class Output:
     Attributes
     ----------
     sink
-        Which kind of sink: ``files``, ``delta``, ``iceberg``, ``database``.
+        The kind of sink: ``files``, ``delta``, ``iceberg``, ``database``.
     target
         The `Sink.name`: for files the URI of the target, without a slash at its end.
     staging, folder
-        Where attempts stage, and the folder, branch or table of this one there.
+        The place where attempts stage, and the folder, branch or table of this attempt there.
     job
-        The job, as names of files have it.
+        The job, as the names of files have it.
     epoch, version, fence
-        Of the batch, and of the attempt.
+        The epoch and version of the batch, and the fence of the attempt.
     files, bytes
-        How many files, and how large they are together.
+        The number of files, and their total size.
     rows
-        How many rows, if the writer counted them.
+        The number of rows, if the writer counted them.
     batch_folders
-        Whether they go below ``batch_id=…/``.
+        Whether the files go below ``batch_id=…/``.
     replaces
-        Whether what an earlier attempt published under the same batch id is replaced: of a run that saves nothing,
-        whose attempts no commit tells apart.
+        Whether to replace what an earlier attempt published under the same batch id. True for a run that saves
+        nothing, as no commit distinguishes its attempts.
     engine
-        What staged it for a table, and publishes it.
+        The engine that staged the output for a table, and publishes it.
     partition_by, batch_column, merge
-        How a table is made for it; the column with the batch of each row; the rules of a merge.
+        The partitioning of a new table; the column with the batch of each row; the rules of a merge.
     snapshot, table
-        The snapshot of Iceberg that holds the rows, and the id of the table, also of one of a database.
+        The Iceberg snapshot that holds the rows, and the id of the table (Iceberg or database).
     columns
-        Whether names and types of its columns are staged beside the files.
+        Whether names and types of the columns are staged beside the files.
     beside_others
-        Whether the target may hold files of others.
+        Whether the target may hold files that this package did not write.
     lacks_after
-        The last version that the target had, if it lacked later ones when this was published. Only in
+        The last version that the target had, if it lacked later ones when this output was published. Only in
         `Head.at_targets`.
     job_id
-        The job whose item it was read from, or whose batch it is. Not stored.
+        The job whose item the record was read from, or whose batch it is. Not stored.
     """
 
     sink: str
@@ -101,29 +101,29 @@ class Output:
 
     @property
     def batch(self) -> str:
-        """The batch as its files and folders are named."""
+        """The batch, as the names of its files and folders have it."""
         return batch_name(self.epoch, self.version)
 
     @property
     def has_rows(self) -> bool:
-        """Whether it may have rows: those of some writers are not counted."""
+        """Whether the output may have rows: some writers do not count them."""
         return bool(self.files) and self.rows != 0
 
     @property
     def is_retractable(self) -> bool:
-        """Whether its rows can be found at the target."""
+        """Whether the rows of the output can be found at the target, and so be taken back."""
         return has_batches(self.sink, self.batch_column)
 
     @property
     def terms(self) -> dict[str, Any]:
-        """How it is published, in JSON. Its attempt notes that beside the rows, as a record may be altered."""
+        """How to publish it, in JSON. The attempt stores this beside the rows, as the record may be altered."""
         found = {name: getattr(self, name) for name in _TERMS if _is_given(getattr(self, name))}
         if self.merge is not None:
             found["merge"] = [list(columns) for columns in self.merge]
         return found | ({"partition_by": list(self.partition_by)} if self.partition_by else {})
 
     def record(self) -> dict[str, Any]:
-        """Return it as texts and whole numbers, for the head and the log; defaults are left out."""
+        """Return the output as texts and whole numbers, for the head and the log; defaults are left out."""
         record = {name: getattr(self, name) for name in _FIXED}
         record |= {name: getattr(self, name) for name in _COUNTS if _is_given(getattr(self, name))}
         options = {name: getattr(self, name) for name in _OPTIONS if _is_given(getattr(self, name))}
@@ -136,9 +136,9 @@ class Output:
 
     @classmethod
     def from_record(cls, found: Any, where: str, job_id: str) -> Output:
-        """Read what `record` made, with fields of later versions of this package left out.
+        """Read what `record` made; fields that later versions of this package add are left out.
 
-        ImplausibleError names the field, below `where`, that is not what is written.
+        ImplausibleError names the field, below `where`, that this package cannot have written.
         """
         fields = Fields(found, where)
         options = fields.map("options")
@@ -168,18 +168,18 @@ class Output:
 
 @dataclass(frozen=True)
 class Retraction:
-    """What a decision takes back from one target: the output of some versions, both ends included.
+    """The output that a decision takes back from one target: versions `first` to `last`, both included.
 
     Attributes
     ----------
     sink, target, staging, job, epoch, job_id
-        As of `Output`.
+        As in `Output`.
     since
-        When it was decided, in UTC.
+        The time of the decision, in UTC.
     batch_column
-        The column of a table that holds the batch of each row; empty where there is none.
+        The column of a table that holds the batch of each row; empty if there is none.
     rows
-        How many rows were staged, by version, where they cannot be told apart once they are published.
+        The number of staged rows by version, if published rows cannot be matched to their batch.
     """
 
     sink: str
@@ -195,7 +195,7 @@ class Retraction:
     job_id: str = ""
 
     def record(self) -> dict[str, Any]:
-        """Return it as texts and whole numbers, for the head."""
+        """Return the retraction as texts and whole numbers, for the head."""
         record = {name: getattr(self, name) for name in (*_OF_PLACE, "first", "last")}
         record["since"] = to_utc_string(self.since)
         if self.batch_column:
@@ -206,7 +206,7 @@ class Retraction:
 
     @classmethod
     def from_record(cls, found: Any, where: str, job_id: str) -> Retraction:
-        """Read what `record` made; ImplausibleError as of `Output.from_record`."""
+        """Read what `record` made; raise ImplausibleError as `Output.from_record` does."""
         fields = Fields(found, where)
         first = fields.whole("first", least=1)
         return cls(
@@ -221,49 +221,49 @@ class Retraction:
 
     @property
     def closed(self) -> int:
-        """The version that a table records to refuse them: the decision's own, under which no batch can be.
+        """The version that a table records to refuse these batches: the decision's own, which no batch can have.
 
-        Recorded as the last batch's, nobody could tell any more whether that batch was published.
+        If the table recorded the last batch's version, nothing would show whether that batch was published.
         """
         return self.last + 1
 
     def is_published(self, recorded: int) -> bool:
-        """Return whether a table that has recorded a version as its last has rows of these."""
+        """Return whether a table whose last recorded version is `recorded` has rows of these versions."""
         return self.first <= recorded <= self.last
 
     def rows_until(self, version: int) -> str:
-        """Return how many rows the versions up to one have, if they were counted."""
+        """Return the number of rows in the versions up to `version`, or "unknown" if they were not counted."""
         found = [rows for of, rows in self.rows.items() if self.first <= of <= version]
         return f"{sum(found):,}" if found else "unknown"
 
     def covers(self, version: int | None) -> bool:
-        """Return whether a version of the job and epoch is one of those."""
+        """Return whether the retraction takes back a version of its job and epoch."""
         return version is not None and self.first <= version <= self.last
 
 
 def target_key(target: str) -> str:
-    """Return a target as a head keeps it beside an answer: short, and one for what Spark and pandas both write to."""
+    """Return the short key of a target in a head's answers; URIs of Spark and pandas for one place have one key."""
     return sha256(re.sub("^s3[an]://", "s3://", target).rstrip("/").encode()).hexdigest()[:12]
 
 
 def has_batches(sink: str, batch_column: str | None) -> bool:
-    """Return whether what is published shows its batch: files have it in the name, and rows in a column."""
+    """Return whether published output shows its batch: files in their names, rows in a batch column."""
     return sink == "files" or bool(batch_column)
 
 
 def retracted_of(
     outputs: tuple[Output, ...], unseen: tuple[Output, ...], kept: int, epochs: Mapping[str, int], at: datetime
 ) -> tuple[Retraction, ...]:
-    """Return what is to be taken back, target by target.
+    """Return the retractions of a decision, one for each target.
 
     Parameters
     ----------
     outputs
-        What a person has asked for, of versions above `kept`.
+        The output of versions above `kept` that an operator asked to take back.
     unseen
-        What is not wholly at its targets: it is read again under new batch ids, and a part of it may be there.
+        Output not wholly published: its rows are read again under new batch ids, and some may be at the target.
     kept
-        The version gone back to.
+        The version that the decision goes back to.
     epochs
         The last version of each epoch that the head names.
     """
@@ -278,20 +278,20 @@ def retracted_of(
         return found.get(key)
 
     for output in unseen:
-        # From the first of them on: at one target versions are published in their order. Only where a version waits for
-        # another target are those above it seen. They go as well, as a table refuses earlier versions by the last one.
+        # Take back all versions from this one on. A target publishes in order, so later versions are published only
+        # if this one waits for another target. They go too: a table records one last version and refuses earlier ones.
         made = add(output, output.version)
-        # For what to say of rows that stay. Of files none do, and of tables with a batch column none.
+        # Keep the count to report rows that stay. None stay of files or of tables with a batch column.
         if made is not None and output.rows and not output.is_retractable:
             made.rows[output.version] = output.rows
     for output in outputs:
-        # From the version gone back to: log entries in between may have expired, and what they left goes as well.
+        # Start right after `kept`: log entries in between may have expired, and their output must go as well.
         add(output, kept + 1)
     return tuple(found.values())
 
 
 def batch_name(epoch: str, version: int) -> str:
-    """Return a batch as names have it: as `BatchId` writes it, in fixed width, so that names compare as versions do."""
+    """Return a batch as names have it: `BatchId`'s text, with the version in fixed width so that names sort by it."""
     return f"{epoch}-{version:010d}"
 
 
@@ -307,7 +307,7 @@ def _is_given(value: Any) -> bool:
 
 
 def _place_in(fields: Fields) -> dict[str, Any]:
-    """Return where something is, and by which names its job knows it there."""
+    """Read the sink, target, staging place, job and epoch of a record."""
     return {
         "sink": fields.text("sink", longest=20, pattern=_WORD, what="the name of a kind of target"),
         "target": _uri_in(fields, "target"),
@@ -318,7 +318,7 @@ def _place_in(fields: Fields) -> dict[str, Any]:
 
 
 def _uri_in(fields: Fields, name: str, *default: str) -> Any:
-    """Return where something is. A sink writes it resolved; what is resolved later may be another place by then."""
+    """Return a URI. A sink stores it resolved; '.' or '..' could lead to another place when resolved later."""
     found = fields.text(name, *default)
     if {".", ".."} & set(found.split("/")):
         raise fields.wrong(name, "a path without '.' and '..'")

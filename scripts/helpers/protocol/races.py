@@ -1,4 +1,4 @@
-"""What comes of a conditional write, and how often it is tried again when others write meanwhile. Pure."""
+"""Outcomes of a conditional write, and how often to retry it when other writers win. Pure."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class Written(Generic[T]):
 
 @dataclass(frozen=True)
 class Lost(Generic[T]):
-    """Somebody else's write took effect: `to` is what they made; None if what was to be replaced is gone."""
+    """Another writer's write took effect: `to` is what it made; None if the item to replace is gone."""
 
     to: T | None
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How often a change is tried that loses to others each time, and how long it waits in between.
+    """How often to retry a change that loses to other writers, and how long to wait in between.
 
-    A pause is random, between nothing and an upper limit that doubles up to `longest_pause`: writers
-    that wait for the same time would meet again.
+    A pause is random, between 0 and an upper limit that doubles up to `longest_pause`: writers that
+    wait for the same time would collide again.
 
     Attributes
     ----------
     tries
-        None: until it is written, or refused by what others wrote.
+        Number of tries; None to try until the change is written, or refused because of what others wrote.
     first_pause, longest_pause
         Seconds; 0 for no pause at all.
     """
@@ -57,26 +57,26 @@ class Patience:
 
 
 TO_BEGIN = Patience(tries=None)
-"""A run that begins and loses looks at the head that won: its lease lives, which refuses the run, or it left the job
-free. So each loss is somebody else's progress, and there is nothing to wait for."""
+"""A begin that loses reads the head that won. Either its lease is valid, which refuses the run, or the job is free
+again. Each loss means that another run made progress, so there is nothing to wait for."""
 
 TO_COMMIT_AT_ONCE = Patience(tries=30, first_pause=0.2, longest_pause=15.0)
-"""A one-shot commit loses to any other, and fifty of them at a job are not unheard of. At five seconds they would still
-disturb each other when the tries run out."""
+"""A one-shot commit loses to any other commit, and a job may have fifty of them at once. With pauses of at most five
+seconds they would still collide when the tries run out."""
 
 TO_DECIDE = Patience(tries=10)
-"""A person waits, and a decision loses only to steps of a run, which are seconds apart: without pauses a decision gets
-in between. Ten losses mean a crowd of writers, and a person should know."""
+"""An operator waits, and a decision loses only to steps of a run, which are seconds apart: a retry without a pause
+fits in between. Ten losses mean many writers, which the operator should know."""
 
 TO_WRITE_CHUNKS = Patience(tries=60, first_pause=0.2, longest_pause=5.0)
-"""A chunk that is throttled: two minutes and more, beside what botocore tries by itself. To give up throws away what a
-run has planned, and all that it asks of the partition is to be left a few hundred units once."""
+"""Retries of a throttled chunk last two minutes and more, besides botocore's own. Giving up would throw away a run's
+plan, while one chunk needs only a few hundred units of the partition."""
 
 TO_RECORD = Patience(tries=10, first_pause=0.2, longest_pause=5.0)
-"""Rounds of `TO_DECIDE`, for what processes enter side by side, such as the slices of a backfill that begin at once."""
+"""Rounds of `TO_DECIDE`, for changes by processes in parallel, such as slices of a backfill that begin at once."""
 
 TO_CHANGE_A_JOB = Patience(tries=40, first_pause=0.05, longest_pause=5.0)
-"""The record of a job in the Job Runs API counts its runs, so all that start or end at once want it."""
+"""The Job Runs API counts runs in the record of the job, so all runs that start or end at once write it."""
 
 TO_CHANGE_A_RUN = Patience(tries=40)
-"""The record of a run is changed by its heartbeat too. After a pause what was read would be old again each time."""
+"""The heartbeat also changes the record of a run. After a pause the record that was read would be outdated again."""
