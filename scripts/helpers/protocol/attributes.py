@@ -1,4 +1,4 @@
-"""Attributes of DynamoDB as JSON, binary in base64, and back. Pure."""
+"""Convert DynamoDB attributes to JSON, with binary in base64, and back. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Attribute = Any
 
 
 def to_json(attribute: Attribute) -> Attribute:
-    """Return an attribute as JSON has it, with sets in order: the same attribute is the same text."""
+    """Return an attribute as JSON, with sets sorted so that equal attributes give the same text."""
     ((tag, value),) = attribute.items()
     if tag == "B":
         return {"B": base64.b64encode(value).decode("ascii")}
@@ -24,7 +24,7 @@ def to_json(attribute: Attribute) -> Attribute:
 
 
 def from_json(attribute: Attribute) -> Attribute:
-    """Read what `to_json` returned. ValueError for what is not an attribute of DynamoDB."""
+    """Read what `to_json` returned; raise ValueError for anything that is not a DynamoDB attribute."""
     ((tag, value),) = attribute.items()
     if tag == "B":
         return {"B": _bytes(value)}

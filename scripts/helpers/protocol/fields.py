@@ -1,4 +1,4 @@
-"""Fields of what was stored, each read with its type and range: all of it is bad input until it is checked. Pure."""
+"""Read the fields of stored maps, each checked for type and range: stored data is untrusted until checked. Pure."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ T = TypeVar("T")
 
 
 class ImplausibleError(ValueError):
-    """A time, count or size that can be stored, and that this package never stores. Its text has no value."""
+    """A stored value that this package never writes. The message names the field but not the value."""
 
 
 MAX_COUNT = 10**15
-"""The highest version, fence or other count of ours: more than a run a microsecond for thirty years."""
+"""The highest version, fence or other count: one run per microsecond for more than thirty years."""
 MAX_TEXT = 2_048
-"""Characters of a name or URI: a key of S3 has 1,024 bytes, and a bucket and a scheme go before it."""
+"""Characters of a name or URI: a key of S3 has up to 1,024 bytes, and a scheme and bucket precede it."""
 MAX_NAMES = 2_000
-"""Names in one list, as columns of a key or of a partition: a stored map has no more entries."""
+"""Names in one list, such as the columns of a key or a partition: a stored map cannot have more entries."""
 MAX_NUMBER = 2**63 - 1
-"""The highest number of an object's size, of a snapshot, or of an id that is a BIGINT."""
+"""The highest object size, snapshot number or BIGINT id."""
 YEARS = range(1900, 2200)
-"""In which a clock is. What a cursor holds, and what a file is stamped with, may be of any year."""
+"""Plausible years for a clock. The value of a cursor or the timestamp of a file may be of any year."""
 SHA256 = "[0-9a-f]{64}"
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(2200, 1, 1, tzinfo=timezone.utc)
-"""Between these a time of ours lies: no clock says anything else. What a watermark holds may be of any year."""
+"""The range of times that a clock may have shown. A time in a watermark may be of any year."""
 REQUIRED: Final = object()
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-"""What no file system, no database and no encoding of a request takes."""
+"""Characters that file systems, databases and request encodings refuse."""
 
 
 class Fields:
-    """A stored map, whose fields are read one by one.
+    """A stored map whose fields are read one by one.
 
-    Each method raises ImplausibleError, which names the field and what was expected of it, and never its value.
+    The methods raise ImplausibleError, which names the field and what was expected, but never the value.
 
     Parameters
     ----------
     found
-        What was read.
+        The stored map, unchecked.
     name
-        Where it is, such as ``unpublished[0]``.
+        Its place in the item, such as ``unpublished[0]``.
     """
 
     def __init__(self, found: Any, name: str) -> None:
@@ -57,7 +57,7 @@ class Fields:
     def text(
         self, field: str, default: Any = REQUIRED, *, longest: int = MAX_TEXT, pattern: str = "", what: str = ""
     ) -> Any:
-        """Return a text of 1 to `longest` characters that matches a pattern as a whole; `what` says which one it is."""
+        """Return a text of 1 to `longest` characters that fully matches `pattern`; `what` describes it in the error."""
         found = self._given(field, default)
         if found is default:
             return default
@@ -66,21 +66,21 @@ class Fields:
         return found
 
     def whole(self, field: str, default: Any = REQUIRED, *, least: int = 0, most: int = MAX_COUNT) -> Any:
-        """Return a whole number."""
+        """Return a whole number from `least` to `most`."""
         found = self._given(field, default)
         if found is default:
             return default
-        # True is a whole number, too, and would be 1.
+        # isinstance() would accept True as 1.
         if type(found) is not int or not least <= found <= most:
             raise self.wrong(field, f"a whole number from {least:,} to {most:,}")
         return found
 
     def flag(self, field: str) -> bool:
-        """Return True or False; False where it is not there."""
+        """Return True or False; False if the field is missing."""
         return bool(self.of(field, bool, "True or False", False))
 
     def names(self, field: str, default: Any = REQUIRED) -> Any:
-        """Return texts as a tuple."""
+        """Return a list of texts as a tuple."""
         found = self._given(field, default)
         if found is default:
             return default
@@ -90,47 +90,47 @@ class Fields:
         return tuple(found)
 
     def moment(self, field: str, default: Any = REQUIRED, years: range = YEARS) -> Any:
-        """Return a time with its zone, of a year that a clock is in, or of other years."""
+        """Return a time with its zone, whose year is in `years`."""
         found = self.of(field, datetime, "a time", default)
         if found is not default and (found.tzinfo is None or found.year not in years):
             raise self.wrong(field, f"a time with its zone, of the years {years[0]} to {years[-1]}")
         return found
 
     def of(self, field: str, kind: type[T] | tuple[type[T], ...], what: str, default: Any = REQUIRED) -> Any:
-        """Return a value of a type."""
+        """Return a value of type `kind`; `what` describes it in the error."""
         found = self._given(field, default)
         if found is not default and not isinstance(found, kind):
             raise self.wrong(field, what)
         return found
 
     def one_of(self, field: str, known: tuple[str, ...], default: Any = REQUIRED) -> Any:
-        """Return one of some texts."""
+        """Return a text that is one of `known`."""
         found = self._given(field, default)
         if found is not default and found not in known:
             raise self.wrong(field, f"one of {', '.join(known)}")
         return found
 
     def any(self, field: str) -> Any:
-        """Return a value of any type; None where it is not there."""
+        """Return a value of any type; None if the field is missing."""
         return self._found.get(field)
 
     def map(self, field: str) -> Fields:
-        """Return the fields of a map; of none where it is not there."""
+        """Return the fields of a map; of an empty map if the field is missing."""
         return Fields(self._given(field, {}), f"{self._name}.{field}")
 
     def utc(self, field: str) -> datetime:
-        """Return a time of a clock that was written as a text."""
+        """Return a time that was stored as a text and that a clock may have shown."""
         return clock_time(self.text(field), f"{self._name}.{field}")
 
     def maps(self, field: str, most: int = MAX_NAMES) -> list[Fields]:
-        """Return the fields of each map of a list."""
+        """Return the fields of each map in a list of up to `most` maps."""
         found = self.of(field, (list, tuple), f"a list of up to {most:,} maps")
         if len(found) > most:
             raise self.wrong(field, f"a list of up to {most:,} maps")
         return [Fields(one, f"{self._name}.{field}[{index}]") for index, one in enumerate(found)]
 
     def wrong(self, field: str, expected: str) -> ImplausibleError:
-        """Return the error for a field that is not what was expected."""
+        """Return the error for a field whose value is not what was expected."""
         return ImplausibleError(f"{self._name}.{field} is not {expected}")
 
     def _given(self, field: str, default: Any) -> Any:
@@ -153,7 +153,7 @@ def from_utc_string(text: str) -> datetime:
 
 
 def time_of(text: str, name: str) -> datetime:
-    """Return a time that was written as a text; ImplausibleError if it is none, or has no zone."""
+    """Return a time that was stored as a text; ImplausibleError if it is not a time or has no zone."""
     try:
         return from_utc_string(text)
     except (ValueError, OverflowError):
@@ -161,7 +161,7 @@ def time_of(text: str, name: str) -> datetime:
 
 
 def clock_time(text: str, name: str) -> datetime:
-    """Return a time that a clock may have shown; ImplausibleError for any other."""
+    """Return a stored time between `EARLIEST` and `LATEST`; ImplausibleError for any other."""
     found = time_of(text, name)
     if not EARLIEST <= found <= LATEST:
         raise ImplausibleError(f"{name} is a time of the year {found.year}")

@@ -13,10 +13,10 @@ JOB_ID_RULE = r"[A-Za-z0-9][A-Za-z0-9 ._/:@=+-]{0,254}"
 """Printable ASCII that IAM's ``dynamodb:LeadingKeys`` can match: no wildcards, no control characters."""
 
 ANY_JOB_ID = r"(?s:.{1,2048})"
-"""What a table can hold, for calls that do not know its rule. 2,048 bytes is DynamoDB's own limit for a hash key."""
+"""Any job name that a table can hold, for calls without the table's rule. DynamoDB limits a hash key to 2,048 bytes."""
 SCHEME = "sqlite:"
 MAX_NAME = 255
-"""Characters of a job name or a run id, as Glue has them."""
+"""Characters of a job name or a run id: Glue's limit."""
 _DERIVED = re.compile(r"(.+)-(?:backfill|coverage)-[0-9a-f]{16}", re.DOTALL)
 _OF_GLUE = re.compile(r"(jr_[0-9a-f]+)(?:_attempt_([0-9]+))?")
 _RUN_ID = re.compile(r"[\x22-\x7d][\x20-\x7e]{0,254}")
@@ -26,14 +26,14 @@ _READABLE_RUN_ID = re.compile(r"[^!~].{0,1023}", re.DOTALL)
 
 
 def is_file(table_name: str) -> bool:
-    """Return whether a table's name is that of a file, such as ``sqlite:watermarks.db``."""
+    """Return whether a table's name refers to a file, such as ``sqlite:watermarks.db``."""
     if not isinstance(table_name, str):
         raise InvalidValueError(f"The table's name is of type {type(table_name).__name__}. Pass a text.")
     return table_name.startswith(SCHEME)
 
 
 def check_job_id(job_id: str, rule: str = JOB_ID_RULE) -> str:
-    """Return a job name that keeps the rule, else raise InvalidIdError."""
+    """Return a job name that matches the rule; raise InvalidIdError for any other."""
     return _check(
         "Job name", job_id, re.compile(rule),
         f"It must match {rule}. If the table has such jobs already, widen the rule: Watermarks(job_id_rule=...)",
@@ -41,20 +41,20 @@ def check_job_id(job_id: str, rule: str = JOB_ID_RULE) -> str:
 
 
 def check_run_id(run_id: str) -> str:
-    """Return a run id of 1 to 255 printable ASCII bytes that starts with none of ``! ~`` and space."""
+    """Return a run id of 1 to 255 printable ASCII characters that does not start with ``!``, ``~`` or a space."""
     return _check("Run id", run_id, _RUN_ID, OF_PRINTABLE)
 
 
 def check_readable_run_id(run_id: str) -> str:
-    """Return a run id under which the original class may have stored an item: any text but keys of our own."""
+    """Return a run id that the original class may have used: any text that is not a key of this package."""
     return _check("Run id", run_id, _READABLE_RUN_ID, "It must be text that starts with neither '!' nor '~'")
 
 
 def same_run(owner: str, run_id: str) -> bool:
-    """Tell whether a run goes on for the one that has the job: it is the same, or its automatic retry.
+    """Return whether a run may continue for the owner of the job: it is the same run, or its automatic retry.
 
     Glue marks retries of ``jr_<hexadecimal digits>`` as ``..._attempt_1``, ``..._attempt_2``. An
-    earlier attempt does not go on for a later one, and other ids are of one run only if they are equal.
+    earlier attempt may not continue for a later one. Ids of any other form must be equal.
     """
     before, after = _OF_GLUE.fullmatch(owner), _OF_GLUE.fullmatch(run_id)
     if owner == run_id or before is None or after is None:
@@ -63,7 +63,7 @@ def same_run(owner: str, run_id: str) -> bool:
 
 
 def check_context(context: str) -> str:
-    """Return a transformation context's name that keeps the rule of run ids."""
+    """Return a transformation context's name that matches the rule of run ids."""
     return _check("Context", context, _RUN_ID, OF_PRINTABLE)
 
 
@@ -77,20 +77,20 @@ def _check(what: str, text: str, rule: re.Pattern[str], remedy: str) -> str:
 
 
 def new_token() -> str:
-    """Make a random token that marks one write of ours."""
+    """Make a random token that identifies one write of this package."""
     return secrets.token_hex(8)
 
 
 def new_epoch() -> str:
-    """Make the name of a job's first epoch: random, so that a table made anew never repeats a batch id.
+    """Make the name of a new epoch: random, so that a recreated table never repeats a batch id.
 
-    It is long enough for thousands of jobs, such as the slices of a backfill, to write side by side.
+    It is long enough for thousands of jobs, such as the slices of a backfill, to write in parallel.
     """
     return "e" + secrets.token_hex(8)
 
 
 def is_epoch(text: str) -> bool:
-    """Return whether `new_epoch` made a name. Runs that save nothing make theirs of a mode and a run id."""
+    """Return whether `new_epoch` made a name. The epoch of a run that saves nothing is made of a mode and a run id."""
     return re.fullmatch("e[0-9a-f]{8,16}", text) is not None
 
 
@@ -101,9 +101,9 @@ def new_run_id() -> str:
 
 @dataclass(frozen=True)
 class BatchId:
-    """What an idempotent sink is keyed by: the same for every attempt at one plan.
+    """The key of a batch for an idempotent sink: the same for every attempt at one plan.
 
-    ``str()`` gives text that is safe in a path: epoch and version, the version in fixed width.
+    ``str()`` returns a text that is safe in a path: epoch and version, the version in fixed width.
 
     >>> str(BatchId("parking", "e1f00ba42", 3))
     'e1f00ba42-0000000003'
@@ -118,16 +118,16 @@ class BatchId:
 
 
 def derived_id(job_id: str, kind: str, *parts: str) -> str:
-    """Return the name of a job that serves another one: it begins as that one does, and no value can be read from it.
+    """Return the name of a job that serves `job_id`: the name starts with `job_id`, and a hash hides the `parts`.
 
-    Of a long name only the beginning stays, for policies that allow jobs by how their names begin.
+    A long name is cut at its end, because IAM policies may allow jobs by the beginning of their names.
     """
     suffix = f"-{kind}-{sha256(repr((job_id, *parts)).encode()).hexdigest()[:16]}"
     return job_id[: MAX_NAME - len(suffix)] + suffix
 
 
 def served_by(job_id: str) -> str | None:
-    """Return how the job's name begins that a derived one serves; None for a name that is not derived."""
+    """Return the beginning of the name of the job that a derived job serves; None for a name that is not derived."""
     found = _DERIVED.fullmatch(job_id) if len(job_id) <= MAX_NAME else None
     return found[1] if found else None
 
@@ -136,7 +136,7 @@ SEPARATOR = "@@"
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """Return the job's own name and its namespace of its name in the table.
+    """Return the job's own name and its namespace, from its name in the table.
 
     >>> split_name("repairs@@north"), split_name("repairs")
     (('repairs', 'north'), ('repairs', None))
@@ -146,15 +146,15 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def name_in_table(job_id: str, namespace: str | None) -> str:
-    """Return the name that a job has in the table: ``job@@namespace``, or its own without a namespace.
+    """Return a job's name in the table: ``job@@namespace``, or the job's own name without a namespace.
 
-    No two pairs have the same name, so runs in different namespaces share nothing: not the lease, not
-    the watermarks, not the history.
+    Two different pairs never have the same name, so runs in different namespaces share no lease, no
+    watermarks and no history.
 
     Raises
     ------
     InvalidIdError
-        A name could be read in two ways, or a namespace is not of the characters of job names.
+        The joined name would be ambiguous, or a namespace has characters that job names may not have.
 
     Examples
     --------

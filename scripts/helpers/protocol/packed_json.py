@@ -1,4 +1,4 @@
-"""Compressed JSON, for lists in a state that would have too many entries as values of their own. Pure."""
+"""Compressed JSON, for lists in a state that would have too many entries as stored values. Pure."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from scripts.helpers.protocol.fields import ImplausibleError
 
 _MARKS = (b",", b"[", b"{")
 MAX_MARKS = 2_000_000
-"""Values of packed JSON: the names of a quarter of a million files."""
+"""Values in one packed JSON: enough for the names of a quarter of a million files."""
 
 
 LIST_BYTES = 32
-"""What a list counts besides its text, as a number in a list takes far longer to read and check than its digits do."""
+"""Bytes counted for a list besides its text: a number in a list takes far longer to read and check than its digits."""
 
 
 def pack_json(value: Any) -> bytes:
-    """Write a value as compressed JSON."""
+    """Return a value as compressed JSON."""
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode("ascii"), 9)
 
 
 def unpack_json(data: Any, limit: int, most: int = MAX_MARKS) -> Any:
-    """Read what `pack_json` wrote, of at most so many bytes of text and values. ValueError if it is anything else."""
+    """Read what `pack_json` wrote, up to `limit` bytes of text and `most` values; ValueError for anything else."""
     return plain_json(inflated(data, limit), most)
 
 
 def unpacked_size(value: Any, most: int) -> int:
-    """Return how many bytes of packed JSON are read, lists counted as `LIST_BYTES` more; 0 of any other value.
+    """Return the unpacked size of packed JSON, plus `LIST_BYTES` for each list; 0 for any other value.
 
-    Text past `most` is not unpacked, and the size is more than `most` then.
+    Text past `most` bytes is not unpacked; the size is then more than `most`.
     """
     try:
         text = zlib.decompressobj().decompress(value, most + 1)
@@ -40,7 +40,7 @@ def unpacked_size(value: Any, most: int) -> int:
 
 
 def inflated(data: Any, limit: int) -> bytes:
-    """Decompress to at most so many bytes. ValueError for anything but one whole stream that holds no more."""
+    """Decompress one whole stream to at most `limit` bytes; raise ValueError for anything else."""
     inflate = zlib.decompressobj()
     try:
         found = inflate.decompress(data, limit)
@@ -52,17 +52,17 @@ def inflated(data: Any, limit: int) -> bytes:
 
 
 def plain_json(text: bytes, most: int) -> Any:
-    """Read JSON of at most so many values and names. ValueError for anything else, however deeply it is nested.
+    """Read JSON of at most `most` values and names; raise ValueError for anything else, however deeply nested.
 
-    A megabyte of ``[[],[],`` takes thirty of memory, while one of long texts takes one. So values are counted first.
+    Values are counted first: a megabyte of ``[[],[],`` takes 30 MB of memory, a megabyte of long texts takes 1 MB.
     """
     marks = sum(map(text.count, _MARKS))
-    # The same characters may stand in a text. Only where there are many is it worth telling these apart.
+    # The marks may be inside texts. Separating these is worth the time only if there are too many marks.
     if marks > most:
         bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
         quotes = bare.count(b'"')
         marks = quotes
-        # Each value and each name has two quotes at most. With more, to cut there would take the memory to be saved.
+        # Each value and each name has at most two quotes. With more, splitting at quotes would itself take much memory.
         if quotes <= 4 * most:
             marks = sum(sum(map(outside.count, _MARKS)) for outside in bare.split(b'"')[::2])
     if marks > most:

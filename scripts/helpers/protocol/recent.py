@@ -1,7 +1,7 @@
-"""The newest commits of a job, as its head keeps them: when, and how many rows and files. Pure.
+"""The newest commits of a job, as its head keeps them: the time, and the numbers of rows and files. Pure.
 
-A head has so much of its history, and no more, that one scan of the heads tells what is usual for each job. To ask for
-the histories of thousands of jobs would take thousands of requests.
+A head keeps just enough of the history that one scan of all heads shows what is usual for each job. Reading the
+histories of thousands of jobs would take thousands of requests.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from scripts.helpers.protocol.fields import LATEST
 ROWS = ("rows_collected", "rows_written", "rows")
 FILES = ("files_read", "files")
 BYTES = ("bytes_read", "bytes_written", "bytes")
-"""Under which names a run counts what it took; the first that is there counts."""
+"""Names of the metrics in which runs count what they took; the first one present is used."""
 MOST = 28
-"""Commits that a head keeps: four weeks of a daily job, so that each weekday comes four times. They take 300 to 400
-bytes, and each KB of the head is a write unit of every step of a run: docs/cost.md says what that comes to."""
+"""Commits that a head keeps: four weeks of a daily job, so each weekday is there four times. They take 300 to 400
+bytes, and each KB of the head costs a write unit at every step of a run (see docs/cost.md)."""
 MOST_OF_ONE = 10**15
-"""Rows, files or bytes of one commit: a larger count is a mistake, and the commit is one without a count."""
+"""Rows or files of one commit. A larger count is a mistake, and the commit is kept without it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MINUTE = timedelta(minutes=1)
 _ENTRY = re.compile(r"([0-9]{1,8}):([0-9]{0,16})(?::([0-9]{1,16}))?")
 
 
 class PastCommit(NamedTuple):
-    """One commit: when, to the minute, and how many rows and files it took. None is what the run did not count."""
+    """One commit: its time, to the minute, and the numbers of rows and files. None: the run did not count them."""
 
     at: datetime
     rows: int | None = None
@@ -36,9 +36,9 @@ class PastCommit(NamedTuple):
 
 
 def with_commit(commits: Sequence[PastCommit], at: datetime, metrics: Mapping[str, Any]) -> tuple[PastCommit, ...]:
-    """Return the commits with one more, the newest last, without those that are too many."""
+    """Return the commits with one more, the newest last; the oldest are dropped if there are more than `MOST`."""
     minute = _EPOCH + (at - _EPOCH) // _MINUTE * _MINUTE
-    # The clock of this run may be behind that of the run before: no commit is before the one that it follows.
+    # The clock of this run may be behind that of the run before, but no commit may be earlier than its predecessor.
     if commits:
         minute = max(minute, commits[-1].at)
     made = PastCommit(minute, _whole(first_count(metrics, ROWS)), _whole(first_count(metrics, FILES)))
@@ -46,7 +46,7 @@ def with_commit(commits: Sequence[PastCommit], at: datetime, metrics: Mapping[st
 
 
 def first_count(metrics: Mapping[str, Any], names: Sequence[str]) -> int | float | None:
-    """Return the first of some counts that a run has."""
+    """Return the metric under the first of `names` that has a number; None if none has."""
     for name in names:
         found = metrics.get(name)
         if isinstance(found, int | float) and not isinstance(found, bool):
@@ -55,7 +55,7 @@ def first_count(metrics: Mapping[str, Any], names: Sequence[str]) -> int | float
 
 
 def to_text(commits: Sequence[PastCommit]) -> str:
-    """Write commits, each as minutes since the one before (the first since 1970), rows and files.
+    """Write commits, each as minutes since the previous one (the first since 1970 UTC), rows and files.
 
     >>> at = datetime(2026, 3, 16, 4, tzinfo=timezone.utc)
     >>> day = timedelta(days=1)
@@ -74,9 +74,9 @@ def to_text(commits: Sequence[PastCommit]) -> str:
 
 
 def from_text(text: str) -> tuple[PastCommit, ...]:
-    """Read commits; none from a text that is not as `to_text` writes it.
+    """Read commits; return none if `to_text` cannot have written the text.
 
-    They are for people to look at and decide nothing, so a damaged text does not cost a job its state.
+    Commits are only shown to operators and decide nothing, so a damaged text does not make the head unreadable.
     """
     found: list[PastCommit] = []
     at = _EPOCH
@@ -92,7 +92,7 @@ def from_text(text: str) -> tuple[PastCommit, ...]:
 
 
 def _whole(count: float | None) -> int | None:
-    """Return a count as a head keeps it; None for one that no run can have."""
+    """Return a count as a head keeps it; None for a negative or implausibly large one."""
     return int(count) if count is not None and 0 <= count <= MOST_OF_ONE else None
 
 

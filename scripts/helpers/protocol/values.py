@@ -1,7 +1,7 @@
 """Typed values <-> DynamoDB attributes, with every limit checked before anything is sent. Pure.
 
-A legacy reader sees plain DynamoDB values: a datetime is a fixed-width ISO string, an int, a float
-and a Decimal are numbers. What DynamoDB cannot tell apart stands beside them in a `types` map.
+A legacy reader sees plain DynamoDB values: a datetime is a fixed-width ISO string, and an int, a float
+or a Decimal is a number. A separate `types` map stores the types that DynamoDB does not distinguish.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ Attribute = dict[str, Any]
 """A DynamoDB attribute value as the low-level client takes it, such as ``{"S": "text"}``."""
 
 MAX_BYTES = 64 * 1024
-"""Of one map, encoded: the head holds it at every step of a run, and each KB of it costs each step a write unit."""
+"""Size of one encoded map. The head holds the map, and each KB of it costs a write unit at every step of a run."""
 MAX_DEPTH = 16
-"""DynamoDB nests 32 levels, and a map lies some levels deep in an item and in its plan."""
+"""DynamoDB allows 32 levels, and a map is already nested a few levels deep in an item and its plan."""
 MAX_ENTRIES = 2_000
-"""A state of rows has eight at most, so the states of 200 sources fit; 64 KB is the limit that others meet."""
+"""A state of rows has at most eight entries, so the states of 200 sources fit; larger maps reach `MAX_BYTES` first."""
 MAX_DIGITS = 38
 MAX_EXPONENT, MIN_EXPONENT = 125, -130
-"""Digits of a number, and the exponents of its first one, as DynamoDB holds them."""
+"""DynamoDB's limits for the digits of a number, and for the exponent of its first digit."""
 LAST_PLACE = -165
 """boto3's deserializer cannot read a number with digits after this decimal place."""
 MAX_CHUNKS, MAX_RAW_BYTES = 1_000, 256 * 1024 * 1024
-"""What a reference may say at most of the chunks that it stands for, and of what they decompress to."""
+"""Limits for a reference: its number of chunks, and the bytes that they decompress to."""
 _CHUNKS_ID = "[ps]#[0-9A-Za-z]{1,64}-b?[0-9]{1,5}"
-"""As `chunks` makes it: any other could be the key of an item that is not a chunk."""
+"""Ids as `chunks` makes them: any other id could be the key of an item that is not a chunk."""
 _CONTEXT = Context(prec=MAX_DIGITS)
 SPILLED = "spilled"
 _SETS = ("SS", "NS", "BS")
-"""Sets of DynamoDB: their first letter is the type of each member."""
+"""Types of DynamoDB sets: the first letter is the type of each member."""
 RESERVED_NAMES = ("jobName", "runId", "watermarks")
 
 
 class Spilled(NamedTuple):
-    """A reference to a value that is too large for its item and lies in chunks beside it."""
+    """A reference to a value that is too large for its item and is stored in chunks beside it."""
 
     id: str
     chunks: int
@@ -68,17 +68,17 @@ def encode(
     ----------
     values
         str, int, float, Decimal, bool, None, bytes, date, aware datetime, list, dict, and sets of texts, of bytes
-        or of numbers of one type, nested up to 16 levels and 2,000 entries. Zeros at the end of a Decimal are not
+        or of numbers of one type, nested up to 16 levels and 2,000 entries. Trailing zeros of a Decimal are not
         kept: DynamoDB trims them.
     what
-        What the map is, for error texts.
+        The kind of map, for error texts.
     limit
         Largest size in bytes, as DynamoDB counts it (names and values).
 
     Returns
     -------
     tuple
-        ``({"M": values}, {"M": types})``; the second names only what the first cannot tell.
+        ``({"M": values}, {"M": types})``; the second has only the types that the first does not show.
 
     Raises
     ------
@@ -102,10 +102,10 @@ def encode(
 
 
 def decode(attribute: Attribute, types: Attribute | None = None) -> dict[str, Any]:
-    """Turn attributes back into values with the types they went in with.
+    """Turn attributes back into values of the types that were encoded.
 
-    Without `types` (an item of the original class) a whole number is an int, any other a Decimal.
-    Raises ValueError, TypeError or KeyError when the two do not fit together.
+    Without `types` (an item of the original class) a whole number becomes an int, any other a Decimal.
+    Raises ValueError, TypeError or KeyError if the two maps do not match.
     """
     if set(attribute) != {"M"}:
         raise ValueError("a map was expected")
@@ -115,13 +115,13 @@ def decode(attribute: Attribute, types: Attribute | None = None) -> dict[str, An
 
 
 def as_stored(given: Mapping[str, Any], what: str = "watermark", limit: int = MAX_BYTES) -> dict[str, Any]:
-    """Return values as a later read gives them: checked, and apart from the caller's own lists and dicts."""
+    """Return values as a later read returns them: checked, and as copies of the caller's lists and dicts."""
     return decode(*encode(given, what=what, limit=limit))
 
 
 def same_values(left: Any, right: Any) -> bool:
-    """Tell whether two stored values are equal in type as well: 1, 1.0 and True are three values."""
-    # A dict of a look-up explains what it lacks, and is a dict all the same.
+    """Return whether two stored values are equal in value and type: 1, 1.0 and True are different values."""
+    # Look-ups return subclasses of dict (`watermark_item`), which equal a plain dict with the same entries.
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same_values(left[name], right[name]) for name in left)
     if type(left) is not type(right):
@@ -134,7 +134,7 @@ def same_values(left: Any, right: Any) -> bool:
 
 
 def size_of(attribute: Attribute) -> int:
-    """Bytes that DynamoDB counts for an attribute value; never less than the real figure."""
+    """Return the bytes that DynamoDB counts for an attribute value; never less than the real figure."""
     ((tag, value),) = attribute.items()
     if tag == "S":
         return len(value.encode("utf-8"))
@@ -168,7 +168,7 @@ class _Encoder:
             raise self.refuse(path, f"is past entry {MAX_ENTRIES:,} of its map", "Store fewer entries.")
         if value is None:
             return {"NULL": True}, None
-        # The order counts: True is an int as well, and a datetime is a date.
+        # The order matters: True is also an int, and a datetime is also a date.
         if isinstance(value, bool):
             return {"BOOL": bool(value)}, None
         if isinstance(value, str):
@@ -212,7 +212,7 @@ class _Encoder:
     def integer(self, value: int, path: str) -> str:
         if abs(value) < 10**MAX_DIGITS:
             return str(int(value))
-        # By its bits first: a huge int would be converted to a Decimal in vain, at some cost.
+        # Check the bits first, to refuse a huge int without an expensive conversion to Decimal.
         if value.bit_length() > 4 * (MAX_EXPONENT + 1):
             raise self.refuse(path, "is too large a number: the limit is 9.9E+125", "Store it as a string.")
         number = Decimal(int(value))
@@ -244,7 +244,7 @@ class _Encoder:
             raise self.refuse(path, f"has digits after decimal place {-LAST_PLACE}", "Round it.")
 
     def moment(self, value: datetime, path: str) -> str:
-        # pandas' NaT is a datetime that equals nothing; it would be stored as the text "NaT".
+        # pandas' NaT is a datetime that does not equal itself; it would be stored as the text "NaT".
         if value != value:
             raise self.refuse(path, "is NaT, which is not a time", "Leave it out or store None.")
         if value.utcoffset() is None:
@@ -283,7 +283,7 @@ class _Encoder:
         return {"L": attributes}, {"M": types} if types else None
 
     def members(self, value: Set[Any], path: str) -> tuple[Attribute, Attribute | None]:
-        """Write a set. Its members are sorted, so that equal sets are equal attributes."""
+        """Encode a set. Its members are sorted, so that equal sets are equal attributes."""
         if not value:
             raise self.refuse(path, "is an empty set, which a table cannot hold", "Store an empty list or None.")
         self.entries += len(value)
@@ -352,7 +352,7 @@ def _spilled(found: dict[str, Any]) -> Spilled:
         raise fields.wrong(name, "a part of a reference to chunks")
     return Spilled(
         fields.text("id", pattern=_CHUNKS_ID, what="an id of chunks"),
-        # Before anything counts them: who looks for the chunks of a reference goes through them one by one.
+        # Check the count before it is used: readers of a reference loop over its chunks one by one.
         fields.whole("chunks", least=1, most=MAX_CHUNKS),
         fields.whole("length", least=1, most=MAX_RAW_BYTES),
         fields.text("sha256", pattern=SHA256, what="a hash"),
@@ -379,6 +379,6 @@ def _number(text: str, kind: str | None) -> int | float | Decimal:
 
 
 def _trimmed(number: Decimal) -> Decimal:
-    """Return a number as DynamoDB gives it back, which trims zeros at its end: a first read equals every later one."""
+    """Return a number without trailing zeros, as DynamoDB returns it, so that the first read equals every later one."""
     trimmed = number.normalize(_CONTEXT)
     return trimmed if int(trimmed.as_tuple().exponent) <= 0 else Decimal(int(trimmed))
