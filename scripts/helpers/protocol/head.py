@@ -1,17 +1,17 @@
-"""The head of a job, its plan and its log, and the legal next states of each. Pure.
+"""The head of a job, its plan and its log, and the transitions that are legal from each state. Pure.
 
-The head is the only authority. Each method that returns a new `Head` is one transition of the
-protocol; the caller makes it durable with one write that is conditional on the head it came from::
+The head is the only authority on a job's state. Each method that returns a new `Head` is one transition of the
+protocol; the caller makes it durable with one write that is conditional on the head that it started from::
 
      none ──first──> idle v ──claimed──> claimed v,f+1 ──planned──> planned v,f,plan ──committed──> idle v+1
                        ^                     │                          │  claimed by another run, lease over:
                        └────── released ─────┴──────────────────────────┘  f+1, the plan is inherited
 
-    amended: from planned, by the run that has the job; another plan takes its place, and nothing else changes
-    rewound, reset, declared, discarded, restored: from any state; v+1, f+1, the plan is gone
-    freed: from claimed and planned, by a person, as the run is dead; f+1, the claim is gone, the plan stays
+    amended: from planned, by the run that holds the job; another plan replaces the frozen one, nothing else changes
+    rewound, reset, declared, discarded, restored: from any state; v+1, f+1, the plan is dropped
+    freed: from claimed and planned, by an operator, because the run is dead; f+1, the claim ends, the plan stays
     fenced: from any state, before something is deleted; f+1 and nothing else
-    moved: from any state, when the job goes to another table; f+1, the claim is gone, and nothing comes after it here
+    moved: from any state, when the job moves to another table; f+1, the claim ends, and no transition follows here
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from scripts.helpers.protocol.outputs import Output, Retraction, retracted_of, t
 from scripts.helpers.protocol.recent import PastCommit, with_commit
 
 SUCCESS = ("COMMIT", "IMPORT")
-"""What a change is called when it ends a run well; a run item is kept for each."""
+"""The operations of changes for which a run item is written: a commit, or the import of an original item."""
 
 
 Outputs = tuple[Output, ...]
-"""What an attempt staged, one for each target."""
+"""The output that an attempt staged, one for each target."""
 
 Seen = Mapping[str, Mapping[str, int]]
-"""The last versions that targets have recorded, by target and epoch."""
+"""The last version that each target has recorded, by target and epoch."""
 
 MOST_RELEASES = 5
-"""Releases that a version keeps, the newest ones: their texts are the largest part of a head that no limit of values
-holds, and more of them between two versions are a job that needs another remedy."""
+"""Releases that a version keeps, the newest ones. Their texts are the largest part of a head that the limit on values
+does not cover, and a job with more releases between two versions needs another remedy."""
 
 MOST_ANSWERS = 2_000
-"""Answers after restores that a head keeps, in about 40 KB; only those of one decision may be more."""
+"""Answers after restores that a head keeps, about 40 KB. Only the answers of a single decision may exceed it."""
 
 MOST_TARGETS, MAX_TARGETS_LENGTH = 16, 48_000
-"""Targets that `Head.at_targets` keeps, those published to last, and the length of their records together. 16 records
-of a target and a staging place of 1,000 characters each fit."""
+"""Limits of `Head.at_targets`: the number of targets (those published to last) and the total length of their records.
+16 records fit whose target and staging place have 1,000 characters each."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Who works on the job, and until when the right to do so lasts."""
+    """The lease of a run on the job: the run, and when the lease ends."""
 
     run_id: str
     token: str
@@ -60,11 +60,11 @@ class Claim:
     lease_until: datetime
     since: datetime
     lease: timedelta | None = None
-    """From a begin or a heartbeat to `lease_until`; None if what is stored is implausible."""
+    """Time from a begin or a heartbeat to `lease_until`; None if it was not stored, or is implausible."""
 
     @property
     def last_beat(self) -> datetime | None:
-        """When the run last renewed its lease, or else began; None where the length of the lease was not kept."""
+        """The time of the last renewal of the lease, or of the begin; None if the lease's length is unknown."""
         return None if self.lease is None else self.lease_until - self.lease
 
 
@@ -74,13 +74,13 @@ class Plan:
 
     plan_id: str
     contexts: Mapping[str, Any]
-    """What to take, by context: the bounds of rows or the list of files."""
+    """What the batch takes, by context: the bounds of rows or the list of files."""
     next: Mapping[str, Any]
-    """The job's whole `watermarks` after the commit; never recomputed from what was read."""
+    """All of the job's `watermarks` after the commit; never recomputed from what was read."""
     at: datetime
-    """When it was frozen."""
+    """The time when the plan was frozen."""
     later: datetime | None = None
-    """The time that scripts see in place of `at`, where the clock was not past the time of the last version."""
+    """The time that scripts see instead of `at`, if the clock was not past the time of the last version."""
 
     def __repr__(self) -> str:
         return f"<Plan {self.plan_id}: contexts {', '.join(sorted(self.contexts)) or 'none'}>"
@@ -88,7 +88,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Order:
-    """A person's decision about a job: who takes it and why, and the token that marks its write."""
+    """An operator's decision about a job: who decides and why, and the token that identifies its write."""
 
     who: str
     why: str
@@ -98,7 +98,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Release:
-    """The end of a run's claim by a person, who takes the run for dead."""
+    """The end of a run's claim by an operator who considers the run dead."""
 
     run_id: str
     at: datetime
@@ -109,11 +109,11 @@ class Release:
 
 @dataclass(frozen=True)
 class Change:
-    """What made a version: who, when, why, and what it counted.
+    """The change that made a version: who, when, why, and its counts.
 
-    `run_id` is the run whose watermarks are in force from then on: after a rewind that of the
-    version gone back to, after a reset none. `fence` is that of the head, `runs` how many runs have
-    succeeded so far, `failed` how many began since the version before and did not commit.
+    `run_id` is the run whose watermarks are in force after the change: after a rewind, the run of the
+    version that it went back to; after a reset, None. `fence` is the head's fence, `runs` the number of
+    runs that have succeeded so far, `failed` the number that began since the previous version and did not commit.
     """
 
     op: str
@@ -131,14 +131,14 @@ class Change:
     runs: int = 0
     failed: int = 0
     outputs: Outputs = ()
-    """What the run left for each of its targets; the version stands for this attempt's output and no other."""
+    """What this attempt staged for each of its targets; output of other attempts is not part of the version."""
     releases: tuple[Release, ...] = ()
-    """Claims that people ended since the version before, the newest few, oldest first."""
+    """Claims that operators ended since the previous version: the newest few, oldest first."""
 
 
 @dataclass(frozen=True, repr=False)
 class LogEntry:
-    """One version of a job as the history keeps it."""
+    """One version of a job, as the history keeps it."""
 
     job_id: str
     version: int
@@ -147,7 +147,7 @@ class LogEntry:
 
     @property
     def duration(self) -> timedelta | None:
-        """Time from the begin of the run to its commit; None for what no run did."""
+        """Time from the begin of the run to its commit; None if the version was not made by a run."""
         return self.change.at - self.change.started_at if self.change.started_at else None
 
     def __repr__(self) -> str:
@@ -160,25 +160,25 @@ class LogEntry:
 
 @dataclass(frozen=True, repr=False)
 class Head:
-    """What is committed for a job, and what is open.
+    """The committed and the open state of a job.
 
-    `version` grows by one at every commit and never goes down; `fence` grows at every `claimed`.
-    `unpublished` is committed output that readers of its target may not see yet. Every transition
-    carries it along, decisions as well: it is what a publisher that died left to the next one. `retracting`
-    is output that a decision took back and that may be at its target still; each run that begins deletes it
-    before it plans. `retracted` are the versions, from and to, whose output is gone: none can be gone back to.
-    `epochs` are the former epochs of the job, each with its last version: output of them may wait still.
-    `answers` are later versions of them that a person has answered for after a restore, by epoch and `target_key`: they
-    count for these targets and no other. Older items have them in `epochs`, where they count for all.
-    `releases` are the claims that people ended since the last version; the next version takes them into the history.
-    `recent` are the newest commits, oldest first, from which what is usual for the job is learned.
-    `logged` is the newest version whose log entry was there when the head was written, as far as that was kept.
-    `planned_at` is the latest time that scripts saw as that of a plan, where it is after `last`.
-    `at_targets` is what each target must have: the output with rows that was published there last, except for what was
-    taken back or is read again. The target that was published to last comes last.
-    `failure` is the error of the run that last failed since the last version, where it was raised to its end.
-    `moved_to` is the table that has the job since, and `arriving_from` the one that has it until its copy here is
-    whole; nothing may begin or change where one of the two is named.
+    `version` grows by one at every commit or decision and never falls; `fence` grows at every `claimed`.
+    `unpublished` is committed output that readers of its target may not see yet. Every transition, also a decision,
+    keeps it, so that the next run publishes the output if the publisher died. `retracting` is output that a decision
+    took back and that may still be at its target; each run that begins deletes it before it plans.
+    `retracted` are ranges of versions (first, last) whose output is gone, so no rewind may go back to them.
+    `epochs` are the former epochs of the job, each with its last version: their output may still wait to be published.
+    `answers` are the later versions of former epochs that an operator let a target keep after a restore, by epoch and
+    `target_key`; they count only for these targets. Older items have them in `epochs`, where they count for all.
+    `releases` are the claims that operators ended since the last version; the next version records them in the history.
+    `recent` are the newest commits, oldest first, which show what is usual for the job.
+    `logged` is the newest version whose log entry was known to exist when the head was written; 0 if unknown.
+    `planned_at` is the latest time that scripts saw as the time of a plan, if it is after the time of `last`.
+    `at_targets` is what each target must have: the output with rows that was last published there, except output that
+    was taken back or is read again. The target that was published to last comes last.
+    `failure` is the error of the last run that failed since the last version, if the run could store it.
+    `moved_to` is the table that the job was moved to; `arriving_from` is the table that has the job until its copy here
+    is complete. While either is set, no run may begin here and nothing may change.
     """
 
     job_id: str
@@ -213,14 +213,14 @@ class Head:
 
     @property
     def last_versions(self) -> Mapping[str, int]:
-        """The epochs of the job, each with its last version at any target."""
+        """The epochs of the job, each with the last version that any target may have."""
         found = {**self.epochs, self.epoch: self.version}
         for epoch, answered in self.answers.items():
             found[epoch] = max(found.get(epoch, 0), *answered.values())
         return found
 
     def last_versions_at(self, target: str) -> Mapping[str, int]:
-        """Return the epochs of the job, each with the last version that may be at one target."""
+        """Return the epochs of the job, each with the last version that one target may have."""
         found, key = {**self.epochs, self.epoch: self.version}, target_key(target)
         for epoch, answered in self.answers.items():
             found[epoch] = max(found.get(epoch, 0), answered.get(key, 0))
@@ -228,7 +228,7 @@ class Head:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Tell two states of a head apart: every transition leaves another identity behind."""
+        """The identity of this state of the head: every transition changes it."""
         return (
             self.epoch,
             self.version,
@@ -236,26 +236,26 @@ class Head:
             self.claim.token if self.claim else None,
             self.plan.plan_id if self.plan else None,
             self.last.commit_id if self.last else None,
-            # Two people may release the same run at once. Without this the second would take the first one's write for
-            # its own, whose answer was lost, and believe that its reason is kept.
+            # Two operators may release the same run at once. Without the token the second would take the first one's
+            # write for its own write with a lost answer, and believe that its own reason is kept.
             self.releases[-1].token if self.releases else None,
-            # Two copies to two tables leave the rest alike, and so does a doctor who fences.
+            # Copies to two different tables, or a doctor that raises the fence, differ in these two fields only.
             self.moved_to,
             self.arriving_from,
         )
 
     @property
     def last_time(self) -> datetime | None:
-        """The latest time that scripts may have seen as that of a committed plan; None before the first version."""
+        """The latest time that scripts may have seen as the time of a committed plan; None before the first version."""
         return self.planned_at or (self.last.at if self.last else None)
 
     @property
     def elsewhere(self) -> str | None:
-        """The table that has the job instead of this one; None where it is here."""
+        """The table that has the job instead of this one; None if the job is in this table."""
         return self.moved_to or self.arriving_from
 
     def is_as_far_as(self, other: Head) -> bool:
-        """Tell whether two heads are at the same step of a copy."""
+        """Return whether two heads are at the same step of a copy to another table."""
         return (self.moved_to, self.arriving_from) == (other.moved_to, other.arriving_from)
 
     @property
@@ -267,12 +267,12 @@ class Head:
 
     @property
     def runs(self) -> int:
-        """How many runs have succeeded."""
+        """The number of runs that have succeeded."""
         return self.last.runs if self.last else 0
 
     @property
     def begun(self) -> int:
-        """How many runs, or attempts of one, have begun since the last version."""
+        """The number of runs, counting each attempt, that have begun since the last version."""
         if self.last is None:
             return self.fence - len(self.releases)
         return self.fence - self.last.fence
@@ -284,12 +284,12 @@ class Head:
 
     @property
     def log_entry(self) -> LogEntry | None:
-        """Return what the log must hold for this version; None before the first commit."""
+        """Return the log entry of this version; None before the first commit."""
         return LogEntry(self.job_id, self.version, self.watermarks, self.last) if self.last else None
 
     @classmethod
     def first(cls, job_id: str) -> Head:
-        """Make the head of a job that nothing is known of."""
+        """Make the head of a job that has no items yet."""
         return cls(job_id=job_id, epoch=new_epoch(), version=0, fence=0, watermarks={})
 
     @classmethod
@@ -303,24 +303,24 @@ class Head:
         token: str,
         legacy_items: int = 1,
     ) -> Head:
-        """Make the head of a job that takes over an item of the original class, as version 1."""
+        """Make the head of a job whose version 1 is an item of the original class."""
         metrics = {"legacy_items": legacy_items}
         change = Change("IMPORT", token, now, run_id=run_id, metrics=metrics, fence=0, runs=1, failed=0)
         return replace(cls.first(job_id), version=1, watermarks=dict(watermarks), last=change)
 
     def explained(self, order: Order) -> Head:
-        """Say of the newest version who made it and why."""
+        """Return the head with the author and the reason of its newest version."""
         return replace(self, last=replace(self.last, who=order.who, why=order.why)) if self.last else self
 
     def claimed(self, run_id: str, *, token: str, now: datetime, lease: timedelta, take_over: bool = False) -> Head:
-        """Begin: take the job, with its open plan if there is one.
+        """Begin: claim the job, with its open plan if there is one.
 
-        The same run id, or that of the run's automatic retry, re-enters at any time. Another one waits
-        for the end of the lease (RunInProgressError until then), unless a take-over is ordered.
+        The same run id, or that of the run's automatic retry, may claim again at any time. Another run must wait
+        for the end of the lease (RunInProgressError until then), unless `take_over` is set.
         """
         attempt = 1
-        # The same run enters before its lease is over: it is the retry of an attempt that died, and to wait for its own
-        # lease would only lose time. The fence below keeps the earlier attempt out, should it be alive after all.
+        # The same run may claim before its lease ends: it is the retry of an attempt that died, and waiting for its own
+        # lease would only lose time. If the earlier attempt is alive after all, the higher fence keeps it out.
         if self.claim and same_run(self.claim.run_id, run_id):
             attempt = self.claim.attempt + 1
         elif self.claim and now < self.claim.lease_until and not take_over:
@@ -329,16 +329,16 @@ class Head:
         return replace(self, fence=self.fence + 1, claim=Claim(run_id, token, attempt, now + lease, now, lease))
 
     def renewed(self, lease_until: datetime) -> Head:
-        """Heartbeat: the same claim with a later end of its lease."""
+        """Heartbeat: extend the lease of the same claim."""
         if self.claim is None:
             return self
         return replace(self, claim=replace(self.claim, lease_until=lease_until.astimezone(timezone.utc)))
 
     def planned(self, plan: Plan) -> Head:
-        """Freeze: store the plan, once. PlanConflictError if another one is open, or no run has the job."""
+        """Freeze: store the plan, once. PlanConflictError if another plan is open, or no run holds the job."""
         if self.claim is None:
             raise PlanConflictError(self.job_id, "no run has the job, so no plan can be frozen. Call begin first.")
-        # The same plan again is no conflict: to freeze twice changes nothing.
+        # Freezing the same plan again changes nothing, so it is not a conflict.
         if self.plan is not None and self.plan != plan:
             raise PlanConflictError(
                 self.job_id,
@@ -348,10 +348,10 @@ class Head:
         return replace(self, plan=plan)
 
     def amended(self, plan: Plan) -> Head:
-        """Replace the frozen plan by one without files that cannot be read. PlanConflictError if none is open.
+        """Replace the frozen plan by one without unreadable files. PlanConflictError if no plan is frozen.
 
-        The batch keeps its id: nothing of it is committed, and what an attempt staged counts only by a commit that
-        names it. A sink of the user's own that replaces a batch by its id would else keep what the first plan left.
+        The batch keeps its id: it is not committed yet, and staged output counts only if a commit names it. With a new
+        id, a custom sink that replaces batches by id would keep what was written for the first plan.
         """
         if self.claim is None or self.plan is None:
             raise PlanConflictError(self.job_id, "there is no frozen plan to amend. Call freeze first.")
@@ -360,9 +360,9 @@ class Head:
     def committed(
         self, *, token: str, now: datetime, metrics: Mapping[str, Any] | None = None, outputs: Outputs = ()
     ) -> Head:
-        """Commit: the plan's own `next` becomes the watermarks, the job is let go.
+        """Commit: the plan's `next` becomes the watermarks, and the claim ends.
 
-        `outputs` is what this attempt staged. From here on it is what the version stands for.
+        `outputs` is what this attempt staged, which becomes the output of the version.
         """
         if self.plan is None or self.claim is None:
             raise PlanConflictError(self.job_id, "there is no frozen plan to commit. Call freeze first.")
@@ -397,7 +397,7 @@ class Head:
         )
 
     def published(self, outputs: Outputs, lacks_after: int | None = None) -> Head:
-        """Take output that is published off the list, and keep it as what its target must have.
+        """Remove published output from `unpublished`, and keep it as what its target must have.
 
         `lacks_after` is the last version that the target had, if it lacked later ones.
         """
@@ -412,30 +412,30 @@ class Head:
         return head
 
     def forgotten(self, target: str) -> Head:
-        """Forget what a target must have, as a person has emptied or deleted it; nothing else changes."""
+        """Forget what a target must have, because an operator emptied or deleted it; nothing else changes."""
         key = target_key(target)
         return replace(self, at_targets=tuple(one for one in self.at_targets if target_key(one.target) != key))
 
     def taken_back(self, retractions: tuple[Retraction, ...]) -> Head:
-        """Take retractions off the list that nobody can undo any more; nothing else changes."""
+        """Remove retractions that are done, and that no late writer can undo; nothing else changes."""
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
     def released(self, *, is_run: bool = True, failure: str | None = None) -> Head:
-        """Abort: let go of the job; the plan stays for the next run. What was not a run is not counted in `begun`."""
+        """Abort: end the claim; the plan stays for the next run. With `is_run=False` it does not count in `begun`."""
         if not is_run:
             return replace(self, claim=None, last=self.fenced().last)
         return replace(self, claim=None, failure=failure)
 
-    # --- decisions of people: from any state; version and fence grow, the plan is gone -----------
+    # --- decisions of operators: from any state; version and fence grow, the plan is dropped -----
 
     def rewound(
         self, entry: LogEntry, order: Order, context: str | None = None, outputs: Outputs = (), *, retract: bool = False
     ) -> Head:
         """Go back to the watermarks of an earlier version, all of them or those of one context.
 
-        `outputs` are those of later versions, as far as the history has them, and `retract` is whether all of them go
-        from their targets. RetractedError for a version whose output is gone: its watermarks stand for rows that are
-        no longer at a target.
+        `outputs` is the output of later versions that the history has; with `retract`, all of it is deleted from its
+        targets. RetractedError for a version whose output is gone: its watermarks cover rows that are no longer at a
+        target.
         """
         for first, last in self.retracted:
             if first <= entry.version <= last:
@@ -451,7 +451,7 @@ class Head:
         return self._decided("REWIND", watermarks, order, self._run_in_force)
 
     def reset(self, order: Order, context: str | None = None, outputs: Outputs = (), *, retract: bool = False) -> Head:
-        """Forget everything, or one context: the next run starts there as on a first run. Output as of `rewound`."""
+        """Forget all watermarks, or those of one context, which the next run reads from the start. See `rewound`."""
         if context is None:
             after = replace(self._decided("RESET", {}, order, None), at_targets=())
             return self._without_output(after, 0, outputs, retract, order)
@@ -472,11 +472,11 @@ class Head:
     def restored(self, order: Order, seen: Seen, taken: tuple[Retraction, ...] = (), back: Head | None = None) -> Head:
         """Start a new epoch after the table came back from a backup, so that no batch id is used twice.
 
-        `seen` is what this head does not know, and `taken` what of it is taken back. `back` is what `rewound` or
-        `reset` has made of this head, where the watermarks stand for rows that are gone.
+        `seen` are versions at the targets that this head does not know, and `taken` retracts some of them. `back` is
+        the head after `rewound` or `reset`, if the watermarks cover rows that are gone.
         """
         decided = back or self._decided("SET", self.watermarks, order, self._run_in_force)
-        # Its retractions are of an epoch that is a former one from here on.
+        # The new retractions belong to the epoch that ends here, so they are added after the epoch has changed.
         taken = (*decided.retracting[len(self.retracting) :], *taken)
         epochs = {**self.epochs, self.epoch: self.version}
         after = replace(decided, epoch=new_epoch(), epochs=epochs, retracting=self.retracting)
@@ -484,77 +484,77 @@ class Head:
         return after._answered(found)._retracting(taken)
 
     def freed(self, order: Order) -> Head:
-        """Release: end the claim of a run that is dead, so that the next run may begin at once and replay its plan.
+        """Release: end the claim of a dead run, so that the next run may begin at once and replay its plan.
 
-        The fence grows: should the run live after all, it can change nothing any more.
+        The fence grows: if the run is alive after all, it can no longer change anything.
         """
         if self.claim is None:
             return self
         release = Release(self.claim.run_id, order.at.astimezone(timezone.utc), order.who, order.why, order.token)
-        # No version is made, unlike by all other decisions. A batch id is (job, epoch, version): with another version
-        # the next run would write the rows of the open plan under another id, and a sink that has them from the dead
-        # run would take them twice. The log has one entry for each version and none in between. So who and why wait
-        # in the head, which is the same one write, and the log entry of the next version has them.
+        # Unlike all other decisions, a release makes no version. A batch id is (job, epoch, version): with another
+        # version the next run would write the rows of the open plan under another id, and a sink that already has them
+        # from the dead run would store them twice. The log has exactly one entry for each version, so the head keeps
+        # who and why, in the same write, until the next version's log entry has them.
         return replace(self.fenced(), claim=None, releases=(*self.releases, release)[-MOST_RELEASES:])
 
     def fenced(self) -> Head:
-        """Raise the fence and nothing else: whoever has read the head before can write nothing on it any more.
+        """Raise the fence and nothing else: every writer that has read the head before is refused.
 
-        It is no begin of a run, so `begun` stays what it was, but for a job that has no version yet.
+        This does not begin a run, so `begun` does not change, except for a job that has no version yet.
         """
         last = self.last
         return replace(self, fence=self.fence + 1, last=replace(last, fence=last.fence + 1) if last else None)
 
     def moved(self, to: str) -> Head:
-        """Give the job to another table: who has read the head before can write nothing on it, and nobody after.
+        """Move the job to another table: from now on every write of a run or a decision here is refused.
 
-        The open plan goes along, and the next run there replays it under the same batch id.
+        The open plan moves too, and the next run there replays it under the same batch id.
         """
         return replace(self.fenced(), claim=None, moved_to=to)
 
     def arriving(self, source: str, there: Head | None) -> Head:
-        """Announce the job at the table that it is copied to: until all of it is there, `source` has it."""
+        """Announce the job in the table that it is copied to: until the copy is complete, the job is at `source`."""
         return replace(self.arrived(there), claim=None, arriving_from=source)
 
     def arrived(self, there: Head | None) -> Head:
-        """Take the job over from another table, in the place of what this one has kept of an earlier stay.
+        """Complete the move from another table; `there` is the head that this table kept from an earlier stay.
 
-        It keeps its epoch, so that a target knows the batches that it has. Those of the earlier stay are named, too:
-        the target may have output of them.
+        The job keeps its epoch, so that targets recognize the batches that they have. The epochs of the earlier stay
+        are kept too, because targets may have output of them.
         """
         former, fence = ({}, 0) if there is None else ({**there.epochs, there.epoch: there.version}, there.fence)
         epochs = {epoch: last for epoch, last in {**former, **self.epochs}.items() if epoch != self.epoch}
         stay = {} if there is None else there.answers
         answers = {epoch: {**stay.get(epoch, {}), **self.answers.get(epoch, {})} for epoch in {**stay, **self.answers}}
         answers.pop(self.epoch, None)
-        # Not below that of an earlier stay: runs of then would be let in again.
+        # The fence must not be lower than in the earlier stay, otherwise runs from that time could write again.
         fence = max(fence, self.fence)
         return replace(self, moved_to=None, arriving_from=None, epochs=epochs, answers=answers, fence=fence)
 
     def has_retracted(self, version: int) -> bool:
-        """Return whether decisions took back what a version left at targets."""
+        """Return whether decisions took back a version's output."""
         return any(first <= version <= last for first, last in self.retracted)
 
     def keeps(self, output: Output) -> bool:
-        """Return whether nothing that was decided takes the rows of an output from its target."""
+        """Return whether no pending retraction deletes the rows of an output from its target."""
         taken = (one for one in self.retracting if (one.target, one.epoch) == (output.target, output.epoch))
         return not output.is_retractable or not any(one.covers(output.version) for one in taken)
 
     def _at_targets_of(self, entry: LogEntry) -> Outputs:
-        """Return what targets must have at a version that is gone back to: the rows of later ones are read again."""
+        """Return what targets must have after going back to a version: rows of later versions are read again."""
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # No item says which earlier version was the last one at this target, so only a known loss is kept.
+            # No item records which earlier version was the last one at this target, so keep only a known loss.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
         return replace(self, at_targets=tuple(kept)).published(left).at_targets
 
     def _without_output(self, after: Head, version: int, outputs: Outputs, retract: bool, order: Order) -> Head:
-        """Take back output of versions above `version`: all of it, or that of versions not wholly published."""
+        """Take back output of versions above `version`: all of it, or only that of versions not wholly published."""
         unseen = tuple(output for output in self.unpublished if output.version > version)
-        # The rows of such a version are read again for all of its targets, also for those where they are already.
+        # The rows of such a version are read again for all of its targets, also for targets that already have them.
         waiting = {(output.epoch, output.version) for output in unseen}
         partly = tuple(
             output for output in outputs if (output.epoch, output.version) in waiting and output.is_retractable
@@ -569,17 +569,17 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # A table records a retraction under the version after the last one, which no batch of a former epoch has.
+        # A table records a retraction under the version after the last one, which no batch of a former epoch can have.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 
     def _answered(self, found: Sequence[tuple[str, str, int]]) -> Head:
-        """Keep the last versions of former epochs, by target and epoch, that are settled there."""
+        """Add the last versions of former epochs that are settled at targets, as (target, epoch, version)."""
         answers = {epoch: dict(answered) for epoch, answered in self.answers.items()}
         for target, epoch, last in found:
             answered, key = answers.setdefault(epoch, {}), target_key(target)
             answered[key] = max(last, answered.get(key, 0))
-        # Without its answer a target is asked again, and so is the person: nothing comes twice by that.
+        # Dropping old answers is safe: the target, and then the operator, is asked again, and no row is written twice.
         for epoch in self.answers.keys() - {epoch for _, epoch, _ in found}:
             if sum(map(len, answers.values())) > MOST_ANSWERS:
                 del answers[epoch]
