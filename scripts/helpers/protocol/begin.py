@@ -1,4 +1,4 @@
-"""How a run begins, and the playbook's commit in one call."""
+"""Begin a run, and commit values in one call as the playbook does."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from scripts.helpers.protocol.values import Spilled, as_stored, same_values
 logger = logging.getLogger(__name__)
 
 DEFAULT_LEASE = timedelta(minutes=15)
-"""How long a job stays blocked after a run that died, and how long a run may be cut off from the table."""
+"""How long a dead run blocks its job, and how long a run may be unable to reach the table."""
 MAX_LEASE = timedelta(days=1)
 """The longest lease of a begin, unless `Watermarks` was made with another `max_lease`.
 
-So long a run that dies blocks its job. Heartbeats renew the lease, so runs may be longer.
+A run that dies blocks its job for as long as its lease. Heartbeats renew the lease, so runs may last longer.
 """
 MAX_LEASE_LIMIT = timedelta(days=366)
-"""The highest `max_lease`. Twice as long is `items.LONGEST_LEASE`, so that such a lease can be renewed for a year."""
+"""The highest `max_lease`. `items.LONGEST_LEASE` is twice as long, so that such a lease can be renewed for a year."""
 
 
 def check_max_lease(max_lease: timedelta) -> timedelta:
-    """Return the longest lease that begins may ask for; InvalidValueError unless it is from 15 minutes to a year."""
-    # Not below the default: each begin that gives no lease of its own would be refused.
+    """Return `max_lease`; raise InvalidValueError unless it is from 15 minutes to 366 days."""
+    # At least the default lease; otherwise every begin() without lease= is refused.
     if not DEFAULT_LEASE <= max_lease <= MAX_LEASE_LIMIT:
         raise InvalidValueError(
             f"max_lease is {max_lease.total_seconds():.15g} seconds; it must be from {DEFAULT_LEASE.total_seconds():g} "
@@ -52,11 +52,11 @@ def begin_run(
     take_over: bool,
     max_lease: timedelta,
 ) -> Run:
-    """Take a job for a run, together with the plan that a dead run may have left; see `Watermarks.begin`."""
+    """Claim a job for a run, together with the plan that a dead run may have left; see `Watermarks.begin`."""
     check_run_id(run_id)
     if lease <= timedelta(0):
         raise InvalidValueError(f"The lease is {lease.total_seconds():g} seconds; it must be above 0.")
-    # Before anything is read. A lease of years blocks the job after a crash, or ends in an overflow of the calendar.
+    # Check before anything is read. A lease of years would block the job after a crash, or overflow the calendar.
     if lease > max_lease:
         raise InvalidValueError(
             f"The lease is {lease.total_seconds():.15g} seconds; the limit is {max_lease.total_seconds():.15g}. Give a "
@@ -66,7 +66,7 @@ def begin_run(
     lookups = changes.lookups
     store, clock = lookups.store, lookups.clock
     token = new_token()
-    # No longer than the lease: what is written after it would be a claim that is over when it begins.
+    # Retry no longer than the lease: a claim written later would already have ended.
     budget = min(BUDGET_SECONDS, lease.total_seconds())
     before, head = changes.read_to_claim(job_id)
     for _ in TO_BEGIN.races(store.sleep):
@@ -77,11 +77,11 @@ def begin_run(
         before, head = (outcome.to, outcome.to) if outcome.to else changes.read_to_claim(job_id)
     run = Run(store, after, clock, lease, changes.retention, lookups.checked)
     try:
-        # Before this run can commit: the head that follows no longer has what a missing entry has to say.
+        # Do this before the run can commit: the next head no longer has the content of a missing log entry.
         if after.logged != after.version:
             changes.complete_log(after)
     except WatermarkError as error:
-        # Nobody gets the handle, so nobody could give the job back before the lease is over.
+        # The caller does not get the handle, so it could not abort the run; the job would stay blocked.
         with suppress(WatermarkError):
             run.abort(error)
         raise
@@ -117,10 +117,10 @@ def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mappi
 
 
 def _contexts(changes: Changes, head: Head) -> list[str]:
-    """Return the names under which a job has the state of a source, not a value of the playbook's calls."""
+    """Return the names under which a job keeps the state of a source, not a value of the playbook's calls."""
     last = head.last
-    # A commit at once has one token for its plan and its commit; a run makes its plan before. What a run left as a map
-    # is a state, whatever is in it; of what else made the version, only a map that says so.
+    # `commit_at_once` uses one token for plan and commit; in a run the two differ. A map in a version that a run made
+    # is always a state. In any other version, a map is a state only if it has a `kind`.
     by_run = last is not None and last.op == "COMMIT" and last.plan_id != last.commit_id
     found = []
     for name, value in head.watermarks.items():
@@ -131,16 +131,16 @@ def _contexts(changes: Changes, head: Head) -> list[str]:
 
 
 def _is_repeated(changes: Changes, head: Head, run_id: str, watermarks: dict[str, Any]) -> bool:
-    """Tell whether a run has committed these values already, and nobody has decided otherwise since."""
+    """Return whether a run has already committed these values, and no decision has been made since."""
     store = changes.lookups.store
     stored = store.read(head.job_id, run_id)
-    # An item of the original class has no version, so nothing tells what was decided after it.
+    # An item of the original class has no version, so decisions made after it cannot be found.
     if stored is None or "version" not in stored:
         return False
     found = items.run_from_item(stored)
     if not same_values(found["watermarks"], watermarks):
         return False
-    # After a rewind or a reset the same item is meant anew: it has to become a version again.
+    # After a rewind or a reset the caller wants the same values committed again, as a new version.
     later = Between(head.job_id, items.log_key(found["version"] + 1), items.log_key(MAX_COUNT))
     entries = store.query(later)
     return all(items.log_from_item(entry).change.op == "COMMIT" for entry in entries)

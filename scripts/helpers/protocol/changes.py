@@ -1,4 +1,4 @@
-"""Reading a head in order to change it, and what follows a version that was made: its log entry, and expiry."""
+"""Read a head in order to change it, and write what follows a new version: its log entry, and expiry."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import Spilled, encode
 
 # --- retention ------------------------------------------------------------------------------------
-# Expiry of old versions. What the head or an unexpired item refers to never expires before it.
+# Expiry of old versions. Chunks never expire before a head or an item that refers to them.
 
 CHUNK_MARGIN = timedelta(days=3)
-"""Chunks outlive what refers to them by this: two runs whose clocks are a day wrong may set the end of one version."""
+"""Time that chunks outlive the items that refer to them: runs whose clocks are a day off may set a version's expiry."""
 
 PAGE = 25
-"""Log entries that one request reads to find the older versions that share chunks."""
+"""Log entries per request when searching for older versions that share chunks."""
 
 
 def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> None:
-    """Let a version that the head has left behind expire: its log entry, its run item, chunks that only it uses.
+    """Set the expiry of a version older than the head: its log entry, its run item, and chunks the head does not use.
 
-    Chunks expire later than any version that refers to them, whatever clock set its end; older
-    versions that share them and have no end yet get the same one. What `head` refers to stays. A run
-    item that a later version has rewritten stays as well. The log entry is the last to get its end:
-    one that has it has a run item that has it too.
+    Chunks expire later than any version that refers to them, whichever clock set its expiry. Older
+    versions that share them and have no expiry yet get the same one. Chunks that `head` refers to stay, and so does
+    a run item that a later version has rewritten. The log entry's expiry is written last, so that a log
+    entry with an expiry always has a run item with one.
     """
     if entry.version >= head.version:
         return
@@ -45,9 +45,9 @@ def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> N
 
 
 def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: datetime) -> tuple[list[LogEntry], datetime]:
-    """Find the older versions without an end that share chunks in `gone`, and the latest end of those that have one.
+    """Find the older versions without an expiry that share chunks in `gone`, and the latest expiry of the others.
 
-    Versions that share a chunk follow each other without a gap, so the first that shares none ends the search.
+    Versions that share a chunk follow each other without a gap, so the first version that shares none ends the search.
     """
     older: list[LogEntry] = []
     if not gone or entry.version == 1:
@@ -69,14 +69,14 @@ def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: dateti
 
 
 class Changes:
-    """What runs and decisions share before and after their one conditional write.
+    """The steps that runs and decisions share before and after their one conditional write.
 
     Attributes
     ----------
     lookups : Lookups
-        Where heads and items of the original class are read.
+        Reads heads and items of the original class.
     retention : timedelta or None
-        How long a version is kept once a newer one is there; None: for ever.
+        How long a version is kept after a newer one was made; None: for ever.
     """
 
     def __init__(self, lookups: Lookups, retention: timedelta | None = None) -> None:
@@ -84,14 +84,14 @@ class Changes:
         self._store = lookups.store
 
     def read_for_change(self, job_id: str) -> tuple[Head | None, Head]:
-        """Read the head, with the log complete up to it: (what is stored, what to change)."""
+        """Read the head and complete its log: (the stored head or None, the head to change)."""
         stored, head = self.read_to_claim(job_id)
-        # Before, not after: the next head no longer holds what the missing entry has to say.
+        # Complete the log before the change: the next head no longer has the content of a missing entry.
         self.complete_log(head)
         return stored, head
 
     def read_to_claim(self, job_id: str) -> tuple[Head | None, Head]:
-        """Read the head: (what is stored, what to change). Its log entry may still be missing."""
+        """Read the head: (the stored head or None, the head to change). Its log entry may still be missing."""
         self.lookups.check_job(job_id)
         stored = self._store.read_head(job_id)
         if stored is None:
@@ -101,31 +101,31 @@ class Changes:
             if imported is None:
                 return None, Head.first(job_id)
             check_adoptable(imported)
-            # A version of its own: the history shows what was there before the first run of this package.
+            # Store the import as a version, so that the history shows the state before the first run of this package.
             outcome = self._store.swap(None, imported)
-            # Lost to another first run, which imported the same item: its head is as good. (A head is never
-            # deleted; should it be gone, the next conditional write fails and reads again.)
+            # If the write lost, another first run has imported the same item, and its head can be used. (A head is
+            # never deleted; if it is gone all the same, the next conditional write fails and reads again.)
             stored = imported if isinstance(outcome, Written) else outcome.to or imported
         return stored, stored
 
     def complete_log(self, head: Head) -> None:
-        """Write the log entry of the newest version, if whoever made it died before that."""
+        """Write the log entry of the newest version if it is missing, because the run or caller that made it died."""
         if head.last and self._store.read(head.job_id, items.log_key(head.version)) is None:
             self.write_log(head)
 
     def write_log(self, head: Head) -> None:
-        """Write run item and log entry of the newest version; again, it changes nothing."""
+        """Write run item and log entry of the newest version; a second call changes nothing."""
         if head.log_entry:
             self._store.write_log(head.log_entry)
 
     def expire_before(self, before: Head, after: Head) -> None:
-        """Give the version before the newest one its end, if versions expire."""
+        """Set the expiry of the version before the newest one, if there is a retention."""
         if self.retention is not None and before.log_entry is not None:
             expire_version(self._store, before.log_entry, after, self.lookups.clock() + self.retention)
 
 
 def check_adoptable(head: Head) -> None:
-    """Refuse a head whose values, of an item of the original class, cannot be stored; LegacyItemError."""
+    """Raise LegacyItemError for a head, made from an item of the original class, whose values cannot be stored."""
     try:
         encode(head.watermarks)
     except InvalidValueError as error:

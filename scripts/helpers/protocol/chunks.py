@@ -1,8 +1,8 @@
 """Large entries of a plan or state, cut into immutable chunks outside the head. Pure.
 
-An entry that is too large for the head is replaced by a `Spilled` reference, and so is a `Blob`, wherever it
-stands. Chunks are written before the head refers to them, and are read back only against their stored
-count, length and hash.
+An entry that is too large for the head is replaced by a `Spilled` reference, and so is a `Blob` at any depth.
+Chunks are written before the head refers to them, and their count, length and hash are checked when they are
+read back.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from scripts.helpers.protocol.head import Plan
 
 CHUNK_BYTES = 350_000
-"""DynamoDB's limit for an item is 400 KB; some servers count their own overhead too."""
+"""Below DynamoDB's limit of 400 KB for an item, as some servers count their own overhead too."""
 
 MAX_SPILL_BYTES = 64 * 1024 * 1024
-"""Of one value, compressed: at the pace of one partition (see `store`) it takes more than a minute to write."""
+"""Size of one value, compressed: at the pace of one partition (see `store`) it takes more than a minute to write."""
 WORTH_BYTES = 1_000
-"""A smaller entry stays where it is: its reference would be no smaller."""
+"""A smaller entry is not moved into chunks: its reference would not be smaller."""
 MAX_MARKS = 16 * MAX_ENTRIES
-"""Commas and opening brackets of a value in chunks, beside those in texts: an entry with its type has about ten."""
+"""Commas and opening brackets of a value in chunks, outside texts: an entry with its type has about ten."""
 INLINE_BYTES = 2_000
-"""A blob of at most so many bytes is stored where it stands."""
+"""A blob of at most this many bytes is stored in place, without a reference."""
 
 
 class Blob:
-    """Immutable bytes that are stored once and referred to by every plan and watermark they stand in.
+    """Immutable bytes that are stored once; every plan and watermark with these bytes refers to them.
 
     Parameters
     ----------
     data
-        The bytes, or None if they are to be read back when they are needed.
+        The bytes; None to read them back when they are needed.
     reference, job_id, load
-        Where stored bytes are, whose they are, and how to read them.
+        For stored bytes: the reference to their chunks, the job that has them, and the function that reads them.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Blob:
 
 
 def take_blobs(values: Any, job_id: str, token: str, chunks: dict[str, list[bytes]], kept: Collection[str] = ()) -> Any:
-    """Return nested values with blobs as references; what is not stored yet is added to `chunks`.
+    """Return nested values with references in place of blobs; blobs that are not stored yet are added to `chunks`.
 
-    So is what is stored for another job, or for an older version of this one, and may expire: `kept` has the
-    ids of the chunks that stay.
+    A blob is also added if it is stored only for another job, or for an older version of this job that may
+    expire: `kept` has the ids of the chunks that stay.
     """
 
     def stored(blob: Blob) -> Spilled | bytes:
@@ -95,12 +95,12 @@ def take_blobs(values: Any, job_id: str, token: str, chunks: dict[str, list[byte
 
 
 def lazy_blobs(values: Any, job_id: str, read: Callable[[Spilled], Any]) -> Any:
-    """Return nested values with references as blobs."""
+    """Return nested values with blobs in place of references; each blob is read when it is needed."""
     return _mapped(values, Spilled, lambda reference: Blob(None, reference, job_id, lambda: read(reference)))
 
 
 def replaced(values: Any, change: Callable[[Spilled], Spilled]) -> Any:
-    """Return nested values with other references."""
+    """Return nested values with each reference replaced by what `change` returns."""
     return _mapped(values, Spilled, change)
 
 
@@ -122,9 +122,9 @@ def spill_large(
     Parameters
     ----------
     kind, token
-        Make the ids of the chunks unique: ``kind`` is ``p`` for plans, ``s`` for states.
+        Parts of the chunks' ids, which make them unique: ``kind`` is ``p`` for plans, ``s`` for states.
     known
-        The map that is stored already: an entry that has not changed keeps its reference there.
+        The map that is already stored: an entry that has not changed keeps its reference.
 
     Returns
     -------
@@ -134,25 +134,25 @@ def spill_large(
     Raises
     ------
     TooLargeError
-        An entry is too large for chunks, or the map is too large though every large entry is in chunks.
+        An entry is too large for chunks, or the map is too large even with every large entry in chunks.
     """
     sizes = {name: _size({name: value}, what) for name, value in entries.items()}
     kept, total, chunks = dict(entries), sum(sizes.values()), {}
     for index, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):
         if total <= MAX_BYTES:
             break
-        # A reference inside chunks would not be seen by what collects chunks, and what it refers to would be deleted.
+        # Cleanup does not see a reference inside chunks, and would delete the chunks that it refers to.
         if sizes[name] < WORTH_BYTES or references({name: kept[name]}):
             continue
         reference, parts = cut(kept[name], f"{kind}#{token}-{index}", f"{what} {name!r}")
         earlier = known.get(name) if known else None
-        # All but the id: count, length and hash are those of the same bytes, stored by an earlier run.
+        # Compare all but the id: an equal count, length and hash mean the same bytes, stored by an earlier run.
         if isinstance(earlier, Spilled) and earlier[1:] == reference[1:]:
             kept[name] = earlier
         else:
             kept[name], chunks[reference.id] = reference, parts
         total += _size({name: kept[name]}, what) - sizes[name]
-    # Refuses what is still too large, before any chunk is written for it.
+    # Refuse a map that is still too large, before any of its chunks are written.
     encode(kept, what=what)
     return kept, chunks
 
@@ -163,7 +163,7 @@ def _size(values: Mapping[str, Any], what: str) -> int:
 
 
 def cut(value: Any, id: str, what: str) -> tuple[Spilled, list[bytes]]:
-    """Cut one value into chunks; TooLargeError over 64 MB once compressed."""
+    """Cut one value into chunks; TooLargeError above 64 MB compressed, or 256 MB as JSON."""
     attribute, types = encode({"value": value}, what=what, limit=MAX_SPILL_BYTES)
     raw = json.dumps([to_json(attribute), types], separators=(",", ":")).encode("utf-8")
     packed = zlib.compress(raw, 6)
@@ -175,18 +175,18 @@ def cut(value: Any, id: str, what: str) -> tuple[Spilled, list[bytes]]:
 
 
 def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
-    """Read a value back from its chunks. ValueError if anything is missing or altered."""
+    """Return the value that was cut into chunks; raise ValueError if anything is missing or altered."""
     if len(parts) != reference.chunks:
         raise ValueError(f"{len(parts)} of {reference.chunks} chunks")
     if (size := sum(map(len, parts))) > MAX_SPILL_BYTES:
         raise ValueError(f"{size:,} bytes, and the limit is {MAX_SPILL_BYTES:,}")
-    # One byte more than was written is enough to notice an altered stream. Without the limit a few kilobytes could
-    # decompress to all of the memory.
+    # One byte more than was written is enough to detect an altered stream. Without a limit, a few kilobytes could
+    # decompress until they fill the memory.
     raw = inflated(b"".join(parts), reference.length + 1)
     if len(raw) != reference.length or hashlib.sha256(raw).hexdigest() != reference.sha256:
         raise ValueError("length or checksum differ")
     try:
-        # The hash is part of the head, so whoever can write there can make it fit: the content is checked as well.
+        # Check the content too: anyone who can write to the head can change the hash to match.
         attribute, types = plain_json(raw, MAX_MARKS)
         return decode(from_json(attribute), types)["value"]
     except ImplausibleError:
@@ -196,7 +196,7 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
 
 
 def unused(plan: Plan, *kept: Any) -> set[Spilled]:
-    """Return the references of a plan that are in nothing else that is kept."""
+    """Return the references of a plan that none of the `kept` values have."""
     return {*references(plan.contexts), *references(plan.next)} - {*references([*kept])}
 
 

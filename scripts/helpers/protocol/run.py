@@ -34,41 +34,41 @@ from scripts.helpers.protocol.values import Spilled, as_stored, same_values
 logger = logging.getLogger(__name__)
 
 CLOCK_MARGIN = timedelta(minutes=5)
-"""How far the time of a plan may be ahead of the clock without a WARNING."""
+"""How far a plan's time may be ahead of the clock before a WARNING is logged."""
 MOST_TEXT = 2 * items.MAX_FAILURE_BYTES
-"""Characters of an error that are looked at."""
+"""Characters of an error's text that `failure_text` uses."""
 MOST_CAUSES = 10
-"""Causes of an error that are looked at: an error may be its own cause."""
+"""Causes of an error that `failure_text` checks: an error may be its own cause, without an end."""
 SHORTEST, QUOTED = 4, 20
-"""Characters of a line of a cause that is taken out of an error which quotes it: of the line, and of its beginning."""
+"""Characters of a cause's line that `failure_text` removes where an error quotes it: of the line, and of its start."""
 
 
 class Run:
-    """A job that is ours until the lease ends or another run takes over. Made by `Watermarks.begin`.
+    """The handle of a run that holds a job until the lease ends or another run takes over. Made by `Watermarks.begin`.
 
-    What is written, in this order, and who puts it right if the process dies just after it:
+    The writes in their order and, after the dash, what happens if the process dies during a write or just after it:
 
-    1. `begin` claims the head: run id, token, lease, and a fence that is one higher. -- Another run claims it
-       when the lease is over; the same run id, or its retry, at once. The older handle is fenced then.
+    1. `begin` claims the head: run id, token, lease, and a fence that is one higher. -- Another run can claim it
+       when the lease ends; the same run id, or its retry, at once. The older handle is then fenced.
     2. `freeze` writes large parts of the plan as chunks. -- Nothing refers to them yet. `doctor` with
        `repair` deletes them.
-    3. `freeze` puts the plan into the head. -- The next run inherits it and takes exactly that (`replay`).
-       `amend` does 2 and 3 once more, and deletes the chunks of the plan that it replaced.
+    3. `freeze` puts the plan into the head. -- The next run inherits the plan and takes exactly that (`replay`).
+       `amend` repeats steps 2 and 3, and deletes the chunks of the plan that it replaced.
     4. The job writes to its sink under `batch_id`. -- The next run writes the same batch under the same id.
-    5. `commit` replaces the head: the plan's `next` are the watermarks, the version is one higher, claim and
-       plan are gone. This is the one write that decides. -- The job is committed and free. Where nothing is new
-       it is given the plan, and 3 is no write of its own.
+    5. `commit` replaces the head: the plan's `next` becomes the watermarks, the version is one higher, claim and
+       plan are gone. This is the one write that decides. -- The job is committed and free. If nothing is new,
+       `commit` gets the plan as an argument, and step 3 is not a separate write.
     6. The run item is written, then the log entry. -- The next begin or decision writes both, from the head.
-    7. With a retention, the version before gets its end. -- That version stays in the history.
-    8. Chunks of the plan are deleted. -- `doctor` with `repair` deletes them.
+    7. With a retention, the expiry of the previous version is set. -- Otherwise that version stays in the history.
+    8. Chunks that only the plan needed are deleted. -- `doctor` with `repair` deletes them.
 
     Attributes
     ----------
     job_id, run_id : str
     replay : bool
-        The plan was frozen by an earlier attempt; take exactly that.
+        Whether an earlier attempt froze the plan; the run must then take exactly that plan.
     outputs : tuple
-        After the commit: what its version stands for at the targets. After "already" that of the attempt that won.
+        After the commit: the output of the version. If `commit` returned "already", the output of the other attempt.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Run:
         assert head.claim is not None
         self._store, self._head, self._clock, self._lease, self._retention = store, head, clock, lease, retention
         self._checked = checked
-        # A write that is sent again after the lease was over would only delay the run that has taken over since.
+        # A write that is retried after the lease has ended would only delay the run that has taken over since.
         self._budget = min(BUDGET_SECONDS, lease.total_seconds())
-        # Two locks. `_calls` lets one of freeze, commit and abort in at a time, from its first to its last request.
-        # `_lock` is held while the head is replaced: from reading `_head`, over the conditional write, to `_head`
-        # being what was written. A beat takes the second only, so it can renew the lease while a freeze writes chunks
-        # for a minute. That is safe as a beat changes nothing but the end of the lease, and freeze, commit and abort
-        # read `_head` again under `_lock` before they write: they carry the later end along, and never put back an
-        # earlier one. Whoever takes both takes `_calls` first.
+        # Two locks. `_calls` is held by freeze, commit or abort from its first to its last request, so only one of
+        # them runs at a time. `_lock` is held while the head is replaced: from reading `_head`, through the conditional
+        # write, to setting `_head`. A heartbeat takes only `_lock`, so it can renew the lease while a freeze writes
+        # chunks for a minute. That is safe because a heartbeat changes only the end of the lease, and freeze, commit
+        # and abort read `_head` again under `_lock` before they write, so they keep the later end of the lease.
+        # A method that takes both locks takes `_calls` first.
         self._calls, self._lock = threading.RLock(), threading.RLock()
         self._heartbeat: Heartbeat | None = None
         self._closed: str | None = None
@@ -119,12 +119,12 @@ class Run:
         return self._of(NEXT, self.plan.next if self.plan else {}, context)
 
     def _of(self, place: str, contexts: Mapping[str, Any], context: str) -> Any:
-        """Return what a place has of a context; CorruptItemError if it is not what this package writes."""
+        """Return a context's value in a place of the head; CorruptItemError if this package cannot have written it."""
         return self._checked(self.job_id, place, context, self._resolve(contexts.get(context)))
 
     @property
     def head(self) -> Head:
-        """The head as this run last made it; others may have changed it since."""
+        """The head as this run last wrote it; other runs or decisions may have changed it since."""
         return self._head
 
     @property
@@ -134,12 +134,12 @@ class Run:
 
     @property
     def version(self) -> int:
-        """The committed version: that of the start, or one more after the commit."""
+        """The committed version: the version at the begin, or one more after the commit."""
         return self._head.version
 
     @property
     def fence(self) -> int:
-        """The fencing token of this run, for sinks that can check one."""
+        """The fence of this run, for sinks that can check a fencing token."""
         return self._head.fence
 
     @property
@@ -149,21 +149,21 @@ class Run:
 
     @property
     def batch_id(self) -> BatchId:
-        """The id that a sink is keyed by; PlanConflictError before `freeze`, as no batch exists yet."""
+        """The key of the batch for an idempotent sink; PlanConflictError before `freeze`, as no batch exists yet."""
         if self.plan is None and self._closed != "committed":
             raise PlanConflictError(self.job_id, "there is no batch before freeze. Freeze the plan first.")
         return self._batch_id
 
     @property
     def closed(self) -> bool:
-        """Tell whether the run was committed or aborted."""
+        """Whether the run was committed or aborted."""
         return self._closed is not None
 
     def freeze(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
-        """Store what this batch takes, and the watermarks that will follow it, before reading.
+        """Store what this batch takes, and the watermarks that follow it, before the source is read.
 
-        Once only. The same plan again is no change, another one is a PlanConflictError. If the
-        process dies after this, the next run of the job gets exactly this plan.
+        A run freezes one plan. Freezing the same plan again changes nothing; another plan raises PlanConflictError.
+        If the process dies after this call, the next run of the job gets exactly this plan.
 
         Raises
         ------
@@ -173,19 +173,19 @@ class Run:
             return self._put_plan("freeze", contexts, next_watermarks, Head.planned)
 
     def unfrozen(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
-        """Return a plan for `commit` to store with its own change; only its large parts are written.
+        """Return a plan that `commit` stores in its own write; only the large parts of the plan are written now.
 
-        For a batch that no sink was given a row of: nothing depends on the plan before the commit.
+        For a batch of which no row was written to a sink: nothing depends on the plan before the commit.
         """
         with self._calls:
             return self._put_plan("commit", contexts, next_watermarks, None)
 
     def amend(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
-        """Replace the frozen plan by one without files that cannot be read; the batch keeps its id.
+        """Replace the frozen plan by one without unreadable files; the batch keeps its id.
 
-        One conditional write of the run that has the job. If the process dies before it, the next run gets the old
-        plan; after it, the new one. An older attempt at the old plan was fenced when this run began, and cannot
-        commit it. Nothing may be committed that was made of the old plan: stop the run, or read again.
+        This is one conditional write of the run that holds the job. If the process dies before it, the next run gets
+        the old plan; after it, the new plan. An older attempt at the old plan was fenced when this run began, and
+        cannot commit it. Do not commit output that was made from the old plan: stop the run, or read again.
 
         Raises
         ------
@@ -223,14 +223,14 @@ class Run:
         if transition is None:
             return plan
         with self._lock:
-            # A signal handler may have aborted in this very thread while chunks were written. To freeze now would
-            # take the job again, for a handle that can do nothing more.
+            # A signal handler may have aborted the run in this same thread while chunks were written. Freezing now
+            # would claim the job again for a handle that is closed.
             self._check_open(verb)
             before, after = self._head, transition(self._head, plan)
             outcome = self._store.swap(before, after, self._budget)
             if isinstance(outcome, Lost):
-                # An earlier freeze of this run may have taken effect without an answer. It is the same plan then,
-                # under another id, and its chunks are those that the head refers to.
+                # An earlier freeze of this run may have taken effect although its answer was lost. The head then has
+                # the same plan under another id, and refers to the chunks of that freeze.
                 if outcome.to is None or not self._is_ours(outcome.to, contexts, following):
                     raise self._fenced(outcome.to)
                 after = outcome.to
@@ -244,9 +244,9 @@ class Run:
         return after.plan
 
     def _delete_unused(self, before: Plan, after: Plan) -> None:
-        """Delete the chunks of a plan that was replaced. A failure costs nothing: `doctor` deletes them."""
+        """Delete the chunks of a plan that was replaced. A failure does no harm: `doctor` deletes them."""
         gone = unused(before, after.contexts, after.next, self._head.watermarks)
-        # What is in memory still and stood in those chunks is to be written again, should a later plan have it.
+        # Forget these chunks: a blob in memory that was stored in one must be written again if a later plan has it.
         self._written -= {reference.id for reference in gone}
         try:
             for reference in gone:
@@ -255,19 +255,19 @@ class Run:
             logger.warning("event=chunks_left job=%s plan=%s error=%s", self.job_id, before.plan_id, error)
 
     def check(self) -> None:
-        """Raise FencedError if another run has taken over. Call right before writing to a sink."""
+        """Raise FencedError if another run has taken over. Call this right before writing to a sink."""
         self._check_open("check")
         self._check_claim()
 
     def commit(self, outputs: Outputs = (), plan: Plan | None = None, /, **metrics: Any) -> str:
-        """Make the plan's progress durable in one write, and let go of the job.
+        """Make the plan's progress durable in one write, and end the claim on the job.
 
         Parameters
         ----------
         outputs
             What this attempt staged for its targets, as sinks return it. Publish it after this call.
         plan
-            Of `unfrozen`, where none is frozen.
+            The plan that `unfrozen` returned, if none is frozen.
         **metrics
             Counts to keep beside the watermark (rows, bytes); none may have a watermark's name.
 
@@ -281,7 +281,7 @@ class Run:
         FencedError
             Another run took over and has not committed this plan.
         CommitUnknownError
-            The store did not answer. Delete nothing; the next run finds out.
+            The store did not answer. Delete nothing; the next run reads whether the commit took effect.
         """
         with self._calls, self._lock:
             self._check_open("commit")
@@ -295,13 +295,13 @@ class Run:
                 raise CommitUnknownError(self.job_id, self.run_id) from error
             said = "done"
             if isinstance(outcome, Lost):
-                # A run that took over replays this very plan. If it has committed, this batch is done, by the same
-                # batch id: to fail now would have people delete rows that count.
+                # A run that took over replays this same plan. If it has committed, the batch is done under the same
+                # batch id: an error now would lead operators to delete rows that are committed.
                 made = self._committed_from(before, outcome.to)
                 if outcome.to is None or made is None:
                     raise self._fenced(outcome.to)
                 said = "already"
-                # The output that counts is that of the attempt that won. It may be this one, whose answer was lost.
+                # The output of the attempt that won counts. That may be this attempt, if only its answer was lost.
                 self.outputs = made.outputs
                 after = replace(after, unpublished=outcome.to.unpublished, retracting=outcome.to.retracting)
             else:
@@ -320,31 +320,31 @@ class Run:
 
     @property
     def retracting(self) -> tuple[Retraction, ...]:
-        """Output that decisions took back, and that may be at its target still, as this run knows of it."""
+        """Output that decisions took back and that may still be at its target, as this run knows of it."""
         return self._head.retracting
 
     def taken_back(self, retractions: tuple[Retraction, ...]) -> None:
-        """Note that nothing can bring some output back to its target; the note goes with this run's next write."""
+        """Note that retracted output is permanently gone from its target; this run's next write stores the note."""
         with self._lock:
             self._head = self._head.taken_back(retractions)
 
     def forget(self, target: str) -> None:
-        """Note that a target need not have what was published there; the note goes with this run's next write."""
+        """Note that a target need not have what was published there; this run's next write stores the note."""
         with self._lock:
             self._head = self._head.forgotten(target)
 
     def is_unpublished(self, output: Output) -> bool:
-        """Ask the table whether some output still waits for somebody to publish it."""
+        """Return whether an output still waits to be published, according to the table."""
         current = self._store.read_head(self.job_id)
         return current is not None and output in current.unpublished
 
     def lacks(self, output: Output, last: int) -> None:
-        """Write that a target lacks output that was published there, and has the versions up to `last`.
+        """Store in the head that a target lacks output published there, and has only the versions up to `last`.
 
         Raises
         ------
         FencedError
-            Another run took over: it asks the target itself.
+            Another run took over; it checks the target itself.
         """
         with self._lock:
             before, after = self._head, self._head.published((output,), last)
@@ -354,9 +354,9 @@ class Run:
             self._head = after
 
     def published(self, outputs: Outputs) -> None:
-        """Note that readers of the targets see some committed output: no run has to look after it any more.
+        """Note that readers of the targets see some committed output, so that no run has to publish it again.
 
-        Before the commit the note goes with this run's next write. After it the head is written once more.
+        Before the commit, this run's next write stores the note. After the commit, the head is written once more.
         """
         with self._lock:
             before = self._head
@@ -364,21 +364,21 @@ class Run:
             if self._closed != "committed" or self._head == before:
                 return
             try:
-                # A run that has begun meanwhile may have taken the list along. It looks again, and finds nothing to
-                # do: not worth a second try.
+                # Do not retry a lost write: a run that has begun meanwhile has the old list, checks each target
+                # again, and finds nothing to do.
                 self._store.swap(before, self._head, self._budget)
             except WatermarkError as error:
                 logger.warning("event=publish_note_deferred job=%s run=%s error=%s", self.job_id, self.run_id, error)
 
     def abort(self, error: BaseException | None = None, *, is_run: bool = True) -> None:
-        """Let go of the job. A frozen plan stays, and the next run gets it. Safe to call again.
+        """End the claim on the job. A frozen plan stays, and the next run gets it. Safe to call again.
 
         Parameters
         ----------
         error
-            What ended the run. The head keeps it for people until the next run ends.
+            The error that ended the run. The head keeps it, for operators to read, until the next run ends.
         is_run
-            Whether the job was taken by a run. Only runs are counted as failed.
+            Whether a run held the job. Only runs are counted as failed.
         """
         with self._calls, self._lock:
             if self._closed:
@@ -386,8 +386,8 @@ class Run:
             failure = failure_text(error)
             outcome = self._store.swap(self._head, self._head.released(is_run=is_run, failure=failure), self._budget)
             if isinstance(outcome, Lost) and outcome.to is not None and self._is_claimed_by_us(outcome.to):
-                # A freeze had taken effect without an answer, so the head has a plan that this run does not know
-                # of. Once more from there, or the job stays taken until the lease is over.
+                # A freeze took effect although its answer was lost, so the head has a plan that this run does not
+                # know. Abort again from that head, otherwise the job stays blocked until the lease ends.
                 outcome = self._store.swap(outcome.to, outcome.to.released(failure=failure), self._budget)
             self._closed = "aborted"
         self._stop_heartbeat()
@@ -398,7 +398,7 @@ class Run:
             logger.warning("event=abort_skipped job=%s run=%s reason=taken_over", self.job_id, self.run_id)
 
     def heartbeat(self) -> bool:
-        """Renew the lease once; False when there is nothing to renew any more. A thread does it inside ``with``."""
+        """Renew the lease once; False if the run is closed or fenced. Inside ``with``, a thread calls this."""
         with self._lock:
             if self._closed:
                 return False
@@ -412,19 +412,19 @@ class Run:
                 self._head = outcome.now
                 return True
             if outcome.to is not None and self._is_claimed_by_us(outcome.to):
-                return True  # A freeze took effect without an answer; its retry finds out. The head stays what it was.
+                return True  # A freeze took effect although its answer was lost. Its retry reads that head.
             logger.warning("event=fenced job=%s run=%s: another run took over", self.job_id, self.run_id)
             return False
 
     def __enter__(self) -> Run:
-        """Keep the lease by a heartbeat until the end of the block."""
+        """Renew the lease by a heartbeat until the end of the block."""
         if self._heartbeat is None:
-            # A third: one beat may be lost, and the next one still comes before the lease is over.
+            # Renew after a third of the lease: if one heartbeat is lost, the next still comes before the lease ends.
             self._heartbeat = Heartbeat(self, Run.heartbeat, self._lease.total_seconds() / 3)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Abort unless committed; an error on the way out is kept, and a failing abort does not hide it."""
+        """Abort unless committed. The head keeps the error of the block, and a failing abort does not hide it."""
         self._stop_heartbeat()
         if self._closed:
             return
@@ -450,12 +450,12 @@ class Run:
         return FencedError(self.job_id, self.run_id, self.fence, current.fence if current else 0)
 
     def _committed_from(self, before: Head, current: Head | None) -> Change | None:
-        """Return what made the version that this run was about to make, if it was made from the same plan."""
-        # Of another epoch is the head of a restored table, whose version of this number is another one.
+        """Return the change that made the next version after `before`, if it was made from the same plan."""
+        # A head with another epoch is of a restored table, where a version of this number is a different one.
         if current is None or before.plan is None or current.epoch != before.epoch:
             return None
         change = current.last
-        # The head says what made its own version only. Others may have followed the one that is asked for.
+        # The head has only the change of its own version. If later versions have followed, read the log.
         if current.version > before.version + 1:
             entry = self._store.read_log(self.job_id, before.version + 1)
             change = entry.change if entry else None
@@ -482,17 +482,17 @@ class Run:
         return Plan(plan_id, contexts, following, now, later), plan_chunks | state_chunks
 
     def _kept(self) -> set[str]:
-        """Return the ids of chunks that last as long as the state that this run makes."""
+        """Return the ids of chunks that do not expire before the state that this run makes."""
         plan = self._head.plan
         values = [self._head.watermarks, *([plan.contexts, plan.next] if plan else [])]
         return {reference.id for reference in references(values)} | self._written
 
     def _resolve(self, value: Any) -> Any:
-        """Read a spilled value back; blobs in it are read when they are needed."""
+        """Return a value, read back if it was spilled; blobs in it are read when they are needed."""
         return self._read(value) if isinstance(value, Spilled) else lazy_blobs(value, self.job_id, self._read)
 
     def _read(self, reference: Spilled) -> Any:
-        """Read chunks. FencedError if the job has moved on, and its chunks with it."""
+        """Read a value from chunks. FencedError if they are gone because another run or a decision took over."""
         try:
             return self._store.read_spilled(self.job_id, reference)
         except CorruptItemError:
@@ -504,7 +504,7 @@ class Run:
             if stored.keys() != given.keys():
                 return False
             for name, value in stored.items():
-                # What was too large is stored as a reference, which says nothing of its content.
+                # A value that was too large is stored as a reference, so read it back to compare its content.
                 if not (same_values(value, given[name]) or self._is_value(value, given[name])):
                     return False
         return True
@@ -518,25 +518,25 @@ class Run:
         return self._is_content(current.plan, contexts, following)
 
     def _is_claimed_by_us(self, current: Head) -> bool:
-        # By the token, not by the run id: a retry under the same id is another process, which fences this one.
+        # Compare the token, not the run id: a retry under the same id is another process, which fences this one.
         ours, theirs = self._head.claim, current.claim
         return ours is not None and theirs is not None and theirs.token == ours.token
 
     # --- after the commit -----------------------------------------------------------------------
 
     def _finish(self, before: Head, after: Head) -> None:
-        """Write log entry and run item, and tidy up. A failure costs nothing: the next begin, or `doctor`, does it."""
+        """Write run item and log entry, and delete unused chunks. If this fails, the next begin or `doctor` does it."""
         assert after.log_entry is not None
         assert before.plan is not None
         try:
             self._store.write_log(after.log_entry)
-            # It goes with the note that the output is published, if there is any.
+            # The write that notes published output, if there is one, stores this too.
             self._head = replace(self._head, logged=after.version)
-            # Ends are set before anything is deleted: a role that may not delete still has versions that expire.
+            # Set expiry before deleting: a role without DeleteItem must still let versions expire.
             if self._retention is not None and before.log_entry is not None:
                 expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
-            # A blob of the plan may be one of the state as well, or of the version before, to which a person may go
-            # back. No other version has any: a plan is made of what is new and of the state that it starts from.
+            # Keep blobs of the plan that the new state or the previous version has too: an operator may rewind to that
+            # version. No other version shares them: a plan has only new values and those of the state it starts from.
             for reference in unused(before.plan, after.watermarks, before.watermarks):
                 self._store.delete_chunks(self.job_id, reference)
         except WatermarkError as error:
@@ -546,7 +546,7 @@ class Run:
 def failure_text(error: BaseException | None) -> str | None:
     """Return what the head keeps of the error that ended a run: its class, and the text of an error of this package.
 
-    Texts of other errors may quote rows, such as a value that a database refuses. They are left out, also where an
+    The texts of other errors may quote rows, such as a value that a database refuses. They are left out, even if an
     error of this package quotes the error that caused it.
     """
     if error is None:
