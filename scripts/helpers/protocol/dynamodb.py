@@ -1,4 +1,4 @@
-"""The only module that calls DynamoDB: one table, and what its failures mean."""
+"""Calls of DynamoDB for one table, with its errors translated; no other module calls DynamoDB."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLIENT_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
-"""DynamoDB answers within milliseconds: what takes seconds is lost. botocore sends again by itself only three times, as
-it cannot look whether an attempt took effect, which `store.ATTEMPTS` do."""
+"""DynamoDB answers within milliseconds, so a request that takes seconds is lost. botocore makes only three attempts,
+because it cannot check whether an attempt took effect; the attempts of `store.ATTEMPTS` do check."""
 
 _CREDENTIAL_ERRORS = (
     CredentialRetrievalError,
@@ -55,7 +55,7 @@ SHORT = {
     items.HASH_KEY: "job", "planId": "plan", "ownerTok": "token", items.TOKEN: "token", "leaseUntil": "lease",
     items.TTL_ATTRIBUTE: "ttl",
 }  # fmt: skip
-"""How expressions call attributes, where it is not by their names."""
+"""Short names of attributes in expressions; other attributes keep their names."""
 _CONFLICT = "ConditionalCheckFailedException"
 _CREDENTIALS = {
     "UnrecognizedClientException",
@@ -71,13 +71,13 @@ _TRANSIENT = {
     "InternalServerError",
     "ServiceUnavailable",
     "TransactionConflictException",
-    # Of a global table with strong consistency: the same item was written in another region at this moment.
+    # In a global table with strong consistency: another region wrote the same item at the same moment.
     "ReplicatedWriteConflictException",
 }
 
 
 def make_table_client(region_name: str | None, endpoint_url: str | None) -> DynamoDBClient:
-    """Make a client with explicit retries and time-outs; CredentialsError without a region."""
+    """Make a client with explicit retries and time-outs; raise CredentialsError without a region or credentials."""
     try:
         return aws_client("dynamodb", region_name=region_name, endpoint_url=endpoint_url, config=CLIENT_CONFIG)  # type: ignore[no-any-return]
     except NoRegionError as error:
@@ -93,14 +93,14 @@ class DynamoTable:
     """One DynamoDB table. Every read is strongly consistent."""
 
     def __init__(self, name: str, client: DynamoDBClient) -> None:
-        redact_logs()  # Before a client that was given logs the first request.
+        redact_logs()  # Before a client that the caller passed logs its first request.
         self.name, self.client = name, client
 
     # --- items ----------------------------------------------------------------------------------
 
     @cached_property
     def place(self) -> str:
-        """The ARN of the table, and when it was made: this account may have another one of its name later."""
+        """The ARN of the table and its creation time, as a later table in this account may have the same name."""
         found = self._call("describe_table", {"TableName": self.name})["Table"]
         return f"{found['TableArn']}, made {found['CreationDateTime'].astimezone(timezone.utc):%Y-%m-%d %H:%M:%S.%fZ}"
 
@@ -110,7 +110,7 @@ class DynamoTable:
         return found
 
     def write(self, write: Write) -> bool:
-        """Send a conditional write. True: it took effect. False: a condition failed."""
+        """Send a conditional write. True: the write took effect. False: a condition failed."""
         action = {Put: "put_item", Update: "update_item", Delete: "delete_item"}[type(write)]
         try:
             getattr(self.client, action)(**write_item(self.name, write))
@@ -150,23 +150,23 @@ class DynamoTable:
     def eventual_replicas(self, table_name: str | None = None) -> list[str]:
         """Return the regions to which a table is copied with eventual consistency (MREC); needs DescribeTable.
 
-        A condition is checked against the copy of its own region only: two runs in two regions both pass it, and the
-        later write silently wins. With strong consistency (MRSC) conditions hold in all regions, and nothing is
-        returned. A normal run never asks: it would cost each of them a request to learn what changes once in the
-        life of a table.
+        DynamoDB checks a condition only against the copy in its own region: two runs in two regions can both pass it,
+        and the later write silently wins. With strong consistency (MRSC) conditions hold in all regions, and the list
+        is empty. A normal run does not call this: it would cost every run a request for a setting that changes at most
+        once in the life of a table.
         """
         table = self._call("describe_table", {"TableName": table_name or self.name})["Table"]
-        # Tables from before strong consistency was there do not say which they are. The older global tables of version
-        # 2017.11.29 are eventually consistent too, and may not list their replicas.
+        # Tables from before strong consistency existed do not state their consistency. The older global tables of
+        # version 2017.11.29 are eventually consistent too, and may not list their replicas.
         if table.get("MultiRegionConsistency") == "STRONG":
             return []
         found = [str(replica.get("RegionName", "unknown")) for replica in table.get("Replicas") or []]
         return found or (["unknown"] if table.get("GlobalTableVersion") == "2017.11.29" else [])
 
     def create(self) -> None:
-        """Create the table and its TTL, and wait until it can be used."""
+        """Create the table with TTL and point-in-time recovery, and wait until it can be used."""
         self._call_once("create_table", create_table(self.name), "ResourceInUseException")
-        # TTL and backups of a table that is still being created are refused.
+        # DynamoDB refuses TTL and backups for a table that is still being created.
         self.client.get_waiter("table_exists").wait(TableName=self.name)
         ttl = {"Enabled": True, "AttributeName": items.TTL_ATTRIBUTE}
         request: dict[str, Any] = {"TableName": self.name, "TimeToLiveSpecification": ttl}
@@ -177,12 +177,12 @@ class DynamoTable:
     # --- failures -------------------------------------------------------------------------------
 
     def _call_once(self, action: str, request: dict[str, Any], refused_again: str) -> None:
-        """Call what DynamoDB refuses the second time, with the code of that refusal."""
+        """Call an action that DynamoDB refuses the second time with code `refused_again`; accept botocore's retries."""
         try:
             self._call(action, request)
         except ConfigurationError as error:
             answer = error.__cause__.response if isinstance(error.__cause__, ClientError) else {}
-            # botocore sends a request again whose answer was lost: it had arrived, and did what it should.
+            # botocore retries a request whose answer was lost. The first one had arrived and taken effect.
             sent_again = bool(answer.get("ResponseMetadata", {}).get("RetryAttempts"))
             if not (sent_again and answer["Error"]["Code"] == refused_again):
                 raise
@@ -197,7 +197,7 @@ class DynamoTable:
     def translate(
         self, error: ClientError | BotoCoreError, action: str, table_name: str | None = None
     ) -> WatermarkError:
-        """Say what a botocore error means for the caller; the table is this one, or that which was asked for."""
+        """Return the error of this package for a botocore error; `table_name` defaults to this table."""
         table_name = table_name or self.name
         if isinstance(error, NoCredentialsError):
             return CredentialsError(
@@ -221,7 +221,7 @@ class DynamoTable:
             return AccessRefusedError(f"dynamodb:{self.client.meta.method_to_api_mapping[action]}", table_name)
         if code in _TRANSIENT or status >= 500:
             return StoreUnavailableError(table_name, action, code)
-        # DynamoDB has no code of its own for a table with other keys.
+        # DynamoDB has no separate code for a table with other keys.
         if code == "ValidationException" and "key" in message.lower():
             return TableSchemaError(table_name)
         return ConfigurationError(f"DynamoDB refused {action} on table {table_name!r}: {code}.")
@@ -248,10 +248,10 @@ def write_item(table_name: str, write: Write) -> dict[str, Any]:
         short = _short(write.attribute)
         request |= {"Key": write.key, "UpdateExpression": f"SET #{short} = :{short}"}
         names[f"#{short}"], values[f":{short}"] = write.attribute, write.value
-    # DynamoDB refuses each of these if it is given and empty.
+    # DynamoDB refuses each of these parameters if it is empty.
     if write.only_if:
         terms = [_expression(condition) for condition in write.only_if]
-        # AND binds more closely than OR, so what has an OR stands alone.
+        # AND binds more closely than OR, so a term with OR must be the only one.
         assert len(terms) == 1 or not any(" OR " in term for term in terms)
         request["ConditionExpression"] = " AND ".join(terms)
     if names:
@@ -311,7 +311,7 @@ def scan(table_name: str, wanted: Walk) -> dict[str, Any]:
 
 
 def create_table(table_name: str) -> dict[str, Any]:
-    """Build the request for a table of our shape: the same keys as terraform/main.tf, on demand."""
+    """Build the request that creates a table for this package: the same keys as terraform/main.tf, billed on demand."""
     return {
         "TableName": table_name,
         "AttributeDefinitions": [

@@ -9,15 +9,15 @@ from typing import Any
 
 
 class Heartbeat:
-    """Calls a method of an object at a steady pace until it is stopped, refused, or the object is gone.
+    """Calls a method of an object at fixed intervals until stopped, the method returns False, or the object is gone.
 
-    The thread holds no reference to the object between two beats, is a daemon, and uses the
-    machine's monotonic timer: no clock that is set forward or back changes its pace.
+    The thread is a daemon, holds no reference to the object between two beats, and uses the
+    machine's monotonic timer, so setting the clock forward or back does not change its pace.
 
     Parameters
     ----------
     owner
-        The object; when nothing else refers to it any more the thread ends.
+        The object; the thread ends when nothing else refers to it any more.
     beat
         Called as ``beat(owner)``; False ends the thread.
     seconds
@@ -37,11 +37,11 @@ class Heartbeat:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether the thread runs."""
+        """Whether the thread runs."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """End the thread and wait for it."""
+        """Stop the thread and wait until it has ended."""
         self._ended.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
@@ -52,4 +52,4 @@ def _keep_beating(owner: weakref.ref[Any], beat: Callable[[Any], bool], seconds:
         alive = owner()
         if alive is None or not beat(alive):
             return
-        del alive  # Or this frame would hold it until the next beat, and it could not be collected.
+        del alive  # Otherwise this frame would keep the object alive until the next beat.

@@ -1,6 +1,6 @@
-"""Records <-> table items. Pure.
+"""Convert records to table items, and back. Pure.
 
-Range keys sort so that the original class, which takes the last item of a job, finds the head:
+Range keys sort so that the original class, which reads the last item of a job, finds the head:
 ``!`` (log, chunks) < run ids < ``~latest``.
 """
 
@@ -28,20 +28,20 @@ HASH_KEY, RANGE_KEY, WATERMARKS, TTL_ATTRIBUTE = "jobName", "runId", "watermarks
 HEAD_KEY = "~latest"
 LOG_PREFIX = "!c#"
 RUN_RECORD_PREFIX, JOB_RECORD_KEY = "!r#", "!j"
-"""What the Job Runs API keeps under a job's name; watermarks have nothing to do with it."""
+"""Keys of the items that the Job Runs API keeps under a job's name; they are unrelated to watermarks."""
 TOKEN = "tok"
-"""Attribute that tells one write of such an item from another."""
+"""Attribute with a new token at each write of an item of the Job Runs API."""
 FORMAT = 1
-"""Of what is stored. Items of a later one are refused: their rules are not known here."""
+"""Format of stored items. Items of a later format are refused, because this version does not know their rules."""
 _ATTEMPT, _ATTEMPT_DIGITS = re.compile(r"_attempt_([0-9]+)$"), 2
-"""Written with two digits, attempts sort in their order: a job has 10 retries at most."""
+"""With two digits, attempts sort in their order: a job has at most 10 retries."""
 MAX_METRICS_BYTES = 8 * 1024
-"""Of the metrics of one commit, encoded: they lie in the head until the next one, beside its watermarks."""
+"""Encoded size of one commit's metrics. The head stores them beside its watermarks until the next commit."""
 LONGEST_LEASE = timedelta(days=2 * 366)
-"""After the begin of its run, renewals included: the highest `max_lease` and a year. A lease that lasts longer is taken
-for over."""
+"""Longest time from the begin of a run to the end of its lease, with renewals: the highest `max_lease` and a year.
+A lease that ends later is treated as over."""
 MAX_FAILURE_BYTES = 1_000
-"""Of the error that a failed run leaves. A longer text is cut when it is read: it is for people to look at."""
+"""Size of the error text of a failed run. A longer text is cut when it is read, as it is only shown to operators."""
 
 
 def log_key(version: int) -> str:
@@ -55,7 +55,7 @@ def chunk_key(chunks_id: str, index: int) -> str:
 
 
 def run_record_key(run_id: str) -> str:
-    """Return the range key of a run's record; keys sort as runs were started, the tenth attempt after the second.
+    """Return the range key of a run's record; keys sort by when runs started, and attempt 10 comes after attempt 2.
 
     >>> run_record_key("jr_0_attempt_2")
     '!r#jr_0_attempt_02'
@@ -70,8 +70,8 @@ def run_of_record_key(range_key: str) -> str:
 
 
 def is_of_job_runs(range_key: str) -> bool:
-    """Tell whether an item is one of the Job Runs API, which says nothing about watermarks."""
-    # "!t" is a trigger that an earlier version kept.
+    """Return whether an item belongs to the Job Runs API, and so has no watermarks."""
+    # "!t" is the key of a trigger, which an earlier version stored.
     return range_key in (JOB_RECORD_KEY, "!t") or range_key.startswith(RUN_RECORD_PREFIX)
 
 
@@ -84,7 +84,7 @@ def key(job_id: str, range_key: str) -> Item:
 
 
 def head_to_item(head: Head) -> Item:
-    """Write a head; ValueErrors of `values.encode` name what cannot be stored."""
+    """Return the item of a head; InvalidValueError, from `values.encode`, names a value that cannot be stored."""
     item = key(head.job_id, HEAD_KEY)
     item["watermarks"], item["types"] = values.encode(head.watermarks)
     item |= {"fmt": number(FORMAT)} | _written(HEAD, head)
@@ -92,22 +92,22 @@ def head_to_item(head: Head) -> Item:
         item |= _written(CLAIM, head.claim)
     if head.plan:
         item |= {"planId": {"S": head.plan.plan_id}, "plan": {"M": _plan_to_map(head.plan)}}
-    # Versions that do not know it leave it out, and the next begin looks for the log entry. So does this one, where it
-    # is of an earlier version.
+    # Leave out `logged` unless it is the head's version, as versions of the package without it do: the next begin then
+    # checks whether the log entry exists.
     if head.logged != head.version:
         item.pop("logged", None)
     return item
 
 
 def log_to_item(entry: LogEntry) -> Item:
-    """Write the immutable log entry of one version."""
+    """Return the immutable log item of one version."""
     item = key(entry.job_id, log_key(entry.version))
     item["watermarks"], item["types"] = values.encode(entry.watermarks)
     return item | {"fmt": number(FORMAT), "version": number(entry.version)} | _change_to_map(entry.change)
 
 
 def run_to_item(entry: LogEntry) -> Item:
-    """Write the playbook's run item: what `get_watermark(job_id, run_id)` reads."""
+    """Return the playbook's run item, which `get_watermark(job_id, run_id)` reads."""
     assert entry.change.run_id is not None
     item = key(entry.job_id, entry.change.run_id)
     item["watermarks"], item["types"] = values.encode(entry.watermarks)
@@ -121,7 +121,7 @@ def run_to_item(entry: LogEntry) -> Item:
 
 
 def encode_metrics(metrics: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> tuple[Attribute, Attribute]:
-    """Write the counts of a run; a name that is a watermark's too is refused (the watermark must win)."""
+    """Encode the counts of a run; a name that a watermark also has is refused, because the watermark must win."""
     for name in metrics:
         if name in next_watermarks:
             raise InvalidValueError(reason="reserved_name", name=name, reserved=sorted(next_watermarks))
@@ -134,13 +134,13 @@ def _change_to_map(change: Change) -> Item:
 
 
 def _outputs(outputs: Sequence[Output | Retraction]) -> Attribute:
-    # One text: nobody asks DynamoDB for a part of it, and a map for each target would need its types beside it.
+    # Stored as one text: no request reads a part of it, and maps would need a separate map of types for each target.
     return {"S": json.dumps([output.record() for output in outputs])}
 
 
 def _releases(releases: tuple[Release, ...]) -> Attribute:
     shown = [vars(release) | {"at": to_utc_string(release.at)} for release in releases]
-    # Not escaped: what people write may be in any script, and would be three times as long.
+    # Not escaped: reasons may be in any script, and escapes would make them three times as long.
     return {"S": json.dumps(shown, ensure_ascii=False)}
 
 
@@ -152,7 +152,7 @@ def _plan_to_map(plan: Plan) -> Item:
 
 
 def number(value: int) -> Attribute:
-    """Write a whole number of ours."""
+    """Encode a whole number, such as a version or a fence."""
     return {"N": str(value)}
 
 
@@ -169,7 +169,7 @@ def _time(moment: datetime) -> Attribute:
 
 
 def _moment(moment: datetime) -> Attribute:
-    """Write a time of ours. InvalidValueError for one that no reader would believe."""
+    """Encode a time of this machine's clock. InvalidValueError for a time that readers would refuse."""
     if not EARLIEST <= moment <= LATEST:
         raise InvalidValueError(f"The clock says {moment:%Y-%m-%d}. Set the clock of the machine that the job runs on.")
     return _time(moment)
@@ -191,24 +191,24 @@ def log_from_item(item: Item) -> LogEntry:
 
 
 def run_from_item(item: Item) -> dict[str, Any]:
-    """Read a run item, ours or one of the original class, as the playbook's dict."""
+    """Read a run item, of this package or of the original class, as the playbook's dict."""
     return reading(item, _run)
 
 
 def start_of_run(item: Item) -> datetime:
-    """Return when the run of a record began to work; where it never did, when it was started."""
+    """Return the time when the run of a record began to work; if it never did, the time when it was started."""
     check_format(item)
     return reading(item, lambda item: _moment_in(item, "runningSince" if "runningSince" in item else "startedOn"))
 
 
 def reading(item: Item, read: Callable[[Item], T]) -> T:
-    """Read an item; CorruptItemError if it was altered."""
+    """Return what `read` makes of an item; CorruptItemError if the item was altered."""
     try:
         return read(item)
     except ImplausibleError as error:
         raise _corrupt(item, str(error)) from error
     except DAMAGE as error:
-        # Only the type: the text of such an error may quote the value of a watermark.
+        # Show only the error's type: its text may quote the value of a watermark.
         raise _corrupt(item, f"{type(error).__name__} while reading it") from error
 
 
@@ -218,7 +218,7 @@ def _corrupt(item: Item, detail: str) -> CorruptItemError:
 
 def check_format(item: Item) -> None:
     """Raise NewerFormatError for an item of a later format."""
-    # Before anything else is read: a later format may have moved or renamed the rest, which would then look corrupt.
+    # Check this first: a later format may have moved or renamed other attributes, and the item would look corrupt.
     found = item.get("fmt", {}).get("N", "0")
     if found.isdigit() and int(found) > FORMAT:
         raise NewerFormatError(item[HASH_KEY]["S"], int(found), FORMAT)
@@ -226,12 +226,12 @@ def check_format(item: Item) -> None:
 
 def _head(item: Item) -> Head:
     claim = plan = None
-    # Either name is enough to look for all: half a claim or plan is an altered item, and to read it as none would let
-    # a second run in, or lose a batch.
+    # If one attribute of a claim or a plan exists, all are read: half of one means an altered item. Ignoring it would
+    # let a second run begin, or lose a batch.
     if "ownerTok" in item or "owner" in item:
         claim = Claim(**_read(CLAIM, item))
-        # Nobody could begin before the year 9000 otherwise. To take it for over is safe: the fence, and not the lease,
-        # keeps two runs from both committing.
+        # Treat an implausible lease as over, otherwise a lease until the year 9000 would block the job. That is safe,
+        # because the fence, not the lease, prevents two runs from both committing.
         if not EARLIEST <= claim.lease_until <= claim.since + LONGEST_LEASE:
             claim = replace(claim, lease_until=claim.since)
     if "planId" in item or "plan" in item:
@@ -248,7 +248,7 @@ def _head(item: Item) -> Head:
 
 def _log_entry(item: Item) -> LogEntry:
     version = _whole(item, "version")
-    # Pages of a history are asked for by version. An entry under the key of another one would be read for ever.
+    # Pages of a history are requested by version. An entry under the key of another version would be read for ever.
     if item[RANGE_KEY]["S"] != log_key(version):
         raise ImplausibleError(f"it says that it is version {version}")
     return LogEntry(
@@ -281,9 +281,9 @@ def _run(item: Item) -> dict[str, Any]:
 
 
 def _legacy_watermarks(item: Item) -> dict[str, Any]:
-    """Return the values of an item of the original class, with what it kept under another key under that name.
+    """Return the values of an item of the original class, with its other attributes under their own names.
 
-    Its `key=` names the attribute of the values, and a script could add attributes of its own: none may be lost.
+    Its `key=` names the attribute that has the values, and scripts could add attributes. None may be lost.
     """
     others = {name: attribute for name, attribute in item.items() if name not in (HASH_KEY, RANGE_KEY, WATERMARKS)}
     if WATERMARKS not in item and not any("M" in attribute for attribute in others.values()):
@@ -300,19 +300,19 @@ def _text(item: Item, name: str) -> str:
 
 
 def _values_in(item: Item, name: str, types: str) -> dict[str, Any]:
-    """Return a map of values; an error names the map, and not the value in it that cannot be read."""
+    """Return a map of values; an error names the map, but not the value that cannot be read."""
     found, kinds = {"M": attribute_of(item, name, "M")}, {"M": attribute_of(item, types, "M")}
     try:
         return values.decode(found, kinds)
     except ImplausibleError as error:
         raise ImplausibleError(f"{name}: {error}") from error
     except DAMAGE as error:
-        # Only the type: the text of such an error may quote the value of a watermark.
+        # Show only the error's type: its text may quote the value of a watermark.
         raise ImplausibleError(f"{name} and {types} do not fit together ({type(error).__name__})") from error
 
 
 def _json_in(item: Item, name: str) -> list[Any]:
-    """Return a list of a few records that is kept as one text."""
+    """Return a list of a few records that is stored as one text."""
     try:
         found = json.loads(_text(item, name))
     except (ValueError, RecursionError):
@@ -363,9 +363,9 @@ def _releases_in(item: Item, name: str) -> tuple[Release, ...]:
 
 
 def _lease_in(item: Item, name: str) -> timedelta | None:
-    """Return how long a lease lasts from one heartbeat to the next; None if it is not kept, or implausible.
+    """Return the length of a lease as each heartbeat sets it; None if it is implausible.
 
-    It is for people to look at: nothing is decided by it, so it costs no job its state.
+    The length is only shown to operators and decides nothing, so a bad value does not make the head unreadable.
     """
     seconds = float(attribute_of(item, name, "N"))
     return timedelta(seconds=seconds) if 0 < seconds <= LONGEST_LEASE.total_seconds() else None
@@ -373,7 +373,7 @@ def _lease_in(item: Item, name: str) -> timedelta | None:
 
 def _whole(item: Item, name: str) -> int:
     text = attribute_of(item, name, "N")
-    # DynamoDB writes a whole number without a point. A longer one would take long to read.
+    # DynamoDB writes a whole number without a point. More digits than these would take long to parse.
     if not re.fullmatch(r"-?[0-9]{1,40}", text):
         raise ImplausibleError(f"{name} is not a whole number")
     found = int(text)
@@ -390,14 +390,14 @@ def _moment_in(item: Item, name: str) -> datetime:
 
 
 class _Codec(NamedTuple):
-    """How a value is written, and how the attribute of a name is read from an item."""
+    """Functions that encode a value, and that read the attribute of a given name from an item."""
 
     write: Callable[[Any], Attribute]
     read: Callable[[Item, str], Any]
 
 
 class _Stored(NamedTuple):
-    """An attribute and the field that it holds; one that is `default` is left out, and where that is `...`, none."""
+    """An attribute and the field that it stores. A value equal to `default` is left out; with `...`, none ever is."""
 
     attribute: str
     field: str
@@ -447,7 +447,7 @@ HEAD = (
     _Stored("epochs", "epochs", _Codec(_counts, _epochs_in), {}),
     _Stored("answers", "answers", _Codec(_answers, _answers_in), {}),
     _Stored("releases", "releases", _RELEASES, ()),
-    # No new format: versions that do not know these read the head as before, and leave them out.
+    # These need no new format: versions of the package that do not know them read the head and leave them out.
     _Stored(
         "recent",
         "recent",
@@ -461,7 +461,7 @@ HEAD = (
     _Stored("plannedAt", "planned_at", _MOMENT, None),
     _Stored("atTargets", "at_targets", _OUTPUTS, ()),
 )
-"""Fields of a head but its watermarks, claim and plan, which are more than one attribute."""
+"""Fields of a head, except its watermarks, claim and plan, which take more than one attribute each."""
 
 
 def _written(table: Sequence[_Stored], record: Any) -> Item:

@@ -1,4 +1,4 @@
-"""What can be looked up in the table: watermarks, runs and the history of a job."""
+"""Look up watermarks, runs and the history of a job in the table."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ from scripts.helpers.protocol.values import ImplausibleError, Spilled
 logger = logging.getLogger(__name__)
 
 STATES, PLANS, NEXT = "watermarks", "plan.contexts", "plan.next"
-"""Where a head has what is stored of contexts."""
+"""The places of a head that have a value for each context."""
 Check = Callable[[str, str, Any], Any]
-"""Returns what such a place has of a context, if it is what is written there; raises ImplausibleError otherwise."""
+"""Gets a place, a context and its value there; returns the value, or raises ImplausibleError if it was altered."""
 
 
 def places_of(head: Head) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return what a head has of contexts, by the names of the places."""
+    """Return the places of a head that have values of contexts, each with its values."""
     of_plan = [] if head.plan is None else [(PLANS, head.plan.contexts), (NEXT, head.plan.next)]
     return [(STATES, head.watermarks), *of_plan]
 
 
 class Lookups:
-    """What can be read of a table's jobs. Nothing here writes, and every read is strongly consistent.
+    """Reads the jobs of a table. It never writes, and every read is strongly consistent.
 
     Attributes
     ----------
     store : Store
         The table.
     clock
-        Returns the time as an aware datetime; an item of the original class is taken over at that time.
+        Returns the time as an aware datetime; it becomes the time of a version made from an original item.
     job_id_rule : str
-        Regular expression that job names match as a whole.
+        Regular expression that job names must match in full.
     check
-        What a state or plan has to pass before anybody gets it.
+        Called on each state or plan before it is returned.
     """
 
     def __init__(self, store: Store, clock: Callable[[], datetime], job_id_rule: str) -> None:
@@ -67,13 +67,13 @@ class Lookups:
         """Return a run's item; see `Watermarks.get_watermark`."""
         if run_id is None:
             head = self.latest(job_id)
-            # What a person declared on a job without runs is in force, though no run stands for it.
+            # Watermarks that an operator set on a job without runs are in force, although no run made them.
             declared = head.last is not None and head.last.run_id is None and head.watermarks
             return self._run_item(head, None if declared else head.run_id)
         self.check_job(job_id)
         check_readable_run_id(run_id)
         stored = self.store.read_head(job_id)
-        # The head first: a run that has just committed may have died before it wrote its run item.
+        # Check the head first: a run that has just committed may have died before it wrote its run item.
         if stored and stored.last and stored.last.run_id == run_id:
             return self._run_item(stored, run_id)
         item = self.store.read(job_id, run_id)
@@ -85,7 +85,7 @@ class Lookups:
         raise UnknownRunError(job_id, run_id)
 
     def latest(self, job_id: str) -> Head:
-        """Return what is committed for a job and what is open; UnknownJobError if there is nothing."""
+        """Return the head of a job, with its committed and open state; UnknownJobError if the job has no items."""
         self.check_job(job_id)
         head = self.store.read_head(job_id)
         if head is None:
@@ -98,7 +98,7 @@ class Lookups:
         return head
 
     def head(self, job_id: str) -> Head | None:
-        """Return a job's head in one request; None if it has none, whatever of the original class is there."""
+        """Return a job's head in one request; None if it has none, even if it has items of the original class."""
         return self.store.read_head(job_id)
 
     def history(self, job_id: str, limit: int | None = None, before: int | None = None) -> History:
@@ -109,7 +109,7 @@ class Lookups:
 
     def history_of(self, head: Head, limit: int | None = None, before: int | None = None) -> History:
         """Return the versions up to that of a head, newest first."""
-        # The newest version is taken from the head: its log entry may not be written yet.
+        # Take the newest version from the head: its log entry may not be written yet.
         job_id, below = head.job_id, head.version
         entries: list[LogEntry] = []
         if before is not None and before <= head.version:
@@ -127,11 +127,11 @@ class Lookups:
         return found
 
     def version_of(self, head: Head, run_id: str) -> int:
-        """Return the version that a run has made; UnknownRunError if none is known."""
+        """Return the version that a run made; UnknownRunError if none is known."""
         check_run_id(run_id)
         item = self.store.read(head.job_id, run_id)
         version: int | None = items.run_from_item(item).get("version") if item else None
-        # The run item is written after the head: of a run that died in between only the head knows.
+        # The run item is written after the head: if the run died in between, only the head has the version.
         if version is None and head.last and head.last.run_id == run_id:
             version = head.version
         if version is None:
@@ -144,21 +144,21 @@ class Lookups:
         Raises
         ------
         CorruptItemError
-            It is not what this package writes.
+            The state is not one that this package writes.
         """
         range_key = items.HEAD_KEY if isinstance(version, Head) else items.log_key(version.version)
         return self.checked(version.job_id, STATES, context, self.stored_at(version, context), range_key)
 
     def stored_at(self, version: Head | LogEntry, context: str) -> Any:
-        """Return the state of one context as `state_at` does, whatever it says: for people who repair it."""
+        """Return the state of one context as `state_at` does, but without checking it, so that it can be repaired."""
         return self._resolved(version.job_id, {context: version.watermarks.get(context)})[context]
 
     def checked(self, job_id: str, place: str, context: str, stored: Any, range_key: str = items.HEAD_KEY) -> Any:
-        """Return a state or plan as it is; CorruptItemError if it is not what this package writes."""
+        """Return a state or plan unchanged; CorruptItemError if this package cannot have written it."""
         return items.reading(items.key(job_id, range_key), lambda _: self.check(place, context, stored))
 
     def damage(self, head: Head) -> list[str]:
-        """Return what is wrong with the states and the open plan of a job; chunks are not read."""
+        """Return the problems of the states and the open plan of a job; chunks are not read."""
         found = []
         for place, contexts in places_of(head):
             for context, stored in contexts.items():
@@ -169,37 +169,37 @@ class Lookups:
         return found
 
     def committed_at(self, job_id: str, version: int) -> datetime | None:
-        """Return when a version was made; None if its log entry has expired."""
+        """Return the time when a version was made; None if its log entry has expired."""
         entry = self.store.read_log(job_id, version)
         return entry.change.at if entry is not None else None
 
     def start_of_job_run(self, job_id: str, run_id: str) -> datetime | None:
-        """Return when `JobRuns` started a run; None if it has no record of it."""
+        """Return the time when `JobRuns` started a run; None if it has no record of the run."""
         record = self.store.read(job_id, items.run_record_key(run_id))
         return items.start_of_run(record) if record is not None else None
 
-    # --- what the parts that change a job need ----------------------------------------------------
+    # --- for the modules that change a job --------------------------------------------------------
 
     def check_job(self, job_id: str) -> None:
-        """Check a name; of a job that serves another one, the name of that one, if it is there as a whole."""
+        """Check a job's name; for a derived job, check the name of the job that it serves, unless that was cut."""
         served = served_by(job_id) if isinstance(job_id, str) else None
-        # A derived name of full length has lost the end of the name that it serves, so the rule cannot judge it.
+        # In a derived name of full length the served name may have lost its end, so the rule cannot be applied.
         if served is None or len(job_id) < MAX_NAME or not job_id.isprintable():
             check_job_id(served or job_id, self.job_id_rule)
 
     def legacy_head(self, job_id: str, found: Mapping[str, items.Item]) -> Head | None:
-        """Make a head from the one item of the original class, if that is all there is."""
+        """Make a head from the one item of the original class; None without any item."""
         if len(found) > 1:
-            # Run ids have no order, and the original class kept no time: which one is the latest, only people know.
+            # Run ids have no order, and the original class stored no time: only an operator knows the latest item.
             raise AmbiguousHistoryError(job_id, list(found))
         for item in found.values():
             return self.head_of_legacy(item)
         return None
 
     def head_of_legacy(self, item: items.Item, legacy_items: int = 1, instead: Mapping[str, Any] | None = None) -> Head:
-        """Make the head that takes over an item of the original class, of which there are so many.
+        """Make a head from an item of the original class; the job has `legacy_items` of them.
 
-        `instead` are values that a person gives in place of its own.
+        `instead` are values that an operator gives in place of the item's own.
         """
         return Head.imported(
             item[items.HASH_KEY]["S"],
@@ -211,9 +211,9 @@ class Lookups:
         )
 
     def without_head(self, job_id: str) -> tuple[Head | None, dict[str, items.Item]]:
-        """Read all items of a job that had no head a moment ago, by run id; CorruptItemError if it must have one.
+        """Read the items of the original class of a job that had no head a moment ago, by run id.
 
-        Should a first run have begun since, its head is returned, and no items.
+        If a first run has begun since, return its head, and no items. CorruptItemError if the head was deleted.
         """
         found: dict[str, items.Item] = {}
         ours: list[str] = []
@@ -222,20 +222,20 @@ class Lookups:
             if items.is_of_job_runs(range_key):
                 continue
             found[range_key] = item
-            # No item of the original class begins so, or has a version.
+            # The key of an item of the original class starts with neither '!' nor '~', and the item has no version.
             if range_key[0] in "!~" or "version" in item:
                 ours.append(range_key)
         if not ours:
             return None, found
-        # Items of ours need a head. Either a first run wrote it between the two reads, or it was deleted: then
-        # to begin as on a first run would read everything again, under batch ids that sinks may know.
+        # Items of this package need a head. Either a first run wrote it between the two reads, or it was deleted.
+        # Treating the latter as a first run would read everything again, under batch ids that sinks may have.
         head = self.store.read_head(job_id)
         if head is None:
             raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {ours[0]!r} is there")
         return head, {}
 
     def _resolved(self, job_id: str, watermarks: Mapping[str, Any]) -> dict[str, Any]:
-        """Return watermarks with spilled ones read back, each of them once."""
+        """Return watermarks with spilled values read back; each reference is read once."""
         read = partial(self._read, job_id)
         once, found = cache(read), {}
         for name, value in watermarks.items():

@@ -1,7 +1,7 @@
-"""One table in one SQLite file, for a laptop, a notebook or a single host; `dynamodb` has one in AWS.
+"""One table in one SQLite file, for a laptop, a notebook or a single host; `dynamodb` has the table in AWS.
 
-Any number of threads and processes of one machine may use a file. Each write is one transaction, which takes the lock
-of the file before it reads: what a condition has seen stays until the write is there.
+Any number of threads and processes of one machine may use a file. Each write is one transaction, which locks the
+file before it reads, so what its conditions have checked cannot change before the write.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from scripts.helpers.protocol.names import SCHEME
 from scripts.helpers.protocol.requests import Between, Delete, Expected, ItemPage, Put, Walk, Write
 
 BUSY_SECONDS = 20.0
-"""A write waits so long for others. Each takes milliseconds, but SQLite gives the lock to any process that asks at the
-right moment, so with many writers one of them may wait for seconds."""
+"""How long a write waits for other writers. Each takes milliseconds, but SQLite gives the lock to any process that asks
+at the right moment, so with many writers one of them may wait for seconds."""
 APPLICATION, FORMAT = 0x67775731, 1
-"""What the head of a file says that is a table of ours, and the format of its rows."""
+"""The application id in the header of a SQLite file that is such a table, and the format of its rows."""
 NETWORK = re.compile(
     r"nfs|cifs|smb|9p|afs|ceph|lustre|gluster|beegfs|gpfs|virtiofs|vboxsf|vmhgfs|fuse\.(?!gocryptfs|encfs|mergerfs)"
 )
-"""File systems of other machines: SQLite's locks do not hold there, and two runs could both commit."""
+"""File systems of other machines, where SQLite's locks do not hold, so two runs could both commit."""
 YEARS = 5 * 366 * 24 * 3600
-"""Seconds after which an expiry is none, as to DynamoDB: it is 0, or in another unit."""
+"""Seconds. An expiry further in the past is ignored, as DynamoDB does: it is 0, or in another unit."""
 TABLE = """
 CREATE TABLE items (job TEXT NOT NULL, key TEXT NOT NULL, item TEXT NOT NULL, expires INTEGER, PRIMARY KEY (job, key))
 WITHOUT ROWID
@@ -58,18 +58,18 @@ OF_JOB = "SELECT job, key, item FROM items WHERE job = ? AND key >= ? AND key <=
 NEWEST_OF_JOB = OF_JOB.replace("key > ?", "key < ?").replace("ORDER BY key", "ORDER BY key DESC")
 OF_ALL = "SELECT job, key, item FROM items WHERE (job, key) > (?, ?) ORDER BY job, key"
 PAST_ALL_TEXT = b""
-"""To SQLite any blob is greater than any text."""
+"""In SQLite any blob is greater than any text."""
 
 _using = threading.RLock()
 _tables: weakref.WeakSet[SqliteTable] = weakref.WeakSet()
-"""All that this process has; one thread at a time uses one of them."""
+"""All tables of this process. Threads share the lock `_using`, so one thread at a time uses any of them."""
 
 
 def _close_all() -> None:
-    """Close what is open before this process is copied.
+    """Close all connections before this process forks.
 
-    SQLite knows its locks by the process. A child that has a connection of its own and a copy of its parent's would
-    believe that it holds the locks of that one: two runs could both commit.
+    SQLite tracks its locks per process. A child with its own connection and a copy of its parent's would act as if it
+    held the parent's locks, and two runs could both commit.
     """
     _using.acquire()
     for table in list(_tables):
@@ -78,27 +78,27 @@ def _close_all() -> None:
 
 @cache
 def _watch_copies() -> None:
-    """Let `_close_all` be called; where processes cannot be copied, nothing is needed."""
+    """Register `_close_all` to run before each fork; where processes cannot fork, nothing is needed."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_close_all, after_in_parent=_using.release, after_in_child=_using.release)
 
 
 class SqliteTable:
-    """A table in a file. Nothing is opened before it is asked for.
+    """A table in a file. The file is opened at the first access.
 
     Raises
     ------
     InvalidValueError
-        The name has no path, or the file lies on a drive of another machine.
+        The name has no path, or the file is on a drive of another machine.
     """
 
     client = None
 
     def __init__(self, name: str) -> None:
-        # Two slashes begin the name of a host in a URL: that of a folder would be one at the root of this machine.
+        # In a URL a host's name follows two slashes, but a path with two slashes starts at this machine's root.
         if re.match(rf"{SCHEME}(//[^/]|\s*$)", name) or "\0" in name:
             raise InvalidValueError(f"{name!r} names no file. Write {SCHEME}watermarks.db, or {SCHEME}/folder/name.db.")
-        # A process that changes its folder keeps its table, which has one name whatever links lead to it.
+        # Resolve the path now: it stays valid if the process changes its folder, and is the same for all links.
         self.name, self.path = name, Path(os.path.realpath(os.path.expanduser(name.removeprefix(SCHEME))))
         self.place = f"{SCHEME}{self.path}"
         self._kept: tuple[int, sqlite3.Connection] | None = None
@@ -117,7 +117,7 @@ class SqliteTable:
             return self._found(db, key)
 
     def write(self, write: Write) -> bool:
-        """Write in one transaction. True: it took effect. False: a condition failed."""
+        """Write in one transaction. True: the write took effect. False: a condition failed."""
         key = write.item if isinstance(write, Put) else write.key
         with self._connected("write") as db:
             db.execute("BEGIN IMMEDIATE")
@@ -132,14 +132,14 @@ class SqliteTable:
             item = write.item if isinstance(write, Put) else {**key, **found, write.attribute: write.value}
             text = json.dumps({name: to_json(value) for name, value in item.items()}, separators=(",", ":"))
             db.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?)", (*_names(item), text, _expiry(item)))
-            # What DynamoDB does in the background.
+            # Delete expired items, as DynamoDB does in the background.
             now = int(time.time())
             db.execute("DELETE FROM items WHERE expires BETWEEN ? AND ?", (now - YEARS, now - 1))
             db.execute("COMMIT")
         return True
 
     def query(self, wanted: Between) -> ItemPage:
-        """Read the items of one job, all on one page unless there is a limit."""
+        """Read the items of one job, all on one page unless `wanted` has a limit."""
         first = "" if wanted.first is None else wanted.first
         last = PAST_ALL_TEXT if wanted.last is None else wanted.last
         behind = wanted.after or (PAST_ALL_TEXT if wanted.newest_first else "")
@@ -147,7 +147,7 @@ class SqliteTable:
         return self._page(text, (wanted.job_id, first, last, behind), wanted.limit)
 
     def walk(self, wanted: Walk) -> ItemPage:
-        """Read a page of the whole table, which is one segment."""
+        """Read a page of the whole table: segment 0 has all items, every other segment is empty."""
         if wanted.segment > 0:
             return ItemPage([], None)
         return self._page(OF_ALL, ("", "") if wanted.after is None else _names(wanted.after), wanted.limit)
@@ -155,7 +155,7 @@ class SqliteTable:
     def _page(self, text: str, values: Sequence[Any], limit: int | None) -> ItemPage:
         found: list[Item] = []
         last = None
-        # Closed early, or the file could not be cleared of what was written since.
+        # Close the cursor early, otherwise an open read would keep SQLite from clearing later writes out of its log.
         with self._connected("read") as db, closing(db.execute(text, tuple(values))) as rows:
             for number, (job, key, item) in enumerate(rows):
                 if number == limit:
@@ -164,7 +164,7 @@ class SqliteTable:
                     found.append(_item(job, key, item))
                     last = items.key(job, key)
                 elif not isinstance(job, str):
-                    # Another program wrote it: a damaged job, under a name that can be printed.
+                    # Another program wrote this row. Return it as a damaged job, under a printable name.
                     found.append(_item(ascii(job), key if isinstance(key, str) else ascii(key), ""))
         return ItemPage(found, None)
 
@@ -175,21 +175,21 @@ class SqliteTable:
     # --- the file -------------------------------------------------------------------------------
 
     def exists(self, table_name: str) -> bool:
-        """Return whether a table of this name exists; TableSchemaError for a file of something else."""
+        """Return whether a table of this name exists; TableSchemaError if the file is not such a table."""
         other = self if table_name == self.name else SqliteTable(table_name)
         with suppress(TableNotFoundError), other._connected("read"):
             return True
         return False
 
     def eventual_replicas(self, table_name: str | None = None) -> list[str]:
-        """Return no region: there is one file."""
+        """Return no region, because a file has no replicas."""
         return []
 
     def create(self) -> None:
-        """Make the file, for its owner alone. ConfigurationError if one is there."""
+        """Create the file, readable by its owner only. ConfigurationError if it exists and is not empty."""
         try:
-            # Before SQLite opens it: it gives its other files the same mode. One that is empty is of a process that
-            # died here.
+            # Create the file before SQLite opens it, as SQLite gives its other files the same mode. An existing
+            # empty file was left by a process that died here, and is used.
             self.path.touch(0o600)
         except FileNotFoundError as error:
             raise ConfigurationError(
@@ -222,10 +222,10 @@ class SqliteTable:
             found = os.stat(self.path)
         except OSError as error:
             raise TableNotFoundError(self.name, None, str(self.path)) from error
-        # SQLite keeps what is not yet in the file beside it, under its name. Who has another name does not see that.
+        # SQLite keeps recent writes in a file beside it, named after it. A process with another name would miss them.
         if found.st_nlink > 1 and self.path.is_file():
             raise TableSchemaError(self.name, "has another name: a hard link leads to its file. Delete one of the two")
-        # A file that was put in the place of this one is another table: what is written here would be in no file.
+        # If the file was replaced by another one, reopen: writes to the old file would be lost.
         if self._kept is None or self._kept[0] != found.st_ino:
             self.close()
             self._kept = found.st_ino, self._opened()
@@ -257,13 +257,13 @@ class SqliteTable:
             there = dict(db.execute(without_quotes))
             others = [name for name, sql in there.items() if " ".join(str(sql).split()) not in made]
             if others or "items" not in there:
-                # A view or a trigger would run at each call: it may never end, or change what is written.
+                # A view or a trigger would run at each call, and might never end or change what is written.
                 raise TableSchemaError(
                     self.name, f"was altered by another program: {', '.join(map(repr, others)) or 'items is gone'}. "
                     "Restore the file from a backup, or drop what was added to it",
                 )  # fmt: skip
             db.execute("PRAGMA journal_mode = WAL")
-            # A commit is on the disk before it counts, also when the power fails.
+            # Each commit is on the disk before it returns, so it survives a power failure.
             db.execute("PRAGMA synchronous = FULL")
         except BaseException:
             db.close()
@@ -274,7 +274,7 @@ class SqliteTable:
         _watch_copies()
         if not self.path.is_file():
             raise TableSchemaError(self.name, "is a folder, a pipe or a device. Choose another name")
-        # Never made here: an empty table under a wrong name would let jobs read everything again.
+        # mode=rw never creates a file: with an empty table under a wrong name, jobs would read everything again.
         db = sqlite3.connect(
             f"{self.path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None,
             check_same_thread=False,
@@ -285,7 +285,7 @@ class SqliteTable:
 
 
 def _text(found: bytes) -> str | bytes:
-    """Return a text, or the bytes that another program stored as one."""
+    """Return a text, or its bytes if another program stored a text that is not UTF-8."""
     try:
         return found.decode()
     except UnicodeDecodeError:
@@ -298,11 +298,11 @@ def _is_empty(db: sqlite3.Connection) -> bool:
 
 @contextmanager
 def _errors(table: SqliteTable, action: str) -> Iterator[None]:
-    """Say what an error of SQLite means for the caller."""
+    """Translate errors of SQLite into errors of this package."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        # The second where SQLite's text quotes a schema whose bytes another program altered.
+        # UnicodeDecodeError occurs if SQLite's message quotes a schema whose bytes another program altered.
         raise _translated(table, action, str(error)) from error
 
 
@@ -311,7 +311,7 @@ def _translated(table: SqliteTable, action: str, said: str) -> WatermarkError:
         return AccessRefusedError(action, str(table.path))
     if re.search("not a database|malformed|no such table|can't decode", said):
         return TableSchemaError(table.name, f"is damaged, or a file of something else ({said})")
-    # Locked for long, a full disk, an error of the disk: it is not known whether a write is there.
+    # Locked for too long, disk full or disk error: it is unknown whether a write took effect.
     remedy = "Free space on its disk." if "full" in said else "Try again later."
     if "locked" in said:
         who = f"`lsof {quote(str(table.path))}`"
@@ -340,7 +340,7 @@ def _names(item: Item) -> tuple[str, str]:
 
 
 def _item(job: str, key: str, text: str) -> Item:
-    """Return an item; only its key where another program has altered its text, which readers call damaged."""
+    """Return an item; only its key if another program has altered its text, so that readers report it as damaged."""
     found: Item = {}
     with suppress(*DAMAGE):
         found = {name: from_json(value) for name, value in json.loads(text).items()}
@@ -348,7 +348,7 @@ def _item(job: str, key: str, text: str) -> Item:
 
 
 def _expiry(item: Item) -> int | None:
-    """Return when an item expires; None where DynamoDB would keep it."""
+    """Return the time when an item expires, in seconds since 1970 UTC; None if DynamoDB would keep it."""
     try:
         found = int(Decimal(item.get(items.TTL_ATTRIBUTE, {}).get("N", "NaN")))
     except (ArithmeticError, ValueError):
@@ -357,7 +357,7 @@ def _expiry(item: Item) -> int | None:
 
 
 def _file_system(path: Path) -> str:
-    """Return the kind of file system that a path is in, where Linux says so."""
+    """Return the kind of file system that a path is in, from Linux's /proc/mounts; empty if unknown."""
     try:
         lines = Path("/proc/mounts").read_text().splitlines()
     except OSError:
@@ -365,7 +365,7 @@ def _file_system(path: Path) -> str:
     kinds = {}
     for line in lines:
         at, kind = line.split(" ")[1:3]
-        # A later one hides what was mounted there before.
+        # A later mount hides an earlier one at the same place.
         kinds[re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), at)] = kind
     within = [at for at in kinds if os.path.commonpath([path, at]) == at]
     return kinds[max(within, key=len)] if within else ""

@@ -1,4 +1,4 @@
-"""What is read of a table, and the one conditional write: sent until it is known what came of it."""
+"""Reads from a table, and the one conditional write, which is retried until its outcome is known."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 # --- pace -----------------------------------------------------------------------------------------
 # How fast chunks are written, expired and deleted.
 #
-# DynamoDB keeps all items of a job in one partition, which takes 1,000 write units a second, and a write costs one unit
-# per KB of the item, whether it puts, updates or deletes it. Whoever writes 60 MB as fast as the network allows is
-# throttled after the first second, and gives up when its retries are used up.
+# DynamoDB keeps all items of a job in one partition, which accepts 1,000 write units a second. A put, an update or a
+# delete costs one unit per KB of the item. A run that writes 60 MB as fast as the network allows is throttled after
+# the first second, and fails when its retries are used up.
 
 UNITS_PER_SECOND = 900.0
-"""Less than a partition takes: heartbeats and other jobs that lie there need some."""
+"""Less than a partition accepts, because heartbeats and other jobs in the same partition need some."""
 
 KEY_BYTES = 200
-"""About what an item has beside its data: names, keys and format."""
+"""Approximate size of an item besides its data: names, keys and format."""
 
 
 class Pace:
-    """Waits before each write until the writes before it are paid for. One or two chunks wait hardly at all.
+    """Waits before each write until the partition has capacity for the earlier writes. One or two chunks hardly wait.
 
     Parameters
     ----------
     timer
-        Returns seconds; never set back.
+        Returns seconds, and never goes backwards.
     sleep
-        Waits so many seconds.
+        Waits for the given number of seconds.
     """
 
     def __init__(self, timer: Callable[[], float], sleep: Callable[[float], None]) -> None:
@@ -57,7 +57,7 @@ class Pace:
         self._paid_at = timer()
 
     def wait_to_write(self, data_bytes: int) -> None:
-        """Wait until a chunk of so many bytes may be written."""
+        """Wait until a chunk of `data_bytes` may be written."""
         now = self._timer()
         if self._paid_at > now:
             self._sleep(self._paid_at - now)
@@ -70,19 +70,19 @@ class Pace:
 T = TypeVar("T")
 
 ATTEMPTS = 4
-"""Attempts at one write of which it is not known whether it arrived. Each may be three of botocore's, so this is about
-half a minute of a store that does not answer: long enough for a failover, short enough for a person."""
+"""Attempts at one write whose outcome is unknown. Each may be three attempts of botocore, so this lasts about half a
+minute if the store does not answer: long enough for a failover, short enough for an operator who waits."""
 BACKOFF_SECONDS = 0.2
-"""Longest first pause between them; it doubles. A pause is random, or those that failed together would meet again."""
+"""Upper limit of the first pause between attempts; it doubles. Pauses are random so that writers do not meet again."""
 BUDGET_SECONDS = 30.0
-"""Attempts at one head write end after this time; a run's shorter lease ends them sooner."""
+"""Time after which no further attempt at a head write is made; a run with a shorter lease uses its lease."""
 
 _PASSES_SOON = THROTTLES | {"ReplicatedWriteConflictException"}
-"""What a chunk is written through: it says that the write did not take effect, and that the store is there."""
+"""Errors after which a chunk is written again: the write did not take effect, and the store is reachable."""
 
 
 class ItemTable(Protocol):
-    """What keeps items. Every read is strongly consistent; StoreUnavailableError says that an outcome is unknown."""
+    """A table of items. Every read is strongly consistent; StoreUnavailableError means that an outcome is unknown."""
 
     name: str
 
@@ -92,13 +92,13 @@ class ItemTable(Protocol):
 
     @property
     def place(self) -> str:
-        """Where it is, for people of another table."""
+        """The table's location, as a head in another table names it."""
 
     def get(self, key: Item) -> Item | None:
         """Read one item; None if there is none."""
 
     def write(self, write: Write) -> bool:
-        """Write if the conditions hold. True: it took effect. False: one of them does not."""
+        """Write if the conditions hold. True: the write took effect. False: a condition failed."""
 
     def query(self, wanted: Between) -> ItemPage:
         """Read a page of the items of one job."""
@@ -107,13 +107,13 @@ class ItemTable(Protocol):
         """Read a page of a segment of the whole table."""
 
     def exists(self, table_name: str) -> bool:
-        """Return whether there is a table of a name."""
+        """Return whether a table of that name exists."""
 
     def create(self) -> None:
-        """Make the table."""
+        """Create the table."""
 
     def eventual_replicas(self, table_name: str | None = None) -> list[str]:
-        """Return where copies are that are not consistent."""
+        """Return the regions with copies of the table that are only eventually consistent."""
 
 
 class Store:
@@ -152,7 +152,7 @@ class Store:
         return items.log_from_item(item) if item else None
 
     def query(self, wanted: Between, pages: int | None = None) -> Iterator[Item]:
-        """Read what is wanted of a job, each page when it is needed; at most `pages` of them."""
+        """Yield the items that `wanted` selects, reading each page when it is needed, and at most `pages` pages."""
         for number in itertools.count(1):
             page = self.table.query(wanted)
             yield from page.items
@@ -165,36 +165,36 @@ class Store:
     def swap(self, before: Head | None, after: Head, budget: float = BUDGET_SECONDS) -> Written[Head] | Lost[Head]:
         """Replace the head `before` by `after` in one conditional write.
 
-        JobMovedError where the job is in another table: only a copy replaces that head.
+        JobMovedError if the job is in another table: only a copy may replace its head here.
 
-        A failed condition or a lost answer says nothing by itself: the head is read and its
-        identity compared, and a write that did not arrive is sent again (it can only apply once).
+        A failed condition or a lost answer does not show the outcome. So the head is read and its
+        identity compared, and a write that did not arrive is sent again (it can apply only once).
 
         Parameters
         ----------
         budget
-            Seconds after which no further attempt is made; a run gives no more than its lease.
+            Seconds after which no further attempt is made; a run passes at most its lease.
 
         Returns
         -------
         Written or Lost
-            Whether the write took effect, or that of somebody else, with the head as it is now.
+            Whether this write or another writer's took effect, with the head as it is now.
 
         Raises
         ------
         StoreUnavailableError
-            After all attempts it is not known whether the write took effect.
+            After all attempts it is unknown whether the write took effect.
         """
         if before is not None and before.elsewhere is not None and before.is_as_far_as(after):
             raise JobMovedError(after.job_id, self.table_name, before.elsewhere)
         return self._settle_head(before, after, requests.put_head(before, after), budget)
 
     def renew(self, before: Head, after: Head, budget: float = BUDGET_SECONDS) -> Written[Head] | Lost[Head]:
-        """Write the later lease of `after`; the outcome is settled as that of `swap`."""
+        """Write the later lease end of `after`; the outcome is determined as in `swap`."""
         return self._settle_head(before, after, requests.renew_lease(after), budget)
 
     def replace(self, before: Item | None, after: Item, budget: float = BUDGET_SECONDS) -> Written[Item] | Lost[Item]:
-        """Put an item in place of `before` in one conditional write; the outcome is settled as that of `swap`.
+        """Put an item in place of `before` in one conditional write; the outcome is determined as in `swap`.
 
         The attribute `items.TOKEN` distinguishes two writes.
         """
@@ -227,7 +227,7 @@ class Store:
         write: Write,
         budget: float,
     ) -> Written[T] | Lost[T]:
-        """Send one conditional write until it is known what came of it; StoreUnavailableError if that stays unknown."""
+        """Send one conditional write until its outcome is known; StoreUnavailableError if it stays unknown."""
 
         def outcome(current: T | None) -> Written[T] | Lost[T]:
             return Written(after) if identity(current) == identity(after) else Lost(current)
@@ -238,32 +238,32 @@ class Store:
             try:
                 if self.table.write(write):
                     return Written(after)
-                # The condition failed. That may be the work of an earlier attempt of this very write, whose
-                # answer was lost: here, or within botocore, which sends again on its own.
+                # The condition failed. An earlier attempt at this same write may have caused that, if its answer
+                # was lost: an attempt of this loop, or of botocore, which also retries.
                 return outcome(read())
             except StoreUnavailableError as error:
                 last_error = error
             try:
                 current = read()
-                # As before: the write has not arrived so far, and is sent again. It may still be on its way, but
-                # of the two only one meets the condition.
+                # If the head is unchanged, the write has not arrived, and is sent again. The first one may still be
+                # on its way, but only one of the two can meet the condition.
                 if identity(current) != identity(before):
                     return outcome(current)
             except StoreUnavailableError as error:
                 last_error = error
             pause = random.uniform(0, BACKOFF_SECONDS * 2**attempt)
-            # Not past the budget: a run whose lease is over when its write arrives has kept nobody away meanwhile.
+            # Stop at the budget: once a run's lease has ended, another run may already have claimed the job.
             if attempt + 1 == ATTEMPTS or self.timer() - started + pause > budget:
                 break
             self.sleep(pause)
         raise last_error
 
     def write_log(self, entry: LogEntry) -> None:
-        """Write the run item and then the log entry of a version; doing it again changes nothing.
+        """Write the run item and then the log entry of a version; a second call changes nothing.
 
-        The log entry comes last: where it is, the run item is too.
+        The log entry is written last, so that its presence means that the run item exists too.
         """
-        # A begin looks for the log entry only. Written first, it would hide that the run item is missing.
+        # A begin checks only the log entry. If that were written first, a missing run item would not be noticed.
         if entry.change.run_id is not None and entry.change.op in SUCCESS:
             self.table.write(requests.put_run(entry))
         self.table.write(requests.put_log(entry))
@@ -271,9 +271,9 @@ class Store:
     # --- chunks ---------------------------------------------------------------------------------
 
     def write_chunks(self, job_id: str, chunks: Mapping[str, Sequence[bytes]]) -> None:
-        """Write all chunks of some references; those that are there already stay as they are.
+        """Write the chunks of new references, by their ids; chunks that already exist are left unchanged.
 
-        It takes a second for each 900 KB (see *pace* above), and takes minutes where others use up the partition.
+        This takes a second for each 900 KB (see *pace* above), and minutes if other writers use up the partition.
         """
         pace = self._pace()
         for chunks_id, parts in chunks.items():
@@ -298,30 +298,30 @@ class Store:
             raise CorruptItemError(job_id, range_key, f"its chunks: {error}") from error
 
     def expire_chunks(self, job_id: str, reference: Spilled, at: datetime) -> None:
-        """Let the chunks of a reference expire."""
+        """Set the expiry of a reference's chunks."""
         for range_key in self._paced_keys(reference):
             self._until_taken(partial(self.table.write, requests.expire(job_id, range_key, at)))
 
     def delete_chunks(self, job_id: str, reference: Spilled) -> None:
-        """Delete the chunks of a reference that nothing holds any more."""
+        """Delete the chunks of a reference that no head and no log entry has any more."""
         for range_key in self._paced_keys(reference):
             self._until_taken(partial(self.delete, job_id, range_key))
 
     def _paced_keys(self, reference: Spilled) -> Iterator[str]:
-        """Yield the range keys of a reference's chunks, each when the one before it is paid for."""
+        """Yield the range keys of a reference's chunks, each when the partition has capacity for the next write."""
         pace = self._pace()
         for index in range(reference.chunks):
-            # To change or delete an item costs as much as to write it. All chunks but the last are full, and nothing
-            # waits for what the last one costs.
+            # Changing or deleting an item costs as much as writing it. All chunks but the last are full, and no write
+            # follows the last one, so its exact cost does not matter.
             pace.wait_to_write(CHUNK_BYTES)
             yield items.chunk_key(reference.id, index)
 
     def _pace(self) -> Pace:
-        # A file has no write units that others would wait for.
+        # A file has no limit on writes, so there is nothing to wait for.
         return Pace(self.timer, self.sleep if self.client is not None else lambda seconds: None)
 
     def _until_taken(self, write: Callable[[], object]) -> None:
-        """Do a write of a chunk again while it is throttled: to do it twice changes nothing."""
+        """Repeat the write of a chunk while it is throttled. The write is idempotent, so repeating it is safe."""
         for _ in TO_WRITE_CHUNKS.races(self.sleep):
             try:
                 write()
@@ -339,9 +339,9 @@ class Store:
         self.table.write(requests.Delete(items.key(job_id, range_key)))
 
     def expire(self, job_id: str, range_key: str, at: datetime, version: int | None = None) -> None:
-        """Let an item expire, if it is there and of that version."""
+        """Set the expiry of an item, if it exists and is of that version."""
         self.table.write(requests.expire(job_id, range_key, at, version))
 
     def put(self, item: Item, *, if_new: bool) -> bool:
-        """Write one item as it is. True: it took effect. False: one exists already, and `if_new` leaves it."""
+        """Write one item as it is. True: the write took effect. False: with `if_new`, an item already exists."""
         return self.table.write(requests.put(item, if_new=if_new))
