@@ -1,5 +1,5 @@
-"""What a person may do about a job: rewind, reset, set, discard, adopt, examine, and move it to another table.
+"""The decisions of an operator about a job: rewind, reset, set, discard, adopt, examine, and move to another table.
 
-May not know: sources and sinks. A decision is one conditional write on the head, kept in the history with who
+May not know: sources and sinks. A decision is one conditional write on the head; the history keeps it with who
 and why.
 """

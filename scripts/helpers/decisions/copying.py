@@ -1,6 +1,6 @@
-"""Copy a job to another table, from where it continues: items as they are, the head last.
+"""Copy a job to another table, where it then continues: all items unchanged, the head last.
 
-Each step finds what an interrupted copy has done, and one that is done again changes nothing::
+Each step accepts what an interrupted copy has already done, and repeating a step changes nothing::
 
     target: head, arriving from the source        the job is at the source
     source: head, moved to the target             nothing begins at either
@@ -32,29 +32,29 @@ from scripts.helpers.protocol.store import Store
 
 
 class Copied(NamedTuple):
-    """How many items of a job were copied, and how many of the Job Runs API stay where they are."""
+    """The number of a job's items that were copied, and the number of items of the Job Runs API that were not."""
 
     items: int
     left_out: int
 
 
 def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
-    """Copy a job to another table, where its next run continues; its head here refuses runs from then on.
+    """Copy a job to another table, where its next run continues; the source refuses runs from then on.
 
     Raises
     ------
     RunInProgressError
-        A run is at work.
+        A run holds the job.
     UnknownJobError, CorruptItemError, NewerFormatError
-        There is nothing of that name but records of the Job Runs API; an item of the job cannot be read, or is missing.
+        The name has at most records of the Job Runs API; an item of the job cannot be read, or is missing.
     JobMovedError, InvalidValueError
-        The job has moved to a third table; the target has a job of this name, or a later version of this one.
+        The job has moved to a third table; the target has another job of this name, or a later version of this job.
     StaleError
-        Somebody changed the job at the source or at the target meanwhile. Copy it again.
+        The job changed at the source or at the target meanwhile. Copy it again.
     """
     source = changes.lookups.store
     here, place = source.table.place, target.table.place
-    # Before its head is read: what is listed beside a head of an earlier stay is of that stay, and may go.
+    # List the target before its head is read: if the head is from an earlier stay, so are these items; they may go.
     listed, _ = _of_job(target, job_id)
     there = target.read_head(job_id)
     stored, head = changes.read_for_change(job_id)
@@ -62,7 +62,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     if stored is None:
         raise UnknownJobError(job_id, source.table_name)
     again = source.read_head(job_id)
-    # A decision in between deletes chunks, and the job would look damaged.
+    # A decision meanwhile may have deleted chunks, and the job would look damaged.
     _check_same(again is not None and again.identity == head.identity, source, job_id)
     if head.arriving_from is not None or head.moved_to not in (None, place):
         raise JobMovedError(job_id, source.table_name, str(head.elsewhere))
@@ -77,7 +77,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
         there = _swapped(target, there, head.arriving(here, there))
     if head.moved_to is None:
         head = _swapped(source, head, head.moved(place))
-    # What is not as it was listed is of a run: another copy of the same job was done meanwhile.
+    # Leave items alone that changed since they were listed: another copy was completed meanwhile, and a run wrote them.
     for range_key, item in listed.items():
         if range_key not in found:
             target.table.write(Delete(items.key(job_id, range_key), as_it_was(item)))
@@ -91,30 +91,30 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
 
 
 def _is_later(one: Head, other: Head) -> bool:
-    """Tell whether a head knows all batches of another one."""
+    """Return whether a head includes all batches of another head."""
     return all(one.last_versions.get(epoch, -1) >= last for epoch, last in other.last_versions.items())
 
 
 def _may_be_replaced(there: Head, head: Head, here: str) -> bool:
-    """Tell whether a head is one of an earlier stay, or of this copy, and no batch id of it would be used again."""
+    """Return whether the head at the target is from an earlier stay or this copy, and no batch id would be reused."""
     is_backwards = any(head.last_versions.get(epoch, last) < last for epoch, last in there.last_versions.items())
     if there.elsewhere is None or is_backwards:
         return False
-    # One that arrives from a third table is the only way on for a job that has left that one.
+    # A copy from a third table may hold the only state of the job that can continue; replace it only by a later head.
     return there.moved_to is not None or there.arriving_from == here or _is_later(head, there)
 
 
 def _of_job(store: Store, job_id: str) -> tuple[dict[str, items.Item], int]:
-    """Return a job's items by range key, and the number of those of the Job Runs API. Neither has its head."""
+    """Return a job's items by range key, without its head, and the number of its items of the Job Runs API."""
     found = {item[items.RANGE_KEY]["S"]: item for item in store.query(Between(job_id))}
     found.pop(items.HEAD_KEY, None)
-    # Runs are at work, or wait, at one table only.
+    # Do not copy items of the Job Runs API: a run is active, or waits, in one table only.
     copied = {range_key: item for range_key, item in found.items() if not items.is_of_job_runs(range_key)}
     return copied, len(found) - len(copied)
 
 
 def _check_whole(head: Head, found: Mapping[str, items.Item]) -> None:
-    """Refuse a job that no run could begin at the target; CorruptItemError names the item."""
+    """Raise CorruptItemError, which names the item, if an item of the job is damaged or a chunk is missing."""
     for range_key, item in found.items():
         if range_key.startswith(items.LOG_PREFIX):
             items.log_from_item(item)

@@ -1,4 +1,4 @@
-"""Decisions of people about a job: rewind, reset, set, discard, release, adopt and restore. The history keeps each."""
+"""An operator's decisions about a job: rewind, reset, set, discard, release, adopt and restore, kept in the history."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from scripts.helpers.protocol.values import ImplausibleError, Spilled, as_stored
 logger = logging.getLogger(__name__)
 
 MAX_WHY = 1_000
-"""Characters of a reason: it is one line of the history, and lies in the head until the next step."""
+"""Characters of a reason: it is one line of the history, and the head stores it until the next step."""
 LOOKED_AT = 100
-"""Versions that are looked at to warn of what they leave at targets: one request."""
+"""Versions that are checked, in one request, to warn of output that they leave at targets."""
 
 ADOPTED = "it has a committed state already; there is nothing to adopt."
 ADOPTED_BY_HAND = "adopted by hand"
 
 
 class Progress(Protocol):
-    """What a decision has to know of rows contexts: `rows.progress.RowsProgress` does it."""
+    """What a decision needs from contexts of rows; `rows.progress.RowsProgress` implements it."""
 
     def states_to_set(self, version: Head, states: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
-        """Return what to store for states that a person sets, from the head that they replace."""
+        """Return what to store for the states that an operator sets, given the head that they replace."""
 
     def warn_of_backfills(self, version: Head, contexts: Iterable[str]) -> None:
-        """Log that the next runs read rows of backfills again."""
+        """Log a WARNING if the next runs of these contexts read rows of backfills again."""
 
 
 @dataclass(frozen=True)
 class JobDecision:
-    """What goes with each decision; see `Watermarks.rewind`."""
+    """The arguments that decisions share; see `Watermarks.rewind`."""
 
     why: str
     who: str | None
@@ -65,16 +65,16 @@ class JobDecision:
 
 
 class Decided(NamedTuple):
-    """What a decision makes of a head.
+    """The head after a decision, and what has to be written or logged with it.
 
     Attributes
     ----------
     chunks
-        What `after` refers to and is not stored yet.
+        Chunks that `after` refers to and that are not stored yet.
     whole
-        States that are set, also where `after` has references in their place.
+        The complete states that the decision sets, even if `after` has only references to them.
     back_to, outputs
-        The version gone back to, and what later ones have left at targets.
+        The version that the decision goes back to, and the output of later versions at targets.
     gone_back
         The contexts that continue from an earlier version.
     """
@@ -88,7 +88,7 @@ class Decided(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """A decision that is not taken: `Decisions.preview` shows it, and `Decisions.take` takes it."""
+    """A decision that is not written yet: `Decisions.preview` shows it, and `Decisions.take` writes it."""
 
     job_id: str
     change: Callable[[Head], Decided]
@@ -97,11 +97,11 @@ class Proposal(NamedTuple):
 
 
 class Decisions:
-    """Changes to a job that no run makes.
+    """Changes to a job that an operator makes.
 
     Every decision is one conditional write that is legal from any state. It makes a new version, fences
-    the run that is at work and drops its plan: what a person decided must not be undone by a commit
-    that was prepared before. Only `release` leaves version and plan as they are.
+    the run that holds the job and drops its plan, so that a commit that was prepared before
+    cannot undo the decision. Only `release` leaves version and plan as they are.
     """
 
     def __init__(self, changes: Changes, progress: Progress) -> None:
@@ -109,16 +109,16 @@ class Decisions:
         self._store = changes.lookups.store
 
     def preview(self, proposal: Proposal) -> Decided:
-        """Return what `take` would write in the place of the expected head; nothing is written.
+        """Return what `take` would write in place of the expected head, or of the latest one; write nothing.
 
         Raises what `take` would raise for that head.
         """
         return proposal.change(proposal.expected or self._lookups.latest(proposal.job_id))
 
     def take(self, proposal: Proposal) -> Head:
-        """Write a decision on the head as it is then, if it is as expected where anything is.
+        """Write a decision on the current head; StaleError if the proposal expects another head.
 
-        A run that commits in between is taken into account, or refuses the decision.
+        If a run commits in between, the decision is made again on the new head, or is refused.
         """
         job_id = proposal.job_id
         for _ in TO_DECIDE.races(self._store.sleep):
@@ -126,15 +126,15 @@ class Decisions:
             check_expected(head, proposal.expected)
             if before is None and not proposal.may_be_new:
                 raise UnknownJobError(job_id, self._store.table_name)
-            # Anew for each head that it is tried on, and with chunks of other names: those of a try that lost may be
-            # deleted by `doctor` at any moment, as it raises the fence before it deletes.
+            # Make the decision again for each head, with new names for its chunks: `doctor`, which raises the fence
+            # before it deletes, may delete the chunks of a try that lost at any moment.
             decided = proposal.change(head)
             if decided.after is head:
                 return head
             if decided.chunks:
                 if before is None:
-                    # Chunks without a head would be taken for a damaged job. Who else made a head meanwhile does not
-                    # matter: there is one then.
+                    # Write a head first: chunks without a head would look like a damaged job. If this write loses,
+                    # another writer has made a head, which is as good.
                     self._store.swap(None, head)
                     before = head
                 self._store.write_chunks(job_id, decided.chunks)
@@ -172,7 +172,7 @@ class Decisions:
         order, context, retract = self._checked(made), made.context, made.retract
 
         def change(head: Head) -> Decided:
-            # To forget what is not there would succeed, and hide that the name is mistyped.
+            # Resetting a context that does not exist would succeed, and hide a mistyped name.
             if context is not None and context not in head.watermarks:
                 known = ", ".join(head.watermarks)
                 raise InvalidValueError(f"Job {job_id!r} has no context {context!r}. It has: {known}.")
@@ -182,11 +182,11 @@ class Decisions:
         return Proposal(job_id, change, made.expected)
 
     def set_watermark(self, job_id: str, watermarks: Mapping[str, Any], made: JobDecision) -> Proposal:
-        """Declare "processed up to here" without running; see `Watermarks.set_watermark`."""
+        """Declare a job as processed up to some watermarks, without a run; see `Watermarks.set_watermark`."""
         order, context = self._checked(made), made.context
         if not isinstance(watermarks, Mapping):
             raise InvalidValueError(f"Watermarks are a map of names to values, not a {type(watermarks).__name__}.")
-        # Once before anything is read: bad values are refused without a request.
+        # Check the values before anything is read, to refuse bad values without a request.
         as_stored(take_blobs(watermarks, job_id, order.token, {}))
 
         def change(head: Head) -> Decided:
@@ -211,7 +211,7 @@ class Decisions:
         return Proposal(job_id, lambda head: Decided(head.discarded(order)), made.expected)
 
     def release(self, job_id: str, made: JobDecision, run_id: str | None) -> Head:
-        """End the claim of a run that is dead; see `Watermarks.release`."""
+        """End the claim of a dead run; see `Watermarks.release`."""
         order = self._checked(made)
         if run_id is not None:
             check_run_id(run_id)
@@ -222,7 +222,7 @@ class Decisions:
             claim = head.claim
             check_owner(head, run_id, meant)
             if claim is None:
-                # Also when an earlier call took effect and its caller died: so it can be repeated.
+                # The job is free. An earlier call may have released it before its caller died; a repeat is no error.
                 return head
             meant = claim.token
             after = head.freed(order)
@@ -243,20 +243,20 @@ class Decisions:
         why: str,
         who: str | None = None,
     ) -> Head:
-        """Set the state of one context to what `change` makes of the present one, whoever else writes meanwhile.
+        """Set the state of one context to what `change` returns for the present state; retry after other writes.
 
-        The same state again is no change and makes no version.
+        If `change` returns the same state, no version is made.
 
         Parameters
         ----------
         change
-            Gets the state, or None if there is none. It is called again for each write of others
-            that came in between, so it must change nothing else.
+            Gets the state, or None if there is none. It is called again after each write of another
+            writer, so it must have no side effects.
 
         Raises
         ------
         StaleError
-            Others kept writing; nothing was changed.
+            Other writers changed the job at each try; nothing was changed.
         """
         order = make_order(who, why, self._lookups.clock())
         check_context(context)
@@ -284,10 +284,10 @@ class Decisions:
         who: str | None = None,
         expected: Head | None = None,
     ) -> Head:
-        """Start a new epoch, from the watermarks of `back_to` where that is an earlier version; see `Head.restored`.
+        """Start a new epoch, from the watermarks of `back_to` if that is an earlier version; see `Head.restored`.
 
-        InvalidValueError for rows that nothing marks with their batch. What versions above `back_to` have left is taken
-        back where it is marked, and stays with a WARNING elsewhere.
+        InvalidValueError if `retract` has rows without a mark of their batch. Output of versions above `back_to` is
+        taken back if its rows are marked with their batch; otherwise it stays, with a WARNING.
         """
         order = make_order(who, why, self._lookups.clock())
         return self.take(Proposal(job_id, lambda head: self.restored(head, order, seen, retract, back_to), expected))
@@ -295,7 +295,7 @@ class Decisions:
     def restored(
         self, head: Head, order: Order, seen: Seen, retract: tuple[Retraction, ...], back_to: int | None
     ) -> Decided:
-        """Return what `restore` writes in the place of a head."""
+        """Return what `restore` writes in place of a head."""
         for one in retract:
             if not has_batches(one.sink, one.batch_column):
                 sink = f"{one.sink.capitalize()}Sink(…, batch_column=…)"
@@ -316,7 +316,7 @@ class Decisions:
     # --- items of the original class --------------------------------------------------------------
 
     def adopt(self, adopted: Head, expected: Head | None = None) -> Head:
-        """Write what `adopted` returned; StaleError if it is not any more what somebody has looked at."""
+        """Write the head that `adopted` returned; StaleError if it differs from the expected head."""
         check_expected(adopted, expected)
         if not isinstance(self._store.swap(None, adopted), Written):
             raise PlanConflictError(adopted.job_id, ADOPTED)
@@ -331,7 +331,7 @@ class Decisions:
         runs: Iterable[Mapping[str, Any]] | None,
         watermarks: Mapping[str, Any] | None = None,
     ) -> Head:
-        """Return the head that takes over the most recent item of the original class; see `Watermarks.adopt`."""
+        """Return the head made from the most recent item of the original class; see `Watermarks.adopt`."""
         self._lookups.check_job(job_id)
         if (run_id is None) == (runs is None):
             raise InvalidValueError("adopt takes one of run_id and runs.")
@@ -354,9 +354,9 @@ class Decisions:
     # --- within ---------------------------------------------------------------------------------
 
     def _later_outputs(self, head: Head, version: int, most: int | None = None) -> Outputs:
-        """Return what the versions above one have left at targets, newest first, as far as the history goes.
+        """Return the output of the versions above `version`, newest first, as far as the history goes.
 
-        `most` is how many versions are looked at.
+        At most `most` versions are read.
         """
         if head.version <= version:
             return ()
@@ -365,7 +365,7 @@ class Decisions:
         return tuple(output for entry in entries if entry.version > version for output in entry.change.outputs)
 
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
-        """Return the output of later versions: all of it to take it back, and else enough of it to warn."""
+        """Return the output of later versions: with `retract` all of it, otherwise enough to warn of it."""
         first = min((output.version for output in head.unpublished if output.version > version), default=head.version)
         outputs = self._later_outputs(head, version, None if retract else max(LOOKED_AT, head.version - first + 1))
         for output in outputs if retract else ():
@@ -374,7 +374,7 @@ class Decisions:
         return outputs
 
     def _checked(self, made: JobDecision) -> Order:
-        """Return the order of a decision; InvalidValueError for what it may not say."""
+        """Return the order of a decision; InvalidValueError for arguments that may not be combined."""
         order = make_order(made.who, made.why, self._lookups.clock())
         if made.context is not None:
             check_context(made.context)
@@ -386,10 +386,10 @@ class Decisions:
         return order
 
     def _merged(self, head: Head, name: str, given: Any, *, is_context: bool) -> Any:
-        """Return what is to be stored under a name: of a source, its state with what is given put into it.
+        """Return the value to store under a name; for a source, its stored state updated with the given values.
 
-        A state with a `kind` is a whole one, and takes the place of what is there. One without says only what
-        changes: alone it would not name its source, and the next run would refuse it or read everything.
+        A given state with a `kind` is complete and replaces the stored state. A state without `kind` has only
+        the changes: alone it would not name its source, and the next run would refuse it or read everything.
         """
         before = self._lookups.stored_at(head, name) if name in head.watermarks else None
         if not isinstance(before, Mapping) or not (is_context or "kind" in before):
@@ -402,18 +402,18 @@ class Decisions:
         return given if "kind" in given else {**before, **given}
 
     def _tidy_up(self, before: Head, decided: Decided) -> None:
-        """Do what follows a decision. It is made, so a failure is only logged: the next begin, or `doctor`, does it."""
+        """Do the work that follows a decision. A failure is only logged, as the next begin, or `doctor`, does it."""
         after = decided.after
         _warn_of_outputs(before, after, decided.back_to, decided.outputs)
-        # The warning is help only: a look-up that fails now must not look like a rewind that failed.
+        # The warning is only a help: if a look-up fails here, the rewind must not appear to have failed.
         with suppress(WatermarkError):
             self._progress.warn_of_backfills(after, decided.gone_back)
         try:
             self._changes.write_log(after)
-            # Ends are set before anything is deleted: a role that may not delete still has versions that expire.
+            # Set expiry before deleting: a role without DeleteItem must still let versions expire.
             self._changes.expire_before(before, after)
-            # A plan repeats the states that it does not change. Their chunks are in force after the decision, or
-            # those of the version before it, to which a person may go back.
+            # A plan repeats the states that it does not change. Keep chunks that are in force after the decision, or
+            # in the version before it, to which an operator may rewind.
             for reference in unused(before.plan, after.watermarks, before.watermarks) if before.plan else ():
                 self._store.delete_chunks(before.job_id, reference)
         except WatermarkError as error:
@@ -428,12 +428,12 @@ class Decisions:
         return entry
 
     def _in_force(self, head: Head, entry: LogEntry) -> LogEntry:
-        """Return the entry with what the versions up to it left at targets, as far as they count at it."""
+        """Return the entry with the output of all versions up to it that its watermarks include."""
         outputs: list[Output] = []
         back_to = None
         for one in self._lookups.history_of(head, LOOKED_AT, before=entry.version + 1):
             op, run_id = one.change.op, one.change.run_id
-            # Versions between a rewind and the one it went back to do not count.
+            # Skip versions between a rewind and the version that it went back to.
             if back_to is not None and run_id != back_to:
                 continue
             if op in ("RESET", "REWIND") and run_id is None:
@@ -443,9 +443,9 @@ class Decisions:
         return replace(entry, change=replace(entry.change, outputs=tuple(reversed(outputs))))
 
     def _copied(self, head: Head, entry: LogEntry, context: str | None) -> tuple[LogEntry, dict[str, list[bytes]]]:
-        """Return the entry with its spilled states as copies, and their chunks: the old ones may expire with it.
+        """Return the entry with copies of its spilled states, and their chunks: the old chunks may expire with it.
 
-        What the head refers to as well needs no copy; nor do contexts other than the one gone back to.
+        States that the head also refers to are not copied; with `context`, only that context is copied.
         """
         watermarks, present = dict(entry.watermarks), references(head.watermarks)
         chunks: dict[str, list[bytes]] = {}
@@ -463,7 +463,7 @@ class Decisions:
 
 
 def _declared(head: Head, states: Mapping[str, Any], order: Order, chunks: Mapping[str, list[bytes]]) -> Decided:
-    """Set states by hand; what is too large for the head goes in chunks, as do those given."""
+    """Set states by hand; states that are too large for the head are put into chunks, added to those given."""
     watermarks = {**head.watermarks, **states}
     in_head, large = spill_large(watermarks, "s", new_token(), "watermark", head.watermarks)
     return Decided(head.declared(in_head, order), {**chunks, **large}, states)
@@ -478,7 +478,7 @@ def _not_told(target: str, rows: str, remedy: str = "") -> InvalidValueError:
 
 
 def _warn_of_outputs(before: Head, after: Head, version: int, outputs: Outputs) -> None:
-    """Log a WARNING of output of versions above one that a decision leaves at the targets."""
+    """Log a WARNING if a decision leaves output of versions above `version` at the targets."""
     kept = {output.target for output in outputs if output not in before.unpublished and after.keeps(output)}
     if kept:
         logger.warning(
@@ -489,12 +489,12 @@ def _warn_of_outputs(before: Head, after: Head, version: int, outputs: Outputs) 
 
 
 def _counted(output: Output) -> str:
-    # An output that does not say how many it holds: rows were not counted while they were staged.
+    # None: the rows were not counted while they were staged.
     return "rows" if output.rows is None else count_of(output.rows, "row")
 
 
 def _latest_started(job_id: str, runs: Iterable[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
-    """Return which of some runs has an item and started last."""
+    """Return the id of the run that started last, among the runs that have an item."""
     started = {run["Id"]: run["StartedOn"] for run in runs if run.get("Id") in found and "StartedOn" in run}
     if not started:
         known = (
@@ -514,17 +514,17 @@ def make_order(who: str | None, why: str, at: datetime) -> Order:
 
 
 def check_owner(head: Head, run_id: str | None, token: str | None = None) -> None:
-    """Raise StaleError if another run owns the job than the one that a person took for dead."""
+    """Raise StaleError if the job is held by another run than the one that the operator considers dead."""
     claim = head.claim
     if claim is not None and (run_id not in (None, claim.run_id) or token not in (None, claim.token)):
         raise StaleError(f"Run {claim.run_id!r} has job {head.job_id!r} now. Nothing was released. Look again.")
 
 
 def check_expected(head: Head, expected: Head | None) -> None:
-    """Raise StaleError if a head is not any more what somebody has looked at.
+    """Raise StaleError if a head has changed since the operator looked at it.
 
-    One that no run or decision has touched (fence 0) was made of nothing, or of an item of the original
-    class, when it was read: its epoch and token say nothing.
+    A head that no run or decision has written yet (fence 0) is made at each read, from nothing or from an item
+    of the original class, so its epoch and token are not compared.
     """
     if expected is None or head.identity == expected.identity:
         return

@@ -1,4 +1,4 @@
-"""What can be wrong with a job's items, and the repairs that are safe."""
+"""Find problems in a job's items, and make the repairs that are safe."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ CHUNK_PREFIXES = ("!p#", "!s#")
 DAMAGED, UNPUBLISHED, BEHIND = "damaged item", "unpublished", "target behind"
 _REPAIR = "Runs refuse it. Rewind, set or reset the context, or discard the plan."
 MOST_MISSING = 100
-"""Versions without a log entry that are named one by one: a head may say that there are a million million."""
+"""Versions without a log entry that are listed one by one: an altered head may claim a million million versions."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, with its remedy.
+    """One problem, with its remedy.
 
-    `kind` is one of ``global table``, ``no head``, ``future claim``, ``open plan``, ``unpublished``,
-    ``target behind``, ``missing log entry``, ``orphaned chunk``, ``missing chunk``, ``damaged item``,
-    ``damaged state`` and ``legacy writer``. `can_repair` is whether a repair does something about it.
+    `kind` is one of ``global table``, ``no head``, ``moved``, ``future claim``, ``open plan``, ``unpublished``,
+    ``target behind``, ``files set aside``, ``missing log entry``, ``orphaned chunk``, ``missing chunk``,
+    ``damaged item``, ``damaged state`` and ``legacy writer``. `can_repair` is whether `repair` can fix it.
     """
 
     kind: str
@@ -46,9 +46,9 @@ class Finding:
 
 
 def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
-    """Read all items of a job and compare them with its head. Only `repair` changes anything.
+    """Read all items of a job and compare them with its head. Only with `repair` is anything changed.
 
-    An item that is damaged is one finding, and hides none of the others. With a damaged head nothing is repaired.
+    Each damaged item is one finding, and other problems are still reported. If an item is damaged, nothing is repaired.
     """
     store, now = lookups.store, lookups.clock()
     try:
@@ -65,8 +65,8 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         choose = f"watermarks adopt {quote(job_id)} --run RUN --why TEXT"
         remedy = f"The next run takes over a single item. If there are several, choose one: {choose}"
         return [Finding("no head", f"{len(found)} items without a head", remedy)]
-    # The items were read one page after another. A run that commits meanwhile writes chunks that the first head does
-    # not refer to: they would look orphaned, and a repair would delete them.
+    # The items were read page by page. A run that committed meanwhile has written chunks that the first head does not
+    # refer to. They would look orphaned, and a repair would delete them.
     again = store.read_head(job_id)
     if again is None or again.identity != head.identity:
         return [Finding("open plan", "the job changed while it was examined", "Run the doctor again.")]
@@ -75,7 +75,7 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         return [Finding("moved", detail, "Give the script that table, or run `watermarks copy` again if it died.")]
     findings, found = _readable(found)
     live = {key: item for key, item in found.items() if not _is_over(item, now)}
-    # Chunks that only a damaged entry refers to look unused, and its backup will need them.
+    # Do not repair if an item is damaged: chunks that only that item refers to look unused, but its backup needs them.
     repair = repair and not findings
     return [
         *findings,
@@ -86,15 +86,15 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         *_behind(head),
         *_files_waiting(head),
         *_missing_log(store, head, found, repair),
-        # A run writes its chunks before the head refers to them. While one has the job, a chunk that nothing refers to
-        # may be the next plan's, and to raise the fence would end the run.
+        # A run writes its chunks before the head refers to them. While a run holds the job, an unreferenced chunk may
+        # belong to its next plan, and raising the fence would end the run. So repair chunks only without a claim.
         *_chunks(store, head, found, live, repair and head.claim is None),
         *_legacy_writers(head, found),
     ]
 
 
 def _readable(found: Mapping[str, items.Item]) -> tuple[list[Finding], dict[str, items.Item]]:
-    """Part the items that say what we write from those that do not."""
+    """Separate the readable items from the damaged ones, and return the findings of the damaged ones."""
     findings: list[Finding] = []
     readable: dict[str, items.Item] = {}
     for key, item in found.items():
@@ -121,7 +121,7 @@ def _read(item: items.Item) -> None:
 
 
 def _damaged(range_key: str, detail: str, job_id: str | None = None) -> Finding:
-    """Return the finding of a damaged item; `job_id` is that of a head, which can be made from the log."""
+    """Return the finding of a damaged item; with `job_id`, the item is the head, which can be rebuilt from the log."""
     remedy = "Restore it from a backup"
     if job_id is not None:
         remedy = f"To make it from the log: watermarks doctor {quote(job_id)} --from-log --why TEXT. Or restore it"
@@ -133,7 +133,7 @@ def _damaged(range_key: str, detail: str, job_id: str | None = None) -> Finding:
 
 
 def examine_table(store: Store) -> list[Finding]:
-    """Look whether conditions hold at the table. Of a role that may not describe it, nothing is found."""
+    """Return a finding if the table has replicas that ignore conditions; none if the role may not describe it."""
     try:
         replicas = store.table.eventual_replicas()
     except AccessRefusedError:
@@ -183,7 +183,7 @@ def _unpublished(head: Head) -> Iterable[Finding]:
 
 
 def way_forward(job_id: str, version: int, output: Output) -> str:
-    """Return what to do where a target has an output's versions up to one, 0 for none, and lacks later ones."""
+    """Return the remedy for a target that has versions only up to `version` (0: none) and lacks later ones."""
     back = f"rewind {quote(job_id)} --to-version {version}" if version else f"reset {quote(job_id)}"
     again = "the rows of later versions are read again, for all targets of the job"
     retract, where = " --retract", ". --retract deletes them first where they still are"
@@ -195,7 +195,7 @@ def way_forward(job_id: str, version: int, output: Output) -> str:
 
 
 def behind(job_id: str, version: int, output: Output, detail: str) -> Finding:
-    """Return the finding that a target lacks versions after one; see `way_forward`."""
+    """Return the finding that a target lacks the versions after `version`; see `way_forward`."""
     forward = way_forward(job_id, version, output)
     return Finding(BEHIND, detail, f"It was emptied or rolled back. If that was a mistake, {forward}.")
 
@@ -215,12 +215,12 @@ def _files_waiting(head: Head) -> Iterable[Finding]:
 
 
 def _is_over(item: items.Item, now: datetime) -> bool:
-    """Tell whether DynamoDB may delete an item at any time, in whatever order."""
+    """Return whether an item has expired, so that DynamoDB may delete it at any time, in any order."""
     return items.TTL_ATTRIBUTE in item and int(item[items.TTL_ATTRIBUTE]["N"]) <= now.timestamp()
 
 
 def _missing_log(store: Store, head: Head, found: dict[str, items.Item], repair: bool) -> Iterable[Finding]:
-    """Report gaps in the log. Below the oldest entry, and below one that has an end, versions may have expired."""
+    """Yield gaps in the log. Versions before the oldest entry, or before one with an expiry, may have expired."""
     log = {int(key.removeprefix(items.LOG_PREFIX)): item for key, item in found.items() if _is_log(key)}
     ending = [version for version, item in log.items() if items.TTL_ATTRIBUTE in item]
     first = max(ending, default=min(log, default=head.version))
@@ -252,7 +252,7 @@ def _chunks(
         if _is_log(key):
             by_chunk = _by_chunk(items.log_from_item(item).watermarks)
             held |= by_chunk
-            # DynamoDB deletes expired items in any order: the chunks of an entry that has expired may go before it.
+            # DynamoDB deletes expired items in any order, so the chunks of an expired entry may be deleted before it.
             if key in live:
                 needed |= by_chunk
     for key in sorted(needed.keys() - found.keys()):
@@ -271,11 +271,11 @@ def _chunks(
 
 
 def _may_delete(store: Store, head: Head) -> bool:
-    """Raise the fence, so that nobody can refer any more to what was found unused; False if the job has changed.
+    """Raise the fence, so that no writer can still refer to unused chunks; return False if the job has changed.
 
-    A decision writes its chunks before the head that refers to them, so what looks unused may be needed in a moment.
-    With the fence raised its write of the head fails: it reads the head again, and writes its chunks again, under other
-    names. Those that were written since are not in the list, as it was complete when the head was last read.
+    A decision writes its chunks before the head that refers to them, so chunks may look unused but be needed soon.
+    After the fence is raised, the decision's write of the head fails: it reads the head again, and writes its chunks
+    again under other names. New chunks are not in the list of unused ones, which was complete when the head was read.
     """
     return isinstance(store.swap(head, head.fenced()), Written)
 
@@ -293,14 +293,14 @@ def _chunk_keys(reference: Spilled) -> list[str]:
 
 
 def _legacy_writers(head: Head, found: dict[str, items.Item]) -> Iterable[Finding]:
-    """Report items without a version that came after the take-over: the original class still writes."""
+    """Yield a finding if items without a version were written after the import: the original class is still in use."""
     legacy = [key for key, item in found.items() if key[0] not in "!~" and "version" not in item]
     first = found.get(items.log_key(1))
     if first is None and head.version > 0:
-        return  # The entry that counts them has expired.
+        return  # The log entry that counts the imported items has expired.
     change = items.log_from_item(first).change if first else None
     taken_over = 0
-    if change and change.op == "IMPORT":  # The item that was adopted has a version since.
+    if change and change.op == "IMPORT":  # The adopted item is not counted: it has a version now.
         taken_over = int(change.metrics.get("legacy_items", 1)) - 1
     if len(legacy) > taken_over:
         yield Finding(
