@@ -1,5 +1,5 @@
-"""The columns of sources: what they were at each version, what changed since, and what a job does about it.
+"""The columns of sources: which columns a state keeps, what has changed since, and what a job does about it.
 
-May not know: where rows or files come from, or how a state is stored. Pure, but for `arrow`, which needs a table of
-pyarrow or pandas, and `spark`, which needs a DataFrame.
+May not know: where rows or files come from, or how a state is stored. Pure, except for `frames`, which needs rows of
+Spark, pandas or pyarrow, and `spark_frames`, which needs a DataFrame.
 """

@@ -1,4 +1,4 @@
-"""Rows of Spark, pandas or pyarrow: which columns they have, and the same rows with the columns of a decision."""
+"""Read the columns of rows of Spark, pandas or pyarrow, and fit the rows to the columns of a decision."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from scripts.helpers.schemas.kinds import Columns, Kind, decimal_size, kind_of_t
 from scripts.helpers.schemas.policy import Decision
 
 ANY = "any"
-"""Of columns of pandas: their dtypes change with what a batch holds, as whole numbers with a NULL are floats."""
+"""The type of every column of pandas: dtypes depend on the batch, such as float for whole numbers with a NULL."""
 _ARROW = {
     "byte": "int8", "short": "int16", "integer": "int32", "long": "int64", "float": "float32", "double": "float64",
     "boolean": "bool_", "string": "string", "date": "date32", "binary": "binary", "null": "null",
 }  # fmt: skip
-"""Functions of pyarrow that make a type, by Spark's name of it."""
+"""Names of the pyarrow functions that make a type, by Spark's name of the type."""
 _AS_SHOWN = {
     "int8": "byte", "int16": "short", "int32": "integer", "int64": "long", "float": "float", "double": "double",
     "bool": "boolean", "string": "string", "large_string": "string", "date32[day]": "date", "binary": "binary",
     "large_binary": "binary", "null": "null",
 }  # fmt: skip
-"""Spark's names of types, by what pyarrow writes for them."""
+"""Spark's names of types, by pyarrow's text for them."""
 _DECIMAL = re.compile(r"decimal(?:128)?\((\d+), ?(-?\d+)\)")
 
 
 def engine_of(rows: Any) -> str:
-    """Return what holds some rows. Each has types of its own, and so schemas of its own."""
+    """Return the engine of some rows: "spark", "pandas" or "arrow". Each engine has its own types and schemas."""
     if hasattr(rows, "sparkSession"):
         return "spark"
     return "pandas" if hasattr(rows, "dtypes") else "arrow"
 
 
 def columns_of_rows(rows: Any) -> dict[str, Kind]:
-    """Return the columns of some rows; InvalidValueError for rows of a source of one's own that have none."""
+    """Return the columns of some rows; InvalidValueError if a custom source returns rows without a schema."""
     engine = engine_of(rows)
     if engine == "spark":
         from scripts.helpers.schemas.spark_frames import columns_of_schema
@@ -53,7 +53,7 @@ def columns_of_rows(rows: Any) -> dict[str, Kind]:
 
 
 def fitted_rows(rows: Any, decision: Decision) -> Any:
-    """Return rows with the columns of a decision: NULL where there is none, without those that are left out."""
+    """Return rows with the columns of a decision: missing columns are NULL, and columns left out are dropped."""
     engine = engine_of(rows)
     if engine == "spark":
         from scripts.helpers.schemas.spark_frames import fitted
@@ -61,7 +61,7 @@ def fitted_rows(rows: Any, decision: Decision) -> Any:
         return fitted(rows, decision)
     if engine == "pandas":
         return _fitted_pandas(rows, decision.target)
-    # Of rows that come in batches each batch is fitted.
+    # If rows come in batches, fit each batch.
     fit = partial(_fitted_arrow, target=decision.target)
     return rows.mapped(fit) if hasattr(rows, "mapped") else fit(rows)
 
@@ -87,7 +87,7 @@ def _fitted_arrow(table: pa.Table, target: Columns) -> pa.Table:
 
 
 def kind_of_arrow(shown: str) -> str:
-    """Return Spark's name of a type, by what pyarrow writes for it; that text where Spark has no such type."""
+    """Return Spark's name of a type for pyarrow's text of it; return the text itself if Spark has no such type."""
     decimal = _DECIMAL.fullmatch(shown)
     if decimal is not None:
         return f"decimal({decimal[1]},{decimal[2]})"
@@ -97,7 +97,7 @@ def kind_of_arrow(shown: str) -> str:
 
 
 def arrow_type(kind: Kind) -> pa.DataType | None:
-    """Return a type of pyarrow; None for one whose values are not cast, as their unit or fields are not kept."""
+    """Return the pyarrow type of a kind; None if values are not cast to it, as its unit or fields are unknown."""
     decimal = decimal_size(str(kind))
     if decimal is not None:
         return pa.decimal128(*decimal)
@@ -106,7 +106,7 @@ def arrow_type(kind: Kind) -> pa.DataType | None:
 
 
 def arrow_type_at(path: str, types: Mapping[str, str]) -> pa.DataType | None:
-    """Return the type of pyarrow at a path of `kinds.types_by_path`; None where there is none, or only Spark has it."""
+    """Return the pyarrow type at a path of `kinds.types_by_path`; None if the path or such a type does not exist."""
     kind = types.get(path)
     if kind in ("timestamp", "timestamp_ntz"):
         return pa.timestamp("us", "UTC" if kind == "timestamp" else None)

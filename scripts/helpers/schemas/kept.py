@@ -1,4 +1,4 @@
-"""The schemas that a state keeps: compressed JSON in one entry, by what they are of. Pure."""
+"""The schemas that a state keeps: compressed JSON in one entry, each schema under a name. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 from scripts.helpers.schemas.kinds import Columns, kind_text, known_kind, known_name
 
 ENTRY = "schemas"
-"""Of a context's state. One entry, and compressed: a state has a limit of entries, and each write pays for its size."""
+"""The entry in a context's state: one, because entries are limited, and compressed, because writes cost by size."""
 MAX_SCHEMAS = 16
-"""Of one context: formats, and parts that a delta was split into. Parts by date would grow for ever."""
+"""Schemas of one context: one for each format or part of a split delta. Without a limit, parts by date would grow."""
 MAX_BYTES, MAX_MARKS = 4 * 1024 * 1024, 400_000
-"""Most text that an entry may unfold to, and most values: 50,000 fields of a struct have 7 each."""
+"""Limits for the text and the values of an unpacked entry: 50,000 fields of a struct have 7 values each."""
 NOT_SPARK = ("arrow", "pandas")
-"""What schemas are of whose types Spark never sees: as pyarrow writes them, in any form, or ``any``."""
+"""Names of schemas whose types Spark never sees: pyarrow's texts, in any form, or ``any``."""
 
 
 def with_schema(state: Mapping[str, Any], name: str, columns: Columns) -> dict[str, Any] | None:
-    """Return a state that keeps one schema more, or another one under its name; None if it could not be read back."""
+    """Return a state with a schema added, or replaced under its name; None if it could not be read back."""
     kept = {**schemas_of(state), name: columns}
-    # Sorted, so that the same schemas are the same bytes, and a state that did not change is none.
+    # Sort, so that the same schemas give the same bytes and an unchanged state is not seen as a change.
     rows = [[each, list(map(list, found.items()))] for each, found in sorted(kept.items())]
     after = {**state, ENTRY: pack_json(rows)}
     try:
@@ -35,12 +35,12 @@ def with_schema(state: Mapping[str, Any], name: str, columns: Columns) -> dict[s
 
 
 def schemas_of(state: Any, name: str = "state") -> Mapping[str, Columns]:
-    """Return the columns that a state keeps, by what they are of; none of a value of the user's own.
+    """Return the schemas that a state keeps, by name; an empty map for a value that is not a source's state.
 
     Raises
     ------
     ImplausibleError
-        The entry, of the state that is called `name`, is not what `with_schema` writes.
+        `with_schema` cannot have written the entry. The message calls the state `name`.
     """
     if not isinstance(state, Mapping) or "kind" not in state or state.get(ENTRY) is None:
         return {}
@@ -60,14 +60,14 @@ def _schema(row: Any) -> tuple[str, Columns]:
 
 
 def carried(state: Mapping[str, Any], before: Any) -> Mapping[str, Any]:
-    """Return a state with the schemas of the one before it, where it has none of its own."""
+    """Return a state with the schemas of the state before it, unless it has its own."""
     if ENTRY in state or not isinstance(before, Mapping) or ENTRY not in before:
         return state
     return {**state, ENTRY: before[ENTRY]}
 
 
 def renamed(state: Mapping[str, Any], old: str, new: str) -> Mapping[str, Any]:
-    """Return a state in whose schemas a column has another name, so that it is no new one."""
+    """Return a state whose schemas have a column renamed, so that the column does not count as new."""
     for name, columns in schemas_of(state).items():
         if old in columns and new not in columns:
             found = {new if column == old else column: kind for column, kind in columns.items()}
@@ -76,6 +76,6 @@ def renamed(state: Mapping[str, Any], old: str, new: str) -> Mapping[str, Any]:
 
 
 def shown_schemas(state: Any) -> dict[str, dict[str, str]]:
-    """Return the columns that a state keeps with types as people write them."""
+    """Return the schemas that a state keeps, with the types as Spark SQL writes them."""
     kept = schemas_of(state).items()
     return {name: {column: kind_text(kind) for column, kind in columns.items()} for name, columns in kept}

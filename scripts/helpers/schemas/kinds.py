@@ -1,4 +1,4 @@
-"""Types of columns as Spark's JSON writes them: which are known, and which one holds the values of two others. Pure."""
+"""Types of columns as in Spark's JSON: check that a type is known, and find a type that holds two others. Pure."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from scripts.helpers.errors import InvalidValueError
 Kind = Any
 """A type: a name such as ``long`` or ``decimal(10,2)``, or the map of a struct, an array or a map."""
 Columns = Mapping[str, Kind]
-"""The columns of a source by name, in their order."""
+"""The types of a source's columns by name, in the order of the columns."""
 
 _SHOWN = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "null": "void"}
-"""Names of Spark's SQL, which people know, where its JSON has others."""
+"""Spark SQL's names of types, which users know, by the names in Spark's JSON; only those that differ."""
 _JSON = {shown: name for name, shown in _SHOWN.items()}
 _MARKS = {"elementType": "[]", "keyType": "{key}", "valueType": "{value}"}
-"""What paths have for the parts of an array or a map."""
+"""How a path names the parts of an array or a map."""
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
-"""Decimal digits of the largest value. In their order each holds the ones before it."""
+"""Decimal digits of each type's largest value. The types are ordered: each holds all values of the ones before it."""
 _WHOLE = list(_DIGITS)
 _IN_FLOAT = ("byte", "short")
 _IN_DOUBLE = ("byte", "short", "integer", "float")
-"""What these hold exactly: 24 and 53 bits."""
+"""Types whose values a float or a double holds exactly, in 24 or 53 bits."""
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(-?\d{1,2})\)")
 _MOST_DIGITS = 38
-"""Of a decimal of Spark."""
+"""Maximum number of digits of Spark's decimal."""
 _NAME = re.compile(
     r"string|binary|boolean|byte|short|integer|long|float|double|date|timestamp|timestamp_ntz|void|null|variant"
     r"|interval( (day|hour|minute|second|year|month)( to (hour|minute|second|month))?)?"
     r"|(var)?char\([1-9]\d{0,8}\)|time\([0-6]\)|string collate \w{1,60}|geo(metry|graphy)\([\w:, ]{1,60}\)"
 )
-"""Of Spark 3.3 to 4.1, beside decimals."""
+"""Names of plain types in Spark 3.3 to 4.1, except decimals."""
 MAX_DEPTH, MAX_FIELDS, MAX_NAME = 100, 50_000, 8_192
-"""How deep types are nested, how many fields one of them has, and how many characters a name has, at most."""
+"""Limits: the depth of nested types, the fields of one struct, and the characters of a name."""
 
 
 def known_kind(found: Any, depth: int = 0) -> Kind:
-    """Return a type of known names and shapes, with nothing else in it; InvalidValueError for any other.
+    """Return a type with only known names and shapes in it; InvalidValueError for any other type.
 
-    A type of a user's own (UDT) becomes the type that it is stored as: Spark imports the class that it names, and some
-    versions unpickle it. Metadata of fields, such as comments, is left out. No rule here reads it, and Spark 4 does.
+    A user-defined type (UDT) is replaced by its storage type: Spark imports, and some versions unpickle, the class
+    that a UDT names. Metadata of fields, such as comments, is dropped: this package does not read it, but Spark 4 does.
     """
     if isinstance(found, str) and (_NAME.fullmatch(found) or decimal_size(found)):
         return found
@@ -66,14 +66,14 @@ def _known_field(found: Any, depth: int) -> dict[str, Any]:
 
 
 def known_name(found: Any) -> str:
-    """Return a name, or a type that Spark never sees; InvalidValueError for anything else."""
+    """Return a column's name, or a type that Spark never sees; InvalidValueError if it is too long or not a text."""
     if not isinstance(found, str) or len(found) > MAX_NAME:
         raise InvalidValueError(f"a name is not a text of up to {MAX_NAME:,} characters")
     return found
 
 
 def kind_text(kind: Kind) -> str:
-    """Write a type as Spark's SQL does, such as ``struct<id:bigint>``."""
+    """Return a type as Spark SQL writes it, such as ``struct<id:bigint>``."""
     if not isinstance(kind, Mapping):
         return _SHOWN.get(str(kind), str(kind))
     name = kind.get("type")
@@ -88,7 +88,7 @@ def kind_text(kind: Kind) -> str:
 
 
 def types_by_path(schema: Mapping[str, Any]) -> dict[str, str]:
-    """Return the type of each field of a struct, and of all within it, by its path. That it may be NULL is left out.
+    """Return the types of a struct's fields, at all depths, by path. Whether a field may be NULL is left out.
 
     >>> ids = {"type": "array", "elementType": "long"}
     >>> types_by_path({"type": "struct", "fields": [{"name": "ids", "type": ids}]})
@@ -99,14 +99,14 @@ def types_by_path(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 def kinds_by_path(schema: Mapping[str, Any]) -> dict[str, Kind]:
-    """Return the same with each type as it is in the struct."""
+    """Return the same paths as `types_by_path`, with each type as it is in the struct."""
     return {path: kind for field in schema["fields"] for path, kind in _walk(field["name"], field["type"])}
 
 
 def _walk(path: str, kind: Kind) -> Iterator[tuple[str, Kind]]:
     parts = {}
     if isinstance(kind, Mapping):
-        kind = kind.get("sqlType", kind)  # A type of a user's own is stored as another one.
+        kind = kind.get("sqlType", kind)  # A user-defined type is stored as another type.
     if isinstance(kind, Mapping):
         parts = {f".{field['name']}": field["type"] for field in kind.get("fields", ())}
         parts |= {mark: kind[part] for part, mark in _MARKS.items() if part in kind}
@@ -116,7 +116,7 @@ def _walk(path: str, kind: Kind) -> Iterator[tuple[str, Kind]]:
 
 
 def kind_with(kind: Kind, wanted: Mapping[str, Kind], path: str) -> Kind:
-    """Return the type at a path with other ones at some paths within it, or in its place."""
+    """Return the type at a path, with the types of `wanted` at that path or at paths within it."""
     if path in wanted or not isinstance(kind, Mapping):
         return wanted.get(path, kind)
     found = {**kind, **{part: kind_with(kind[part], wanted, path + _MARKS[part]) for part in _MARKS.keys() & kind}}
@@ -128,22 +128,22 @@ def kind_with(kind: Kind, wanted: Mapping[str, Kind], path: str) -> Kind:
 
 
 def kind_of_text(text: str) -> Kind:
-    """Return a type without parts by its name in Spark's SQL."""
+    """Return a plain type by its name in Spark SQL."""
     return _JSON.get(text, text)
 
 
 def is_nested(kind: Kind) -> bool:
-    """Tell a struct, an array or a map from a plain type."""
+    """Return whether a type is a struct, an array or a map."""
     return isinstance(kind, Mapping)
 
 
 def is_number(kind: Kind) -> bool:
-    """Return whether a type is one of numbers."""
+    """Return whether a type is numeric."""
     return str(kind) in (*_WHOLE, "float", "double") or decimal_size(str(kind)) is not None
 
 
 def common(one: Kind, other: Kind) -> Kind | None:
-    """Return the smallest type that holds every value of two types exactly; None where there is none."""
+    """Return the smallest type that holds every value of two types exactly; None if there is none."""
     if one == other:
         return one
     if one in ("null", "void"):
@@ -172,7 +172,7 @@ def _common_numbers(one: str, other: str) -> str | None:
 
 
 def _size_of(kind: str) -> tuple[int, int] | None:
-    """Return how many digits a number has before and behind the point; None for what is no exact number."""
+    """Return a type's digits before and after the decimal point; None if the type is not an exact number."""
     if kind in _DIGITS:
         return _DIGITS[kind], 0
     found = decimal_size(kind)
@@ -180,7 +180,7 @@ def _size_of(kind: str) -> tuple[int, int] | None:
 
 
 def decimal_size(kind: str) -> tuple[int, int] | None:
-    """Return precision and scale of a decimal that can be; None of any other type."""
+    """Return precision and scale of a valid decimal type; None for any other type."""
     found = _DECIMAL.fullmatch(kind)
     precision, scale = (int(found[1]), int(found[2])) if found else (0, 0)
     return (precision, scale) if 0 < precision <= _MOST_DIGITS and abs(scale) <= _MOST_DIGITS else None
@@ -216,7 +216,7 @@ def _common_structs(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[st
 
 
 def new_fields(before: Kind, now: Kind, name: str) -> list[str]:
-    """Return the fields inside a column that one type lacks and the other has, as dotted names."""
+    """Return the fields inside a column that type `now` has and type `before` lacks, as dotted names."""
     if not isinstance(before, Mapping) or not isinstance(now, Mapping) or before.get("type") != now.get("type"):
         return []
     if before["type"] == "array":
@@ -237,7 +237,7 @@ def new_fields(before: Kind, now: Kind, name: str) -> list[str]:
 
 
 def differing_by_case(columns: Columns) -> list[str]:
-    """Return paths, at any depth, that are equal to others but for their case."""
+    """Return paths, at any depth, that differ from another path only by case."""
     fields = [{"name": name, "type": kind} for name, kind in columns.items()]
     spelled: dict[str, list[str]] = {}
     for path in types_by_path({"fields": fields}):

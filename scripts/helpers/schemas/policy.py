@@ -1,4 +1,4 @@
-"""What changed of a source's columns, and what becomes of it: the one table of `on_schema_change`. Pure."""
+"""Find the changes of a source's columns, and decide what to do about them: the rules of `on_schema_change`. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_ca
 OnSchemaChange = Literal["add", "warn", "raise", "take"]
 POLICIES = ("add", "warn", "raise", "take")
 POLICIES_IN_WORDS = "add: read them; warn: leave them out; raise: stop; take: read the source as it is"
-"""What each policy does about a new column, for the help of commands."""
+"""What each policy does with a new column, for the help texts of commands."""
 
 NEW, GONE, WIDER, OTHER = "new", "gone", "wider", "of another type"
 
 
 class ColumnChange(NamedTuple):
-    """One column that is not what it was: `before` or `now` is None where it was or is not there."""
+    """One column that has changed: `before` is None for a new column, `now` for one that is gone."""
 
     what: str
     column: str
@@ -35,16 +35,16 @@ class ColumnChange(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Where columns come from, and how much their types say.
+    """The origin of columns, and how reliable their types are.
 
     Attributes
     ----------
     source, context
-        For error texts.
+        The source and context, for error texts.
     is_text
-        The types were inferred from texts (CSV, JSON): a value may fit though its batch has another type.
+        The types were inferred from texts (CSV, JSON): a value may fit although its batch has another type.
     may_lack
-        A record may leave a column out (JSON), so that one which no record has is not gone.
+        A record may leave a column out (JSON), so a column that no record has does not count as gone.
     """
 
     source: str
@@ -55,20 +55,20 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """What is read.
+    """The columns that a batch reads, and what happens to the others.
 
     Attributes
     ----------
     target
-        The columns to give, in their order.
+        The columns that the rows get, in their order.
     kept
-        The columns to remember.
+        The columns that the state keeps.
     changes
-        What is not as it was.
+        The changes since the kept columns.
     left_out
         Columns of the source that are not in `target`, and fields inside its columns, by dotted names.
     rescued
-        Columns whose values go to the rescue column: those that are left out, and those of another type.
+        Columns whose values go to the rescue column: columns left out, and columns of another type.
     """
 
     target: Columns
@@ -79,14 +79,14 @@ class Decision:
 
 
 def check_policy(policy: object) -> None:
-    """Raise SourceOptionError for what is no policy."""
+    """Raise SourceOptionError unless `policy` is one of `POLICIES`."""
     check_choice("on_schema_change", policy, POLICIES)
 
 
 def changes_between(kept: Columns, found: Columns) -> list[ColumnChange]:
-    """Return what differs, in the order of the columns. A type whose values all fit the kept one is no change.
+    """Return the changes, in the order of the columns. A type whose values all fit the kept type is not a change.
 
-    Names are compared without case, as Spark does.
+    Names are compared case-insensitively, as Spark does.
     """
     now = {name.lower(): kind for name, kind in found.items()}
     known = {name.lower() for name in kept}
@@ -108,21 +108,21 @@ def changes_between(kept: Columns, found: Columns) -> list[ColumnChange]:
 def decide(
     given: Given, kept: Columns | None, found: Columns, policy: OnSchemaChange, *, rescues: bool = False
 ) -> Decision:
-    """Return what is read of the columns that a source has now.
+    """Return the decision about the columns that a source has now.
 
     Parameters
     ----------
     kept
-        The columns of earlier batches; None for a first one, which takes what there is.
+        The columns of earlier batches; None for the first batch, which takes all columns.
     rescues
-        Values that are left out go to a rescue column, so that none of them has to stop the run.
+        Whether values that are left out go to a rescue column, so that they need not stop the run.
 
     Raises
     ------
     SchemaChangedError
-        The policy does not let a change pass.
+        The policy does not allow a change.
     InvalidValueError
-        Names differ only by case, and the policy compares them without it.
+        Names differ only by case, and the policy compares names case-insensitively.
     """
     alike = differing_by_case(found) if policy != "take" else []
     if alike:
@@ -158,7 +158,7 @@ def decide(
 
 
 def _stops(change: ColumnChange, policy: OnSchemaChange, given: Given, rescues: bool) -> bool:
-    """Tell whether a change ends the run, before anything is read."""
+    """Return whether a change stops the run before anything is read."""
     if change.what in (NEW, GONE):
         return policy == "raise"
     if rescues:
@@ -166,7 +166,7 @@ def _stops(change: ColumnChange, policy: OnSchemaChange, given: Given, rescues: 
     if change.what == WIDER and policy == "add":
         return False
     if not given.is_text:
-        # Typed values are not looked at one by one, so that a cast could lose some of them.
+        # Stop: typed values are not checked one by one, so a cast could lose some of them.
         return True
-    # A batch without any value has texts, too. Where there are values, each is looked at when it is read.
+    # Do not stop for "string": a column without any value is inferred as texts too. Values are checked when read.
     return policy == "raise" and change.now != "string"

@@ -1,4 +1,4 @@
-"""A DataFrame of Spark with the columns that were decided on."""
+"""Fit a Spark DataFrame to the columns of a decision."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from scripts.helpers.schemas.policy import Decision
 
 
 def columns_of_schema(schema: T.StructType) -> dict[str, Kind]:
-    """Return the columns of a schema of Spark; InvalidValueError for a type that is not known."""
+    """Return the columns of a Spark schema; InvalidValueError for an unknown type."""
     return {field.name: known_kind(field.dataType.jsonValue()) for field in schema}
 
 
 def struct_of(columns: Columns) -> T.StructType:
-    """Return columns as a schema of Spark, all of which may be NULL.
+    """Return columns as a Spark schema in which every column may be NULL.
 
-    Nothing else makes types of JSON: Spark imports, and may unpickle, what a type names that was not checked.
+    Make types from JSON only here, where they are checked: Spark imports, and may unpickle, what a type names.
 
     Raises
     ------
     InvalidValueError
-        A type is not known, or not to this version of Spark.
+        A type is unknown, or this version of Spark does not have it.
     """
     fields = []
     for name, kind in columns.items():
         fields.append({"name": name, "type": known_kind(kind), "nullable": True, "metadata": {}})
     try:
         return T.StructType.fromJson({"type": "struct", "fields": fields})
-    except Exception as error:  # Another one in each version, of a type that only later versions have.
+    except Exception as error:  # For a type of a later Spark, each version raises another error.
         raise InvalidValueError("A kept type is one of a later Spark. Use that, or reset the context.") from error
 
 
 def type_of(kind: Kind) -> T.DataType:
-    """Return a type of Spark."""
+    """Return the Spark type of a kind."""
     return struct_of({"one": kind})["one"].dataType
 
 
 def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, beside: Sequence[str] = ()) -> DataFrame:
-    """Return rows with the columns of a decision, and what is left out as JSON in a column of its own.
+    """Return rows with the columns of a decision, and the rescued values as JSON in a separate column.
 
     Parameters
     ----------
     rescue
-        Name of that column; None for none.
+        Name of the rescue column; None for none.
     beside
-        Columns of the frame that are not the source's, and come last as they are.
+        Columns of the frame that are not from the source; they come last, unchanged.
     """
     there = {field.name.lower(): field for field in frame.schema}
     lost = {name.lower() for name in decision.rescued}
@@ -57,7 +57,7 @@ def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, besi
         if field is None or name.lower() in lost:
             selected.append(F.lit(None).cast(type_of(kind)).alias(name))
         elif is_nested(kind) or known_kind(field.dataType.jsonValue()) == kind:
-            # Structs stay as they are: a cast would go by the order of their fields.
+            # Do not cast structs: a cast matches their fields by order, not by name.
             selected.append(quoted(field.name).alias(name))
         else:
             selected.append(quoted(field.name).cast(type_of(kind)).alias(name))
@@ -69,7 +69,7 @@ def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, besi
 
 
 def json_of_values(values: list[Column]) -> Column:
-    """Return named values as a text of JSON; NULL where they are all NULL, and without those that are."""
+    """Return named values as JSON text without NULL values; NULL if all values are NULL."""
     if not values:
         return F.lit(None).cast("string")
     text = F.to_json(F.struct(*values), {"ignoreNullFields": "true"})
@@ -83,10 +83,10 @@ def check_rescue(name: str, columns: Columns) -> None:
 
 
 def quoted(name: str) -> Column:
-    """Return a column by its name as it is, also with dots in it."""
+    """Return a column by its exact name, which may contain dots."""
     return F.col(in_backticks(name))
 
 
 def in_backticks(name: str) -> str:
-    """Write the name of a column for Spark, as it is."""
+    """Return a column's name in backticks, so that Spark takes it literally."""
     return "`" + name.replace("`", "``") + "`"

@@ -1,5 +1,5 @@
-"""What lies behind a Spark session: its JVM where there is one, or Spark Connect, and what works with either.
+"""Access to the internals of a Spark session: its JVM if it has one, or Spark Connect, and code that works with both.
 
-May not know: rows, files, sinks or jobs, or why somebody asks. No other room reaches for the JVM, the SparkContext or
-RDDs by itself: a session of Spark Connect has none of them.
+May not know: rows, files, sinks or jobs, or why a caller asks. No other package uses the JVM, the SparkContext or
+RDDs directly, because a session of Spark Connect has none of them.
 """

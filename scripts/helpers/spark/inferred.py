@@ -1,4 +1,4 @@
-"""The schema that Spark's readers of JSON and CSV find in texts that are no files."""
+"""Infer the schema of texts that are not files with Spark's readers of JSON and CSV."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of
 
 
 def inferred_schema(texts: DataFrame, format: str, options: Mapping[str, Any]) -> T.StructType:
-    """Return the columns of texts, as Spark infers them of files; a job of Spark reads them for it.
+    """Return the columns of texts as Spark infers them for files; a Spark job reads the texts.
 
-    To be called where `has_jvm`: PySpark takes texts as RDDs only, each row through a Python worker.
+    Call this only if `has_jvm`: PySpark itself accepts texts only as RDDs, whose rows all pass through a Python worker.
 
-    Each text of the one column is a record, of ``json`` or ``csv``. Options are those of Spark's reader.
+    `texts` has one column; each text is a record of ``json`` or ``csv``. `options` are those of Spark's reader.
     """
     spark = texts.sparkSession
     lines = getattr(java_frame(texts), "as")(java_of(spark).org.apache.spark.sql.Encoders.STRING())

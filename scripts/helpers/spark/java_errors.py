@@ -1,4 +1,4 @@
-"""What an error of a connector says, which Spark hands over from its JVM in several ways. Pure."""
+"""Read errors of connectors, which Spark passes from its JVM to Python in several forms. Pure."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ SPARK_ERRORS = {
 
 
 def is_of_java(error: BaseException, *names: str) -> bool:
-    """Tell whether one of these names of Java classes, or of Spark's error classes, is in an error or its causes."""
-    # Py4J's error has the trace as its text, causes included; those that PySpark has converted have the message.
+    """Return whether an error or its causes contain one of these names of Java classes or Spark error classes."""
+    # The text of Py4J's error is the stack trace with all causes; errors that PySpark converted have the message.
     text = str(error)
     return any(name in text for name in names)
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Return whether it is Spark, or what it runs in its JVM, that complains."""
+    """Return whether an error comes from Spark, or from code that runs in its JVM."""
     return type(error).__name__ in SPARK_ERRORS
 
 
 def shows_rows(error: BaseException) -> bool:
-    """Return whether an error, whose first line does not, shows rows that a table refuses."""
+    """Return whether the text of an error shows rows that a table refused; its first line never does."""
     return any(text in str(error) for text in ("violated by row", "Preview of invalid data"))
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first line of what went wrong, with a full stop."""
+    """Return the first line of an error's text, with a full stop."""
     java = getattr(error, "java_exception", None)
     text = str(java.toString() if java is not None else error).strip() or type(error).__name__
-    # No more characters: Delta and Spark append whole documents.
+    # Cut the line: Delta and Spark append whole documents.
     return f"{text.splitlines()[0][:300].rstrip('. ')}."

@@ -1,4 +1,4 @@
-"""The JVM behind a Spark session. A session of Spark Connect has none, and is refused by name where one is needed."""
+"""The JVM behind a Spark session. Spark Connect has none; functions that need one raise an error that names it."""
 
 from __future__ import annotations
 
@@ -11,91 +11,91 @@ if TYPE_CHECKING:
     from pyspark import RDD
 
 CONNECT = "pyspark.sql.connect."
-"""Where PySpark has the classes of Spark Connect; those of Databricks Connect are the same."""
+"""The package in which PySpark has the classes of Spark Connect, which Databricks Connect uses too."""
 
 
 def is_connect(session_or_frame: Any) -> bool:
-    """Tell whether a session or a DataFrame is one of Spark Connect. None, and what is not Spark's, is not."""
+    """Return whether a session or a DataFrame belongs to Spark Connect; False for None and for other objects."""
     return type(session_or_frame).__module__.startswith(CONNECT)
 
 
 def is_session(found: Any) -> bool:
-    """Tell a Spark session, also one of Spark Connect, from a SparkContext: by its methods.
+    """Return whether an object is a Spark session, classic or of Spark Connect, and not a SparkContext.
 
-    The session of Spark Connect is no subclass of `pyspark.sql.SparkSession`.
+    Methods are compared, as the session of Spark Connect is not a subclass of `pyspark.sql.SparkSession`.
     """
     return hasattr(type(found), "createDataFrame")
 
 
 def check_jvm(session_or_frame: Any, what: str, remedy: str) -> None:
-    """Refuse a session, or a DataFrame, of Spark Connect.
+    """Raise NoJvmError for a session, or a DataFrame, of Spark Connect.
 
     Parameters
     ----------
     session_or_frame
-        What was given; None, for a job without Spark, passes.
+        The session or DataFrame; None, for a job without Spark, is accepted.
     what
-        What needs the JVM, as the beginning of a sentence.
+        The feature that needs the JVM, as the beginning of a sentence.
     remedy
         What to do instead, as a sentence.
 
     Raises
     ------
     NoJvmError
-        It is one of Spark Connect.
+        The session or DataFrame belongs to Spark Connect.
     """
     if is_connect(session_or_frame):
         raise NoJvmError(what, remedy)
 
 
 def has_jvm(spark: SparkSession | None) -> bool:
-    """Tell whether there is a session, and a JVM behind it."""
+    """Return whether there is a session that has a JVM."""
     return spark is not None and not is_connect(spark)
 
 
 def java_of(spark: SparkSession) -> Any:
-    """Return Py4J's view of the JVM, whose attributes are Java's packages. To be called where `has_jvm`."""
+    """Return Py4J's view of the JVM, whose attributes are Java packages. Call this only if `has_jvm`."""
     return spark._jvm
 
 
 def java_session(spark: SparkSession) -> Any:
-    """Return the session's own object of Java."""
+    """Return the Java object of a session."""
     return spark._jsparkSession
 
 
 def java_context(spark: SparkSession) -> Any:
-    """Return the JavaSparkContext."""
+    """Return the JavaSparkContext of a session."""
     return spark.sparkContext._jsc
 
 
 def java_frame(df: DataFrame) -> Any:
-    """Return a DataFrame's own object of Java."""
+    """Return the Java object of a DataFrame."""
     return df._jdf
 
 
 def frame_of_java(of_java: Any, spark: SparkSession) -> DataFrame:
-    """Return an object of Java as a DataFrame."""
+    """Return a DataFrame for a Java object."""
     from pyspark.sql import DataFrame
 
     return DataFrame(of_java, spark)
 
 
 def hadoop_settings(spark: SparkSession) -> Any:
-    """Return Hadoop's configuration with the settings of the session: where Spark reads and writes, and as whom."""
+    """Return Hadoop's configuration with the session's settings, such as file systems and credentials."""
     return java_session(spark).sessionState().newHadoopConf()
 
 
 def without_code(df: DataFrame, source: str) -> DataFrame:
-    """Return a frame of files, unless their schema names a type of Python, which PySpark unpickles or imports.
+    """Return a frame of files, unless their schema names a Python type, which PySpark would unpickle or import.
 
-    Spark writes its schema into the metadata of a Parquet file, where whoever writes the file may name such a type.
-    Call this before anything asks the frame for its schema or columns. The vectors of MLlib are types of the JVM, and
-    pass.
+    Spark stores its schema in the metadata of a Parquet file, and anyone who writes a file may name such a type there.
+    Call this before any code asks the frame for its schema or columns. The vectors of MLlib are JVM types, and are
+    accepted.
 
     Raises
     ------
     SourceError
-        The schema names a type of Python.
+        The schema names a Python type.
     """
     if is_connect(df):
         frame: Any = df
@@ -110,10 +110,10 @@ def without_code(df: DataFrame, source: str) -> DataFrame:
 
 
 def analysed_plan(df: DataFrame) -> Any:
-    """Return the plan of a DataFrame, which no job runs for; None for one of Spark Connect, whose plan is elsewhere."""
+    """Return the plan of a DataFrame without running a job; None for Spark Connect, whose plan is on the server."""
     return None if is_connect(df) else java_frame(df).queryExecution().analyzed()
 
 
 def rdd_of(df: DataFrame) -> RDD[Any]:
-    """Return the rows of a DataFrame as an RDD. To be called where `has_jvm`."""
+    """Return the rows of a DataFrame as an RDD. Call this only if `has_jvm`."""
     return df.rdd

@@ -1,4 +1,4 @@
-"""Aggregates that Spark computes while it runs the first action on a DataFrame, whatever that is."""
+"""Aggregates that Spark computes during the first action on a DataFrame, whichever action that is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scripts.helpers._lazy import Column, DataFrame, SparkSession
 from scripts.helpers.spark.jvm import is_connect, java_session
 
 MAX_WAIT_MS = 2_000
-"""Spark tells of a finished action a moment later; longest wait for that."""
+"""Longest wait for the aggregates: Spark reports a finished action a moment later."""
 CANNOT_OBSERVE = (
     "Spark Connect hands out what it counts on the way from PySpark 4.0 on. Upgrade the client and the server, or "
     "run the job with a classic session"
@@ -17,22 +17,22 @@ CANNOT_OBSERVE = (
 
 
 class Observed(Protocol):
-    """What was found on the way, once the first action has ended."""
+    """The aggregates of a DataFrame, available once the first action on it has ended."""
 
     def found(self) -> dict[str, Any] | None:
         """Return the aggregates by their names; None if no action on the rows has ended."""
 
     def after_action(self) -> dict[str, Any] | None:
-        """Return the aggregates, of an action that has ended: wait until Spark tells of it. None if it never does."""
+        """Return the aggregates after an action has ended, waiting until Spark reports it; None if it never does."""
 
 
 def observe(df: DataFrame, aggregates: Sequence[Column], name: str | None = None) -> tuple[DataFrame, Observed | None]:
-    """Return the same rows, which compute aggregates when they are first read, and where those are found then.
+    """Return the same rows, which compute aggregates when they are first read, and an object that has the results.
 
     Returns
     -------
     tuple of DataFrame and Observed
-        The rows as they are, and None, where Spark hands out no such aggregates: over Spark Connect before 4.0.
+        The unchanged rows and None if Spark does not return such aggregates, as over Spark Connect before 4.0.
     """
     if not is_connect(df):
         from pyspark.sql import Observation
@@ -42,7 +42,7 @@ def observe(df: DataFrame, aggregates: Sequence[Column], name: str | None = None
     try:
         from pyspark.sql.connect.observation import Observation as OfConnect  # type: ignore[import-not-found]
     except ImportError:
-        # PySpark 3.5 sends the aggregates to the server, and drops what comes back.
+        # PySpark 3.5 sends the aggregates to the server, and drops the results.
         return df, None
     observation = OfConnect(name)
     return df.observe(observation, *aggregates), _OfConnect(observation)
@@ -55,33 +55,33 @@ class _OfJvm:
         self._spark, self._observation = spark, observation
 
     def found(self) -> dict[str, Any] | None:
-        """Return the aggregates. The observation's own `get` would wait for an action for ever."""
+        """Return the aggregates, or None. Check first, as the observation's `get` may wait for an action for ever."""
         if not _is_ready(self._observation._jo):
             java_session(self._spark).sparkContext().listenerBus().waitUntilEmpty(MAX_WAIT_MS)
         return dict(self._observation.get) if _is_ready(self._observation._jo) else None
 
     def after_action(self) -> dict[str, Any]:
-        """Return the aggregates."""
+        """Return the aggregates; `get` waits until Spark reports the action."""
         return dict(self._observation.get)
 
 
 class _OfConnect:
-    """An Observation of Spark Connect, which is filled by the answer to the action."""
+    """An Observation of Spark Connect, which gets its values from the response to the action."""
 
     def __init__(self, observation: Any) -> None:
         self._observation = observation
 
     def found(self) -> dict[str, Any] | None:
-        """Return the aggregates."""
+        """Return the aggregates, or None before the first action."""
         return dict(self._observation.get) or None
 
     def after_action(self) -> dict[str, Any] | None:
-        """Return the aggregates, which came with the answer to the action."""
+        """Return the aggregates, which came with the response to the action."""
         return self.found()
 
 
 def _is_ready(observation: Any) -> bool:
-    """Tell whether `get` returns at once: by the future that Spark has from 3.5 on, or the field it had before."""
+    """Return whether `get` would return at once: Spark 3.5 and later have a future for this, older ones a field."""
     methods = {method.getName() for method in observation.getClass().getMethods()}
     if "future" in methods:
         return bool(observation.future().isCompleted())

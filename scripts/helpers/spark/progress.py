@@ -1,4 +1,4 @@
-"""Spark jobs whose tasks make no progress any more: cancelled, as some files keep a reader busy forever."""
+"""Cancel Spark jobs whose tasks make no progress, because some files keep a reader busy forever."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _OF_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptO
 
 @contextmanager
 def time_limit(spark: SparkSession, seconds: float) -> Iterator[None]:
-    """Cancel the jobs that this thread starts within if none of their tasks ends for so long.
+    """Cancel the jobs that this thread starts in the block if none of their tasks ends within `seconds`.
 
-    They have a job group of their own, so no other job is cancelled. Spark Connect shows no tasks: there they are
-    cancelled if they take so long in all, and the server has a slot for another job.
+    The jobs have their own job group, so no other job is cancelled. Spark Connect does not show tasks: there the
+    jobs are cancelled if they take that long in total while the server has a free slot for another job.
 
     Raises
     ------
     TimeoutError
-        Jobs were cancelled while a task of theirs was running. Its slot stays occupied.
+        Jobs were cancelled while one of their tasks was running. The task's slot stays occupied.
     """
     with (_tagged if is_connect(spark) else _grouped)(spark) as (is_stuck, cancel):
         is_over, stuck = Event(), Event()
@@ -52,7 +52,7 @@ def time_limit(spark: SparkSession, seconds: float) -> Iterator[None]:
 
 
 _Watched = tuple[Callable[[], "bool | None"], Callable[[], object]]
-"""Returns whether a task of the jobs is to blame for it that none has ended, None if one has; and cancels the jobs."""
+"""One function returns whether a running task keeps the jobs stuck, None if a task ended; one cancels the jobs."""
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def _grouped(spark: SparkSession) -> Iterator[_Watched]:
         jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
         stages = [stage for job in jobs for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
         last.append(sum(stage.numCompletedTasks for stage in stages))
-        # Without a running task the jobs wait for a slot, and no file is to blame.
+        # If no task is running, the jobs are waiting for a slot, and no file is the reason.
         return any(stage.numActiveTasks for stage in stages) if last[-1] == last[-2] else None
 
     context.setJobGroup(group, "looks which files cannot be read", interruptOnCancel=True)
@@ -81,7 +81,7 @@ def _tagged(spark: Any) -> Iterator[_Watched]:
     tag = uuid4().hex
 
     def is_stuck() -> bool:
-        # It comes to a task only if the jobs, which are older, wait for no slot.
+        # This query gets a slot only after the jobs, which are older, no longer wait for one.
         spark.range(1).collect()
         return True
 

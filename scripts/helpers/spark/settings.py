@@ -4,10 +4,10 @@
 |---|---|
 | `files.ignoreCorruptFiles`, `files.ignoreMissingFiles` | refuses them: `check_all_is_read` |
 | `legacy.timeParserPolicy` | sets CORRECTED for EXCEPTION, the default: `parse_times_strictly` |
-| `sources.partitionColumnTypeInference.enabled` | turns it off while folders are read as text; else keeps it |
+| `sources.partitionColumnTypeInference.enabled` | turns it off while folders are read as text; otherwise keeps it |
 | `sources.parallelPartitionDiscovery.parallelism` | lowers it while planned files are listed |
-| `legacy.parquet.nanosAsLong` | turns it on while files are looked at, if `nanoseconds` is asked for |
-| `parquet.mergeSchema`, `orc.mergeSchema` | gives the option, which counts more |
+| `legacy.parquet.nanosAsLong` | turns it on while the schema of files is inferred, if `nanoseconds` is requested |
+| `parquet.mergeSchema`, `orc.mergeSchema` | passes the reader option, which overrides the setting |
 | `parquet.datetimeRebaseModeInRead`, `parquet.int96RebaseModeInRead`, `avro.datetimeRebaseModeInRead` | reads by \
 CORRECTED what the user left unset: `times_as_written` |
 | `parquet.outputTimestampType`, `parquet.datetimeRebaseModeInWrite`, `parquet.int96RebaseModeInWrite` | sets what the \
@@ -15,7 +15,7 @@ user left unset, and CORRECTED for EXCEPTION, while it writes |
 | `parquet.inferTimestampNTZ.enabled`, `timestampType` | keeps them: times have another type and the same value |
 | `parquet.binaryAsString`, `parquet.int96AsTimestamp`, `session.timeZone` | keeps them: the user says what files mean |
 | `caseSensitive`, `ansi.enabled`, `parquet.enableVectorizedReader`, `csv.parser.columnPruning.enabled`, \
-`jsonGenerator.ignoreNullFields`, `sources.partitionOverwriteMode`, and `spark.speculation` | is right under each |
+`jsonGenerator.ignoreNullFields`, `sources.partitionOverwriteMode`, and `spark.speculation` | works with any value |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from scripts.helpers.errors import InvalidValueError
 TEXTS_OF_FOLDERS = {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}
 """Settings with which Spark reads the values of ``name=value`` folders as texts."""
 NANOSECONDS = "spark.sql.legacy.parquet.nanosAsLong"
-"""Lets Spark infer BIGINT for nanoseconds. It reads what it has inferred also without the setting."""
+"""Lets Spark infer BIGINT for nanoseconds. Spark can read with the inferred schema without this setting."""
 REBASING = {
     "parquet": {
         "datetimeRebaseMode": "parquet.datetimeRebaseModeInRead",
@@ -44,7 +44,7 @@ TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
 
 @contextmanager
 def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set what is wanted within, and then what was there before."""
+    """Apply settings inside the block, then restore the previous values."""
     conf = spark.conf
     before = {name: conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
@@ -60,17 +60,17 @@ def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
 
 
 def parse_times_strictly(spark: SparkSession) -> None:
-    """Let Spark 3 read a date that does not exist as one that does not fit, for the rest of the session.
+    """Make Spark 3 treat a date that does not exist as a malformed value, for the rest of the session.
 
-    By default Spark 3 raises an error that asks for this setting, also where a value that does not fit is rescued.
-    Spark parses lazily, so the setting has to stay. A session that says LEGACY keeps that.
+    By default Spark 3 raises an error that asks for this setting, even if malformed values are rescued.
+    Spark parses lazily, so the setting must stay. A session that is set to LEGACY is not changed.
     """
     if spark.conf.get(TIME_PARSER) == "EXCEPTION":
         spark.conf.set(TIME_PARSER, "CORRECTED")
 
 
 def times_as_written(spark: SparkSession, format: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return reader options with which old dates are those of the file, unless the caller or the session decides.
+    """Return reader options that keep old dates as in the file, unless the caller or the session sets the options.
 
     By default Spark 3 raises an error for dates before 1582 and times before 1900 that it did not write itself.
     """
@@ -84,7 +84,7 @@ def times_as_written(spark: SparkSession, format: str, options: Mapping[str, Any
 
 
 def check_all_is_read(spark: SparkSession, options: Mapping[str, Any] | None = None) -> None:
-    """Refuse what makes Spark skip corrupt or missing files: their rows would be gone, and they count as taken."""
+    """Refuse options that make Spark skip corrupt or missing files: these would count as taken without their rows."""
     for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
         setting = f"spark.sql.files.{name}"
         asked = {f"option {name}": value for key, value in (options or {}).items() if key.lower() == name.lower()}

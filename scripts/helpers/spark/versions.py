@@ -1,4 +1,4 @@
-"""Which versions of Spark a job runs on."""
+"""Check that a job runs on a supported version of Spark."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from scripts.helpers._lazy import SparkSession
 from scripts.helpers.errors import UnsupportedVersionError
 
 OLDEST = (3, 3)
-"""The first that counts rows while they are read (Observation), and that Glue has with Python 3.10."""
+"""The first version that counts rows while they are read (Observation), and that Glue runs with Python 3.10."""
 
 
 def check_version(spark: SparkSession | None) -> None:
-    """Refuse a session of an older Spark.
+    """Raise UnsupportedVersionError for a session of a Spark that is too old.
 
     Parameters
     ----------
     spark
-        The session, classic or of Spark Connect; None, for a job without Spark, passes.
+        The session, classic or of Spark Connect; None, for a job without Spark, is accepted.
 
     Raises
     ------
@@ -28,6 +28,6 @@ def check_version(spark: SparkSession | None) -> None:
         return
     # A vendor's build is called 3.5.2-amzn-1.
     found = re.match(r"(\d+)\.(\d+)", spark.version)
-    # What does not begin with two numbers is nobody's release, and may be newer than all of them.
+    # A version that does not begin with two numbers is not a release, and may be newer than every release.
     if found is not None and (int(found[1]), int(found[2])) < OLDEST:
         raise UnsupportedVersionError("Spark", spark.version, "3.3", "Use Glue 4.0, EMR 6.9, or a newer release.")
