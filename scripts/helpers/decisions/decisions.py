@@ -222,7 +222,7 @@ class Decisions:
             claim = head.claim
             check_owner(head, run_id, meant)
             if claim is None:
-                # The job is free. An earlier call may have released it before its caller died; a repeat is no error.
+                # The job is free. An earlier call may have released it before its caller died, so a repeat is valid.
                 return head
             meant = claim.token
             after = head.freed(order)

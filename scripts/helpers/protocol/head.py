@@ -88,7 +88,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Order:
-    """An operator's decision about a job: who decides and why, and the token that identifies its write."""
+    """An operator's decision about a job: its author and reason, and the token that identifies its write."""
 
     who: str
     why: str

@@ -108,7 +108,7 @@ class Lookups:
         return self.history_of(self.latest(job_id), limit, before)
 
     def history_of(self, head: Head, limit: int | None = None, before: int | None = None) -> History:
-        """Return the versions up to that of a head, newest first."""
+        """Return the versions up to the version of a head, newest first."""
         # Take the newest version from the head: its log entry may not be written yet.
         job_id, below = head.job_id, head.version
         entries: list[LogEntry] = []

@@ -13,7 +13,7 @@ CORRECTED what the user left unset: `times_as_written` |
 | `parquet.outputTimestampType`, `parquet.datetimeRebaseModeInWrite`, `parquet.int96RebaseModeInWrite` | sets what the \
 user left unset, and CORRECTED for EXCEPTION, while it writes |
 | `parquet.inferTimestampNTZ.enabled`, `timestampType` | keeps them: times have another type and the same value |
-| `parquet.binaryAsString`, `parquet.int96AsTimestamp`, `session.timeZone` | keeps them: the user says what files mean |
+| `parquet.binaryAsString`, `parquet.int96AsTimestamp`, `session.timeZone` | keeps them: they define what files mean |
 | `caseSensitive`, `ansi.enabled`, `parquet.enableVectorizedReader`, `csv.parser.columnPruning.enabled`, \
 `jsonGenerator.ignoreNullFields`, `sources.partitionOverwriteMode`, and `spark.speculation` | works with any value |
 """
