@@ -351,7 +351,7 @@ class Decisions:
         check_adoptable(head)
         return head
 
-    # --- within ---------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------
 
     def _later_outputs(self, head: Head, version: int, most: int | None = None) -> Outputs:
         """Return the output of the versions above `version`, newest first, as far as the history goes.
@@ -505,7 +505,7 @@ def _latest_started(job_id: str, runs: Iterable[Mapping[str, Any]], found: Mappi
 
 
 def make_order(who: str | None, why: str, at: datetime) -> Order:
-    """Make the order of a decision, by the system's user unless `who` is given; InvalidValueError for a bad text."""
+    """Make the order of a decision; `who` defaults to the system's user. InvalidValueError for an invalid text."""
     who = who or _system_user()
     for name, text in (("who", who), ("why", why)):
         if not isinstance(text, str) or not text.strip() or len(text) > MAX_WHY or not text.isprintable():

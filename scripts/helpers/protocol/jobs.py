@@ -33,7 +33,7 @@ BEFORE_HEAD = "~"
 LAST = "\U0010ffff" * 256
 """The largest range key that DynamoDB accepts, of 1,024 bytes: any key after it belongs to another job."""
 FIRST_RUN = '"'
-"""No run id sorts below this."""
+"""No run id that `check_run_id` accepts sorts below this."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ListedJob:
 
 
 class ListedJobs(Table[ListedJob]):
-    """Jobs by name; shown without values of watermarks."""
+    """Jobs by name; the printed table does not show values of watermarks."""
 
     columns = (
         Column("job", lambda job: job.job_id),

@@ -22,7 +22,7 @@ _OF_GLUE = re.compile(r"(jr_[0-9a-f]+)(?:_attempt_([0-9]+))?")
 _RUN_ID = re.compile(r"[\x22-\x7d][\x20-\x7e]{0,254}")
 OF_PRINTABLE = "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
 _READABLE_RUN_ID = re.compile(r"[^!~].{0,1023}", re.DOTALL)
-"""DynamoDB's own limit for a range key is 1,024 bytes."""
+"""Any text that is not a key of this package; DynamoDB limits a range key to 1,024 bytes."""
 
 
 def is_file(table_name: str) -> bool:
@@ -95,7 +95,7 @@ def is_epoch(text: str) -> bool:
 
 
 def new_run_id() -> str:
-    """Make a run id in the shape of Glue's, for jobs that run elsewhere."""
+    """Make a run id in the format of Glue's ids, for jobs that run elsewhere."""
     return "jr_" + secrets.token_hex(32)
 
 

@@ -29,7 +29,7 @@ from scripts.helpers.protocol.items import (
 from scripts.helpers.protocol.values import to_utc_string
 
 Value = Any
-"""An attribute as DynamoDB has it, such as ``{"N": "1"}``."""
+"""A DynamoDB attribute value, such as ``{"N": "1"}``."""
 
 
 class Expected(NamedTuple):

@@ -194,7 +194,7 @@ class Run:
         with self._calls:
             before = self.plan
             plan = self._put_plan("amend", contexts, next_watermarks, Head.amended)
-            assert before is not None  # Or `Head.amended` would have refused.
+            assert before is not None  # Otherwise `Head.amended` would have raised.
             self._delete_unused(before, plan)
             return plan
 
@@ -205,7 +205,7 @@ class Run:
         next_watermarks: Mapping[str, Any],
         transition: Callable[[Head, Plan], Head] | None,
     ) -> Plan:
-        """Write a plan's chunks, and then the plan into the head by a transition, if there is one."""
+        """Write a plan's chunks, and then, if there is a `transition`, the head with the plan in it."""
         self._check_open(verb)
         chunks: dict[str, list[bytes]] = {}
         token = new_token()

@@ -160,7 +160,7 @@ class _Encoder:
         return InvalidValueError(f"The {self.what} {path!r} {problem}. {remedy}")
 
     def encode(self, value: Any, path: str, depth: int) -> tuple[Attribute, Attribute | None]:
-        """Return the attribute, and its type entry where the attribute alone is not enough."""
+        """Return the attribute, and its type if the attribute alone does not show it."""
         if depth > MAX_DEPTH:
             raise self.refuse(path, f"is nested deeper than {MAX_DEPTH} levels", "Flatten it.")
         self.entries += 1
@@ -185,7 +185,7 @@ class _Encoder:
             return {"S": self.moment(value, path)}, {"S": "datetime"}
         if isinstance(value, date):
             return {"S": value.isoformat()}, {"S": "date"}
-        if isinstance(value, Spilled):  # Named here because a reference is a tuple, which is refused below.
+        if isinstance(value, Spilled):  # A reference is a tuple, which `nested` would refuse.
             return self.mapping(value._asdict(), path, depth)[0], {"S": SPILLED}
         return self.nested(value, path, depth)
 
@@ -338,7 +338,7 @@ def _decode(attribute: Attribute, types: Attribute | None) -> Any:
 
 
 def _number_text(number: Decimal) -> str:
-    """Write a number so that boto3's deserializer reads it: no long tails of zeros, no 0E-500."""
+    """Return a number as a text that boto3's deserializer can read: without long tails of zeros, or 0E-500."""
     if number.is_zero():
         return "0"
     _, digits, exponent = number.as_tuple()

@@ -22,7 +22,7 @@ def is_connect(session_or_frame: Any) -> bool:
 def is_session(found: Any) -> bool:
     """Return whether an object is a Spark session, classic or of Spark Connect, and not a SparkContext.
 
-    Methods are compared, as the session of Spark Connect is not a subclass of `pyspark.sql.SparkSession`.
+    The check looks for a method, as the session of Spark Connect is not a subclass of `pyspark.sql.SparkSession`.
     """
     return hasattr(type(found), "createDataFrame")
 

@@ -38,7 +38,7 @@ REBASING = {
     },
     "avro": {"datetimeRebaseMode": "avro.datetimeRebaseModeInRead"},
 }
-"""By format: options of readers, and their settings behind ``spark.sql`` or ``spark.sql.legacy``."""
+"""By format: reader options, and the names of their settings after ``spark.sql.`` or ``spark.sql.legacy.``."""
 TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
 
 
