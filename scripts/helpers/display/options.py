@@ -1,4 +1,4 @@
-"""Options by their names: what was meant by one that there is not."""
+"""Options by name: suggestions for a name that does not exist."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from scripts.helpers.errors import SourceOptionError
 T = TypeVar("T")
 
 NEAREST = 3
-"""At most as many names are offered."""
+"""Most names that are suggested."""
 ALIKE, AS_GOOD = 0.68, 0.1
-"""How alike names are that are offered, and how much less than the best of them, as difflib measures it."""
+"""Least similarity of a suggested name, and how far below the best suggestion it may be, as difflib measures it."""
 
 
 def options_of(kind: type[T], given: Mapping[str, Any], beside: Iterable[str] = (), refused: Collection[str] = ()) -> T:
-    """Return options as a value of their class. SourceOptionError for one that there is not says what may be meant.
+    """Return options as a value of their class. For an unknown name, SourceOptionError suggests similar names.
 
     Parameters
     ----------
     beside
-        Other parameters of the call, which may be meant as well.
+        Other parameters of the call, which are suggested as well.
     refused
-        Options that the call does not take, so that none of them is suggested.
+        Options that the call does not take. They are never suggested.
     """
     own = list(signature(kind).parameters)
     known = [name for name in (*own, *beside) if name not in refused]
@@ -38,16 +38,16 @@ def options_of(kind: type[T], given: Mapping[str, Any], beside: Iterable[str] = 
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
-    """Refuse a value that an option does not have. SourceOptionError names those that it has."""
+    """Raise SourceOptionError, which lists the choices, if a value is not among the choices of an option."""
     known = list(choices)
-    # To Python, 1 is True.
+    # Compare the types too, because 1 == True in Python.
     if value not in known or isinstance(value, bool) is not isinstance(known[0], bool):
         *others, last = map(repr, known)
         raise SourceOptionError(name, f"{value!r} is unknown. Use {', '.join(others)} or {last}.")
 
 
 def check_choices(options: Any) -> None:
-    """Refuse a value that a field of options does not have, where its type is a few values or a flag."""
+    """Check each field whose type is a Literal or bool; raise SourceOptionError for a value that it does not allow."""
     kind: Any = type(options)
     for name, choices in _choices_of(kind).items():
         check_choice(name, getattr(options, name), choices)
@@ -61,17 +61,17 @@ def _choices_of(kind: type) -> dict[str, tuple[object, ...]]:
 
 
 def nearest(names: Iterable[str], wanted: str) -> str:
-    """Ask whether names were meant that look like the one given; nothing where none does."""
+    """Return a question that suggests the names similar to `wanted`; an empty text if none is similar."""
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(wanted.lower(), list(by_lower), NEAREST, ALIKE)
-    # The start of a name may be a small part of it, as `cursor` is of `cursor_column`.
+    # difflib misses a name of which only the start was given, such as `cursor` for `cursor_column`.
     begun = [
         name for name in by_lower if wanted and (name.startswith(wanted.lower()) or wanted.lower().startswith(name))
     ]
-    # To difflib, two letters that are swapped in a short name are two that differ.
+    # difflib misses swapped letters in a short name, because it counts both as different.
     swapped = [name for name in by_lower if sorted(name) == sorted(wanted.lower())]
     near = list(dict.fromkeys([*near, *swapped, *begun]))[:NEAREST]
-    # difflib finds the three nearest, alike or not: those that are clearly less alike than the best only distract.
+    # Drop names that are clearly less similar than the best one: they only distract.
     likeness = [difflib.SequenceMatcher(None, wanted.lower(), name).ratio() for name in near]
     close = [name for name, like in zip(near, likeness, strict=True) if like >= likeness[0] - AS_GOOD]
     return "Did you mean " + " or ".join(by_lower[name] for name in close) + "?" if close else ""

@@ -1,7 +1,7 @@
-"""Passwords, keys and tokens taken out of log lines: below INFO, py4j and botocore write down all that they send.
+"""Removal of passwords, keys and tokens from log lines: at DEBUG, py4j and botocore log everything that they send.
 
-py4j logs each call to the JVM with its arguments, so each option of a JDBC reader; botocore logs headers, bodies and
-answers. Neither redacts anything. A password that was logged once is in CloudWatch for as long as the group keeps it.
+py4j logs each call to the JVM with its arguments, including every option of a JDBC reader. botocore logs headers,
+bodies and answers. Neither redacts anything. A logged password stays in CloudWatch for the log group's retention time.
 """
 
 from __future__ import annotations
@@ -17,65 +17,65 @@ from importlib.util import find_spec
 from typing import Any
 
 HIDDEN = "***"
-"""What stands in place of a secret."""
+"""The text that replaces a secret."""
 PACKAGES = ("py4j", "botocore", "boto3", "s3transfer", "urllib3", "scripts")
-"""Whose loggers are redacted: what talks to the JVM and to AWS, and this package."""
+"""Packages whose loggers are redacted: those that talk to the JVM and to AWS, and this package."""
 
-# Only names that say so: `token` alone is also a NextToken of a listing, and `key` the key of an object.
+# Only unambiguous names: `token` alone could be the NextToken of a listing, and `key` the key of an object.
 _WORD = (
     r"(?:passw(?:or)?d|passwd|passphrase|pwd|secret|"
     r"(?:session|security|access|refresh|id|auth2?|bearer|sas)[._\-]?token|azure\.sas|"
     r"(?:private|access|api|account|ssecustomer|encryption-customer)[._\-]?key|authorization|credential|signature)"
 )
-# What may be around the word in a name. Bounded, and no pattern begins with it: bodies of requests are logged too, and
-# each of 100,000 signs would be looked at from each of them.
+# Characters around the word in a name. The length is bounded and no pattern begins with it, because request bodies are
+# logged too: the search would take quadratic time in a body of 100,000 characters.
 _END = r"[\w.\-]{0,60}"
 _NAME = rf"(?:{_END}{_WORD}{_END}|(?:{_END}\.)?token)"
-# A value in the braces in which SQL Server takes any sign; one of its own is doubled.
+# A value in braces, in which SQL Server allows any character; a closing brace in the value is doubled.
 _BRACES = r"\{(?:[^}\n]|\}\})*\}?"
-# What is behind a sign that closes a value, and not behind one that is part of it.
+# Characters that follow a closing quote, but not a quote inside a value.
 _CLOSED = r"(?:[\s,:.)\]}\\\"']|$)"
-# A sign of a line of py4j. A Java trace follows in it, with its line breaks escaped.
+# A character of a py4j line, up to the Java stack trace, whose line breaks py4j escapes.
 _SIGN = r"(?:(?!\\n\\t)[^\n])"
 _compiled = cache(partial(re.compile, flags=re.I | re.M))
-"""Compiles a pattern with the first record. For all of them that takes 10 ms, and many runs log nothing."""
-# Quoted, as a text of py4j, or at the end of Spark's message, a URL is alone. Elsewhere other words may follow, and
-# only URLs whose values may hold spaces, as Oracle's and SQL Server's, extend to the end of the line.
+"""Compiles a pattern at the first record: compiling all of them takes 10 ms, and many runs log nothing."""
+# A URL stands alone if it is quoted, is a text of py4j, or ends Spark's message. Elsewhere other words may follow, so
+# only URLs whose values may contain spaces, which are Oracle's and SQL Server's, extend to the end of the line.
 _JDBC = (
     rf"(\\{{0,8}}[\"'])jdbc:(?:(?!\1{_CLOSED})(?:\\+.|[^\\\n]))*|"
     rf"(?:(?:^|!y)s|URL: )jdbc:{_SIGN}*|jdbc:(?:oracle:{_SIGN}*|[^\s;?]*;{_SIGN}*|\S*)"
 )
-# Of each rule, what is in its first group is kept, and what comes behind is hidden.
+# Each rule keeps the text of its first group and hides the rest of the match.
 _IN_JDBC = (
-    # Up to the next separator of the same kind: any other sign may be one of the value.
+    # Up to the next separator of the same kind, because the value may contain any other character.
     rf"([;:]\s*{_NAME}\s*=\s*)(?:{_BRACES}|[^;]+)",
     rf"([?&]{_NAME}=)[^&]+",
     rf"([(,]\s*{_NAME}=)[^,)]+",
-    # A user and a password before the host; Oracle's have no slashes before them.
+    # A user and a password before the host. In Oracle's URLs no slashes precede them.
     r"\A(.{0,9}jdbc:oracle:\w+:)[^@].*(?=@)",
     r"\A([^/]*//)(?![\w.\-]*(?::\d+)?(?:[/?;,]|$))[^;]*(?=@)",
 )
 _SECRETS = (
-    # py4j's protocol: one argument a line, a text begins with `s`. The line after the name of a secret is its value.
+    # py4j's protocol has one argument per line; a text begins with `s`. The line after a secret's name is its value.
     rf"^(s{_NAME}\ns)[^\n]+",
-    # DriverManager.getConnection(url, user, password) names nothing, nor does what lets Python in to the JVM.
+    # DriverManager.getConnection(url, user, password) has no argument names, and neither does the token for the JVM.
     r"^(getConnection\ns[^\n]*\ns[^\n]*\ns)[^\n]+",
     r"(Command to send: A\n)\S+",
-    # JSON and what Python shows of a dict, a list of pairs or bytes; also where it was quoted once more.
-    # A quote behind any number of backslashes is one of the value: a secret is JSON, quoted in the answer's JSON.
+    # JSON, and Python's repr of a dict, a list of pairs or bytes; also if it was quoted once more.
+    # A quote after any number of backslashes belongs to the value: a secret may be JSON quoted in the answer's JSON.
     rf"(([\"']){_NAME}\2\s*[:,]\s*b?([\"']))(?s:\\+.|(?!\3)[^\\])*",
     rf"(\\[\"']{_NAME}\\[\"']\s*[:,]\s*(\\[\"']))(?s:(?!\2).)*",
     rf"(<{_NAME}>)[^<]*",
-    # What Java shows of a map.
+    # Java's text form of a map.
     rf"((?:\{{|, ){_END}{_WORD}{_END}=)(?![\\\"'{{])(?:(?!, [\w.\-]+=|[\"'}}]{_CLOSED}){_SIGN})+",
-    # Options of other URLs and of JAAS, and `Credential=` of a header. What was hidden above stays as it is.
+    # Options of other URLs and of JAAS, and `Credential=` of a header. Values that are hidden already are skipped.
     (
         rf"((?:{_WORD}{_END}|[?&]sig)=(?!\*\*\*[,)}}])(\\{{0,8}}[\"'])?)"
         rf"(?(2)(?:(?!\2)(?:\\+.|[^\\\n]))+|(?:{_BRACES}|(?:(?!\\n\\t)[^&;\s\"'<>])+))"
     ),
-    # Lines of headers, and of what botocore signs. Names of errors, actions and ARNs have the word and no secret.
+    # Header lines, and lines that botocore signs. Names of errors, actions and ARNs have the word but no secret.
     rf"({_WORD}{_END}(?<!error)(?<!exception)(?<!secretsmanager)(?<!:secret) ?:\s*)(?![\s\"'{{\[(])[^\r\n\"'\\]+",
-    # A user and a password before the host, also where a driver has taken them for a part of it.
+    # A user and a password before the host, also in the error of a driver that took them for part of the host name.
     r"(://)[^\s/?#\"'<>]*(?=@)",
     r"(UnknownHostException: )(?:(?!\\n)[^\n]){1,300}(?=@)",
     r"(\b)(?-i:(?:AKIA|ASIA)[A-Z0-9]{16})\b",
@@ -85,7 +85,7 @@ _SECRETS = (
 def redacted(text: str) -> str:
     """Return a text without the values of passwords, keys, session tokens, signatures, and user info of URLs.
 
-    It goes by names, so it is for log lines of known kinds. A secret without a name is not found.
+    It finds secrets by their names, in log lines of known kinds. A secret without a name is not found.
 
     Examples
     --------
@@ -102,47 +102,47 @@ def _hidden(rules: Iterable[str], text: str) -> str:
 
 
 _NAMED = rf"^(?:Answer received: !y)?s{_NAME}$"
-"""The name of a secret, as an argument of a command of py4j or as an answer."""
+"""The name of a secret, as an argument of a py4j command or as an answer."""
 _ANSWER = re.compile(r"^(Answer received: !)(?!yv).*", re.S)
-"""Any answer but `!yv`, which has no value: py4j releases references in between."""
+"""Any answer except `!yv`, which has no value: py4j gets it between others when it releases references."""
 
 
 class _Redaction(logging.Filter):
-    """Lets every record through, without its secrets."""
+    """Passes every record on, without its secrets."""
 
     _last = threading.local()
-    """Per thread, whether py4j has logged the name of a secret, so that the next answer of the JVM is its value."""
+    """Whether py4j has logged the name of a secret in this thread: then the next answer of the JVM is its value."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             text = record.getMessage()
-        except (TypeError, ValueError, KeyError):  # The handler tells it, as without a filter.
+        except (TypeError, ValueError, KeyError):  # The handler reports it, as without a filter.
             return True
         clean = redacted(text)
         if record.name.startswith("py4j"):
             is_named = getattr(self._last, "is_named", False)
-            # A command does not end it: of a pair, the name is one answer and the value the next one.
+            # Keep the mark over commands: for a pair, one answer is the name and the next answer is the value.
             self._last.is_named = bool(_compiled(_NAMED).search(text)) or (is_named and not _ANSWER.match(text))
             clean = _ANSWER.sub(rf"\1{HIDDEN}", clean) if is_named else clean
         if clean != text:
             record.msg, record.args = clean, ()
         if record.exc_info and not record.exc_text:
-            # A formatter keeps to this text where it is there.
+            # A formatter uses this text if it is set.
             record.exc_text = redacted(logging.Formatter().formatException(record.exc_info))
         return True
 
 
 _REDACTION = _Redaction()
 _filtered: set[str] = set()
-"""The loggers that have it. To ask each of some hundred for it takes milliseconds, at each table that is opened."""
+"""Loggers that have the filter. Checking hundreds of loggers would take milliseconds each time a table is opened."""
 
 
 def redact_logs() -> None:
-    """Let no record of `PACKAGES` out with a secret in it. May be called again; the loggers get one filter each.
+    """Remove secrets from all log records of `PACKAGES`. A further call adds no second filter to a logger.
 
-    Handlers, levels and the loggers of others stay as they are. A filter holds for its own logger and not for
-    those below it, so each logger gets one: those that there are, and one for each module of these packages, which
-    may be imported later.
+    Handlers, levels and the loggers of other packages stay unchanged. A filter does not apply to child loggers, so each
+    logger gets one: every logger that exists, and the logger of each module of these packages, which may be imported
+    later.
     """
     known = {name for name in list(logging.root.manager.loggerDict) if name.partition(".")[0] in PACKAGES}
     for name in known.union(_modules()) - _filtered:
@@ -151,7 +151,7 @@ def redact_logs() -> None:
 
 
 def aws_client(service: str, **options: Any) -> Any:
-    """Make a client of boto3's default session, with the filter added: every client of this package is made here."""
+    """Return a client of boto3's default session, after `redact_logs`. Every client of this package is made here."""
     redact_logs()  # Before botocore logs the first request.
     import boto3
 
@@ -160,7 +160,7 @@ def aws_client(service: str, **options: Any) -> Any:
 
 @cache
 def _modules() -> tuple[str, ...]:
-    """Return the names of all modules of the packages, none of which is imported for it."""
+    """Return the names of all modules of the packages, without importing any of them."""
     found = list(PACKAGES)
     for package in PACKAGES:
         spec = find_spec(package)
@@ -172,6 +172,6 @@ def _modules() -> tuple[str, ...]:
 def _below(folders: Iterable[str], start: str) -> Iterator[str]:
     for module in pkgutil.iter_modules(folders, start):
         yield module.name
-        folder = getattr(module.module_finder, "path", None)  # A zip file has none; its modules keep the first level.
+        folder = getattr(module.module_finder, "path", None)  # None for a zip file, so only its first level is found.
         if module.ispkg and folder is not None:
             yield from _below([os.path.join(folder, module.name.rpartition(".")[2])], f"{module.name}.")

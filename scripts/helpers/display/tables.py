@@ -1,4 +1,4 @@
-"""Lists that show themselves as tables: as text, in a notebook, and as a pandas DataFrame. Pure."""
+"""Lists that are displayed as tables: as text, in a notebook, and as a pandas DataFrame. Pure."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_SHOWN = 20
-"""Rows of a table that is printed; a notebook shows five times as many, `to_pandas` all."""
+"""Most rows that a printed table shows. A notebook shows five times as many, and `to_pandas` returns all."""
 NUMBERS = ("count", "size", "duration")
-"""Kinds of columns that stand at the right."""
+"""Kinds of columns that are aligned to the right."""
 
 
 class Column(NamedTuple):
-    """One column: its heading, what it shows of a row, and what that is.
+    """One column: its heading, a function that returns its value for a row, and the kind of that value.
 
-    `kind` is ``text``, ``time``, ``duration``, ``count`` or ``size``. A None is an empty cell.
+    `kind` is ``text``, ``time``, ``duration``, ``count`` or ``size``. The cell of a None is empty.
     """
 
     heading: str
@@ -35,9 +35,9 @@ class Column(NamedTuple):
 
 
 class Table(list[T]):
-    """A list of records that shows itself as a table; in all else a list.
+    """A list of records that is displayed as a table; otherwise it behaves as a list.
 
-    It is shown without asking AWS for anything.
+    Displaying it sends no request to AWS.
     """
 
     columns: ClassVar[tuple[Column, ...]] = ()
@@ -51,7 +51,7 @@ class Table(list[T]):
     @overload
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> T | Self:
-        """Return a row, or a part of the list that is a table as well."""
+        """Return a row, or for a slice a table of the same class."""
         found: Any = super().__getitem__(index)
         return type(self)(found, self.caption) if isinstance(index, slice) else found
 
@@ -70,7 +70,7 @@ class Table(list[T]):
         return "\n".join([head, *text, *self._rest(MAX_SHOWN)])
 
     def _repr_html_(self) -> str:
-        """Return the table for a notebook, with everything escaped."""
+        """Return the table as HTML for a notebook, with all text escaped."""
         shown, cells = self._filled(5 * MAX_SHOWN)
         align = ["right" if column.kind in NUMBERS else "left" for column in shown]
         head = "".join(
@@ -90,7 +90,7 @@ class Table(list[T]):
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a DataFrame with a row for each record: times are aware and in UTC, durations Timedeltas.
+        """Return a DataFrame with a row for each record. Times are aware and in UTC, durations are Timedeltas.
 
         Raises
         ------
@@ -106,22 +106,22 @@ class Table(list[T]):
             elif column.kind == "duration":
                 columns[column.heading] = pd.Series(pd.to_timedelta(found))
             else:
-                # Older versions of pandas make floats of no rows, which a concat with a full table would spread.
+                # Older versions of pandas make an empty column float, and a concat would convert a full table to float.
                 columns[column.heading] = pd.Series(found, dtype=None if found else object)
         return pd.DataFrame(columns)
 
     def all_columns(self) -> Sequence[Column]:
-        """Return the columns of `to_pandas`; by default those that are shown."""
+        """Return the columns of `to_pandas`; by default the displayed ones."""
         return self.columns
 
     def _filled(self, limit: int) -> tuple[list[Column], list[list[str]]]:
-        """Return the columns in which a row that is shown has something, and their cells."""
+        """Return the columns that are not empty in the displayed rows, and the cells of these columns, row by row."""
         rows = self[:limit]
         shown: list[Column] = []
         filled: list[list[str]] = []
         for column in self.columns:
             cells = [cell_text(column, row) for row in rows]
-            # A column without a single filled cell is left out, to leave room for the others.
+            # Omit a column whose cells are all empty, to leave room for the others.
             if any(cells):
                 shown.append(column)
                 filled.append(cells)
@@ -132,8 +132,8 @@ class Table(list[T]):
 
 
 def need_pandas() -> Any:
-    """Import pandas; ConfigurationError where it is missing, which all else can do without."""
-    # Looked for first: an ImportError out of pandas itself says that it is broken, and not that it is missing.
+    """Import and return pandas; raise ConfigurationError if it is missing. Only `to_pandas` requires it."""
+    # Look for it first, because an ImportError from pandas itself means that it is broken, not that it is missing.
     if find_spec("pandas") is None:
         raise ConfigurationError("to_pandas needs pandas. Install it: pip install pandas.")
     import pandas
@@ -146,8 +146,8 @@ def _heading(column: Column) -> str:
 
 
 def cell_text(column: Column, row: Any) -> str:
-    """Return what a column shows of a row; nothing for None."""
-    # Other programs write to the table as well: one record that makes no sense must not hide all others.
+    """Return the text of a column's cell for a row; an empty text for None."""
+    # Other programs write to the DynamoDB table too: one malformed record must not hide all others.
     try:
         return _text(column, column.value(row))
     except DAMAGE:
@@ -157,7 +157,7 @@ def cell_text(column: Column, row: Any) -> str:
 def _text(column: Column, value: Any) -> str:
     if value is None:
         return ""
-    # `astimezone` would take a time without a zone for one of this machine, and show it hours off.
+    # `astimezone` would read a time without a zone in this machine's zone, and the text could be hours off.
     if isinstance(value, datetime) and value.tzinfo is not None:
         return time_text(value)
     if isinstance(value, timedelta):

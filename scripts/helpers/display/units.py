@@ -1,4 +1,4 @@
-"""How times, durations, sizes and counts are written for people, and which times are no clock's. Pure."""
+"""Times, durations, sizes and counts as text for people, and how far ahead a plausible time may be. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from datetime import datetime, timedelta, timezone
 _DURATIONS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SIZES = ("bytes", "KB", "MB", "GB", "TB", "PB")
 MAX_ID = 16
-"""Characters of an id in a table: a run's id of Glue has 67, and the first ones tell the runs of a table apart."""
+"""Most characters of an id in a table. Run ids of Glue have 67, and their first characters are distinct enough."""
 
 MAX_AHEAD = timedelta(minutes=15)
-"""How far a time of another clock may be ahead of the one here. What continues from a later one would miss much."""
+"""How far a time from another clock may be ahead of this clock. Continuing from a later time would miss new data."""
 
 
 def time_text(moment: datetime) -> str:
-    """Write a time to the second, in UTC and without saying so: the table around it does."""
+    """Return a time to the second, in UTC. The zone is not part of the text: the heading of the table names it."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def duration_text(duration: timedelta) -> str:
-    """Write a duration in its two largest units, rounded down.
+    """Return a duration in its two largest units, rounded down.
 
     Examples
     --------
@@ -32,11 +32,11 @@ def duration_text(duration: timedelta) -> str:
     if seconds < 0:
         return f"-{duration_text(-duration)}"
     if seconds < 10:
-        # Rounded down, as longer ones are: 9.96 s shown as 10 s would say that a limit of 10 s was reached.
+        # Round down, as for longer durations: 9.96 s shown as 10 s would suggest that a limit of 10 s was reached.
         return f"{int(seconds * 10) / 10:g} s"
     left, parts = int(seconds), list[tuple[int, str]]()
     for name, size in _DURATIONS:
-        # Also a unit of nothing, once there is a larger one: 1 d 0 h 5 min is 1 d, and not 1 d 5 min.
+        # Count a unit of 0 after a larger one, so that 1 d 0 h 5 min becomes 1 d and not 1 d 5 min.
         if left >= size or parts:
             parts.append((left // size, name))
             left %= size
@@ -44,7 +44,7 @@ def duration_text(duration: timedelta) -> str:
 
 
 def size_text(size: int) -> str:
-    """Write a number of bytes in units of 1,000.
+    """Return a number of bytes as text, in units of 1,000.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def size_text(size: int) -> str:
     ('12 bytes', '1.2 MB')
     """
     step, amount = 0, float(size)
-    # What would be rounded up to 1,000 of a unit is 1.0 of the next; likewise 99.95, which would be 100.0.
+    # An amount that rounds to 1,000 of a unit becomes 1.0 of the next. From 99.95 on, a decimal would print 100.0.
     while abs(amount) >= 999.5 and step + 1 < len(_SIZES):
         step, amount = step + 1, amount / 1_000
     digits = f"{amount:.1f}" if step and abs(amount) < 99.95 else f"{amount:.0f}"
@@ -60,7 +60,7 @@ def size_text(size: int) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return a text in which nothing can move the cursor: names come from the table, and anybody may have put them.
+    r"""Return a text with control characters escaped: names come from the table, and any program may have written them.
 
     Examples
     --------
@@ -71,15 +71,15 @@ def printable(text: str) -> str:
 
 
 def count_text(count: object) -> str:
-    """Write a count with commas between thousands; anything else as it is."""
+    """Return a count with commas between thousands; anything else as its str."""
     return f"{count:,}" if isinstance(count, int | float) and not isinstance(count, bool) else str(count)
 
 
 def count_of(number: int, word: str) -> str:
-    """Write how many of something there are."""
+    """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def id_text(name: str) -> str:
-    """Write the beginning of a long id, such as a run's; an ellipsis says that there is more."""
+    """Return an id such as a run's, shortened with an ellipsis if it is long."""
     return name if len(name) <= MAX_ID else name[: MAX_ID - 1] + "…"
