@@ -1,4 +1,4 @@
-"""What a run tells CloudWatch, OpenTelemetry and people when it ends, and how far behind a job is.
+"""Reports of ended runs to CloudWatch, OpenTelemetry and people, and how far behind a job is.
 
 May not know: how the numbers were counted.
 """

@@ -1,6 +1,6 @@
-"""Metrics as lines of CloudWatch's Embedded Metric Format, which a job prints and Glue's logs take. Pure.
+"""Metrics as lines of CloudWatch's Embedded Metric Format, printed by a job into Glue's logs. Pure.
 
-One line is one JSON object, of which CloudWatch Logs makes metrics by itself
+Each line is one JSON object, from which CloudWatch Logs creates metrics by itself
 (CloudWatch user guide, "Specification: Embedded metric format").
 """
 
@@ -17,7 +17,7 @@ DIMENSION = "Job"
 
 
 def as_line(report: JobReport, namespace: str = NAMESPACE) -> str:
-    """Return one report as one line, without its end."""
+    """Return a report as one line, without a line break."""
     metrics = [{"Name": name, "Unit": UNITS[name]} for name in report.values]
     directive = {"Namespace": namespace, "Dimensions": [[DIMENSION]], "Metrics": metrics}
     at = round(report.at.timestamp() * 1000)
@@ -42,8 +42,8 @@ class EmbeddedMetrics:
 
     def report(self, report: JobReport) -> None:
         """Print a report."""
-        # Looked up at each report: Spark, pytest and notebooks put another stream in its place.
+        # Look up stdout at each report, because Spark, pytest and notebooks replace it.
         stream = self._stream or sys.stdout
         stream.write(as_line(report, self._namespace) + "\n")
-        # A job that ends by a signal or by os._exit drops what is buffered, and that is its last line.
+        # Flush, because a job that ends by a signal or os._exit loses what is buffered, which would be this line.
         stream.flush()

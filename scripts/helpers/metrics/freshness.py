@@ -1,8 +1,8 @@
 """How far a job is behind, and whether that is too far. Pure.
 
-`age` is the time since the last version of a job: it grows when the job does not run, or fails.
-`lag` is the time since the oldest of its cursors of time: it grows as well when the job runs and
-its source stands still. A job of files has an age only.
+`age` is the time since the last version of a job. It grows while the job does not run, or fails.
+`lag` is the time since the oldest of the job's time cursors. It also grows while the job runs but
+its source has no new rows. A job that reads only files has an age but no lag.
 """
 
 from __future__ import annotations
@@ -28,43 +28,43 @@ _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 
 def age(head: Head, now: datetime) -> timedelta | None:
     """Return the time since the last version was made; None before the first one."""
-    # Not below 0: the clock of the run that committed may be ahead of ours.
+    # At least 0, because the clock of the run that committed may be ahead of this one.
     return max(now - head.last.at, timedelta(0)) if head.last else None
 
 
 def lag(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the oldest cursor of time of a job; None without one, or if some are `unread`."""
+    """Return the time since the oldest time cursor of a job; None without one, or if one is not known."""
     moments = _moments(head)
     cursors = [moment for moment in moments if moment is not None]
-    # What is not known may be the oldest one, and a lag that is too low raises no alarm.
+    # Return no lag if a cursor is not known: it may be the oldest one, and a lag that is too low raises no alarm.
     if not cursors or why_no_lag(head):
         return None
-    # The oldest: one source that stands still would be hidden by the others otherwise.
+    # Use the oldest cursor, otherwise the other sources would hide one that has no new rows.
     return max(now - min(cursors), timedelta(0))
 
 
 def why_no_lag(head: Head) -> str:
-    """Return why the lag of a job is not known; nothing where it is, or where it has no cursor of time."""
+    """Return why the lag of a job is not known; an empty text if it is, or if the job has no time cursor."""
     if unread(head):
         return "unknown"
-    # A state of before the zone was kept; its next run adds it.
+    # An older version of the package stored the state without its zone. The next run adds the zone.
     return "zone not known" if None in _moments(head) else ""
 
 
 def unread(head: Head) -> list[str]:
-    """Return the contexts whose states are in chunks that were not read."""
+    """Return the names of the contexts whose states are in chunks that were not read."""
     return sorted(name for name, state in head.watermarks.items() if isinstance(state, Spilled))
 
 
 def open_plan_age(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the open plan was frozen, by whichever run; None where none is open."""
+    """Return the time since the open plan was frozen, by any run; None without an open plan."""
     return None if head.plan is None else max(now - head.plan.at, timedelta(0))
 
 
 def _moments(head: Head) -> list[datetime | None]:
-    """Return up to when each rows context with a cursor of time has read; None where its zone is not known."""
+    """Return the time up to which each rows context with a time cursor has read; None if its zone is not known."""
     states = [typed(state, unpacks=False) for state in head.watermarks.values()]
-    # A job that descends reads into the past, by numbers.
+    # Descending jobs, which read into the past, have numbers as cursors, so they are left out here.
     return [
         instant(state.columns[0], state.value[0])
         for state in states
@@ -74,9 +74,9 @@ def _moments(head: Head) -> list[datetime | None]:
 
 @dataclass(frozen=True)
 class Threshold:
-    """From when on a job is late (`warn`), and missing (`error`). Either may be None.
+    """How far behind a job is late (`warn`), and missing (`error`). Either may be None.
 
-    `measure` tells what is compared: `age`, or `lag` where the job has one (else `age`).
+    `measure` names the value that is compared: `age`, or `lag`. A job without a lag is judged by its age.
     """
 
     warn: timedelta | None = None
@@ -93,7 +93,7 @@ class Threshold:
 
     @classmethod
     def parse(cls, text: Mapping[str, Any]) -> Threshold:
-        """Read one of a file: ``{"warn": "2h", "error": "1d", "measure": "lag"}``."""
+        """Return the threshold of an entry of a file, such as ``{"warn": "2h", "error": "1d", "measure": "lag"}``."""
         unknown = sorted(set(text) - {"warn", "error", "measure"})
         if unknown:
             raise InvalidValueError(f"A threshold has no {unknown[0]!r}; it has warn, error and measure.")
@@ -101,9 +101,9 @@ class Threshold:
         return cls(**given, measure=text.get("measure", "age"))
 
     def judge(self, head: Head, now: datetime) -> Freshness:
-        """Return how far behind a job is, and whether it is late; one that never committed is judged by its run."""
+        """Return how far behind a job is, and whether it is late. A job without a commit is judged by its open run."""
         behind = lag(head, now) if self.measure == "lag" else None
-        # A job without a cursor of time has no lag, and is judged by its age.
+        # A job without a time cursor has no lag, so it is judged by its age.
         measure: Measure = "age" if behind is None else "lag"
         found = age(head, now) if behind is None else behind
         begun = _begun(head)
@@ -112,23 +112,23 @@ class Threshold:
         return Freshness(None if found is None else self._word(found), found, measure, self)
 
     def _word(self, behind: timedelta) -> Lateness | None:
-        # The error first: its time is the later one, so what reaches it has reached the warning as well.
+        # Check `error` first: it is not less than `warn`, so a job that reaches it has reached `warn` too.
         if self.error is not None and behind >= self.error:
             return "missing"
         return "late" if self.warn is not None and behind >= self.warn else None
 
 
 def _begun(head: Head) -> datetime | None:
-    """Return since when a job has been trying: the open plan may be older than the run that has it now."""
+    """Return when a job's open attempt began: its plan may be older than the run that has the lease now."""
     since = [head.claim.since if head.claim else None, head.plan.at if head.plan else None]
     return min((moment for moment in since if moment is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Freshness:
-    """What a threshold says of one job; `behind` is its age or lag, as `measure` tells.
+    """How far behind a job is, judged by a threshold. `behind` is its age or its lag; `measure` names which one.
 
-    Of a job that never committed it is the time since its run began or its plan was frozen, None without either.
+    For a job without a commit, `behind` is the time since its run began or its plan was frozen; None without either.
     """
 
     word: Lateness | None
@@ -138,7 +138,7 @@ class Freshness:
 
 
 def duration(text: object) -> timedelta:
-    """Read a duration such as ``90s``, ``15m``, ``2h`` or ``1d``.
+    """Return the timedelta of a text such as ``90s``, ``15m``, ``2h`` or ``1d``.
 
     Examples
     --------

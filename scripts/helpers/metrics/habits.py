@@ -1,17 +1,17 @@
-"""What is usual for a job: how often it commits, and how much it takes each time. Pure.
+"""The usual behaviour of a job: how often it commits, and how many rows or files it takes each time. Pure.
 
-Both are learned from the commits that its head keeps (`Head.recent`), without a threshold.
+Both are learned from the commits that the job's head keeps (`Head.recent`), so no threshold is needed.
 
-A job is late half a period after its next commit was due, and missing once three more did not come::
+A job is late half a period after its next commit was due, and missing when three more commits did not come::
 
     commit          due      late                      missing
       |--------------|--------|--------------------------|
       0              1        1.5                        4         periods
 
-A period is the median time between commits. The median and not the mean: one outage of a week would make a daily job
-look like one that runs every other day. What is usual *now* is taken from commits like the last one. For a job that
-runs about daily these are commits of the same weekday, for one that runs more often and pauses by night those of the
-same hour.
+A period is the median time between commits. It is not the mean, because one outage of a week would make a daily job
+look like one that runs every other day. The time until the next commit is learned from commits similar to the last one:
+for a job that runs about daily, commits of the same weekday; for a job that runs more often and pauses at night,
+commits of the same hour.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from scripts.helpers.display.units import count_text, duration_text
 from scripts.helpers.protocol.recent import PastCommit
 
 LEAST_GAPS = 4
-"""Times between commits from which a rhythm is learned. With fewer, one that was late decides what is usual."""
+"""Fewest gaps between commits from which a rhythm is learned. Of fewer, one late commit would decide the result."""
 LIKE_GAPS = 2
-"""Times after commits of the same weekday or hour that are enough to go by them: once may be chance."""
+"""Fewest gaps after commits of the same weekday or hour that are used alone: a single gap may be chance."""
 TRIMMED_FROM, LIKE_TRIMMED_FROM = 8, 3
-"""Values from which the most extreme one is left out as an outage, a first load or a bad day: of all commits, and of
-those like the last one, which differ less."""
+"""Number of values from which the most extreme one is dropped as an outage, a first load or a bad day: for all
+commits, and for commits similar to the last one, which vary less."""
 SLACK, MISSED = 0.5, 3
-"""Periods after the next commit was due, from which on a job is late, and missing."""
+"""Periods after the next commit was due until a job is late, and until it is missing."""
 ROOM = 0.25
-"""Periods by which the longest usual pause may be exceeded: schedules, queues and runs vary."""
+"""Periods by which a gap may exceed the longest usual one: schedules, queues and runs vary."""
 DAILY = timedelta(hours=12)
-"""From this period on weekdays count, below it hours."""
+"""Shortest period for which commits of the same weekday are compared. For shorter periods the hour is compared."""
 PAUSE = 3
-"""Periods without a commit that are a pause, such as a night."""
+"""Periods without a commit that count as a pause, such as a night."""
 LEAST_PERIOD = timedelta(minutes=1)
-"""Commits are kept to the minute, so of a shorter period nothing is known."""
+"""Shortest period that is known, because the times of commits are kept to the minute."""
 LEAST_COUNTS, LIKE_COUNTS = 6, 3
-"""Runs before the last one that a usual size is learned from, and those of its weekday that are enough alone."""
+"""Fewest earlier runs from which a usual size is learned, and fewest of the same weekday that are used alone."""
 TWICE = 2
-"""How many times less or more than ever before is unusual."""
+"""Factor below the smallest, or above the largest, usual count from which a count is unusual."""
 LEAST_DIFFERENCE = 10
-"""Rows or files that a run has to differ by: 2 files after days of 5 are no news. No file at all always is."""
+"""Least difference in rows or files that is reported: 2 files after days of 5 are no news, but 0 always is."""
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 @dataclass(frozen=True)
 class Rhythm:
-    """How long a job usually takes to its next commit, and from when on it is late and missing, from the last one on.
+    """Times after the last commit: when the next one usually comes, and when the job is late and missing.
 
-    `weekday` is that of the last commit where another time is usual after it than after others, else None.
+    `weekday` is the last commit's weekday, if the usual time after that weekday is unlike the period; otherwise None.
     """
 
     usual: timedelta
@@ -64,7 +64,7 @@ class Rhythm:
 
     @property
     def text(self) -> str:
-        """Return it in words, such as ``usually every 24 h`` or ``usually 3 d after a Friday``."""
+        """Return the rhythm in words, such as ``usually every 24 h`` or ``usually 3 d after a Friday``."""
         if self.weekday is not None:
             return f"usually {period_text(self.usual)} after a {self.weekday}"
         return f"usually every {period_text(self.usual)}"
@@ -72,7 +72,7 @@ class Rhythm:
 
 @dataclass(frozen=True)
 class UnusualSize:
-    """What the last run took, and between which counts it usually lies. `is_small`, or else large."""
+    """The count of the last run, and the range of usual counts. `is_small`: below the range; otherwise above it."""
 
     is_small: bool
     count: int
@@ -82,19 +82,19 @@ class UnusualSize:
 
     @property
     def text(self) -> str:
-        """Return it in words, such as ``12 rows, usually 4,800 to 5,200``."""
+        """Return the size in words, such as ``12 rows, usually 4,800 to 5,200``."""
         noun = self.noun if self.count != 1 else self.noun.removesuffix("s")
         usual = count_text(self.low) if self.low == self.high else f"{self.low:,} to {self.high:,}"
         return f"{count_text(self.count)} {noun}, usually {usual}"
 
 
 def rhythm_of(commits: Sequence[PastCommit], since: datetime | None = None) -> Rhythm | None:
-    """Return the rhythm of a job from its newest commits, oldest first; None where there are too few.
+    """Return the rhythm of a job from its newest commits, oldest first; None if they are too few or too close.
 
     Parameters
     ----------
     since
-        What the next commit is waited for from on; by default the last commit.
+        When the wait for the next commit began; by default at the last commit.
     """
     gaps = [(before.at, after.at - before.at) for before, after in itertools.pairwise(commits)]
     if len(gaps) < LEAST_GAPS:
@@ -115,10 +115,10 @@ def rhythm_of(commits: Sequence[PastCommit], since: datetime | None = None) -> R
 
 
 def unusual_size(commits: Sequence[PastCommit]) -> UnusualSize | None:
-    """Tell whether the last run took much less or more than usual; None where it did not, or too little is known."""
+    """Return the size of the last run if it is much less or more than usual; None otherwise, or after too few runs."""
     if not commits:
         return None
-    # Rows where they are counted: a file more or less says little about how much came.
+    # Prefer rows if they are counted, because the number of files says little about the amount of data.
     noun = "files" if commits[-1].rows is None else "rows"
     counts = [(commit.at, commit.files if noun == "files" else commit.rows) for commit in commits]
     at, count = counts[-1]
@@ -138,7 +138,7 @@ def unusual_size(commits: Sequence[PastCommit]) -> UnusualSize | None:
 
 
 def period_text(period: timedelta) -> str:
-    """Write a period as people say it, rounded: ``24 h``, and not ``1 d``.
+    """Return a period in the usual words, rounded: ``24 h``, not ``1 d``.
 
     >>> period_text(timedelta(hours=23, minutes=58)), period_text(timedelta(minutes=15)), period_text(timedelta(days=7))
     ('24 h', '15 min', '7 d')
@@ -148,13 +148,13 @@ def period_text(period: timedelta) -> str:
         return f"{round(period / day)} d"
     if period >= 2 * hour:
         return f"{round(period / hour)} h"
-    # To the quarter of an hour from about one hour on: nobody plans a job every 1 h 3 min.
+    # Round to quarters of an hour from 45 minutes on: nobody schedules a job every 1 h 3 min.
     unit = quarter if period >= 3 * quarter else minute
     return duration_text(round(period / unit) * unit)
 
 
 def _like(gaps: Sequence[tuple[datetime, timedelta]], last: datetime, period: timedelta) -> list[timedelta]:
-    """Return the times that passed after commits like the last one; none where all are alike."""
+    """Return the gaps after commits similar to the last one; none if a job runs often and without a pause."""
     if period >= DAILY:
         return [length for start, length in gaps if start.weekday() == last.weekday()]
     if _largest([length for _, length in gaps], TRIMMED_FROM) >= PAUSE * period:
@@ -163,24 +163,24 @@ def _like(gaps: Sequence[tuple[datetime, timedelta]], last: datetime, period: ti
 
 
 def _median(lengths: Sequence[timedelta]) -> timedelta:
-    """Return the middle one of some times, or what is between both; `statistics.median` is typed for numbers only."""
+    """Return the median of some times; `statistics.median` is typed for numbers only."""
     ordered = sorted(lengths)
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _largest(lengths: Sequence[timedelta], trimmed_from: int) -> timedelta:
-    """Return the longest time, without the most extreme one where there are enough: it may have been an outage."""
+    """Return the longest time; the second longest if there are enough, because the longest may be an outage."""
     ordered = sorted(lengths)
     return ordered[-2] if len(ordered) >= trimmed_from else ordered[-1]
 
 
 def _trimmed(counts: Sequence[int]) -> list[int]:
-    """Return counts without the smallest and the largest one, where there are enough."""
+    """Return counts in order, without the smallest and the largest one if there are enough."""
     ordered = sorted(counts)
     return ordered[1:-1] if len(ordered) >= TRIMMED_FROM else ordered
 
 
 def _is_daily(commits: Sequence[PastCommit]) -> bool:
-    """Tell whether a job runs about once a day, or less often."""
+    """Return whether a job runs about once a day, or less often."""
     gaps = [after.at - before.at for before, after in itertools.pairwise(commits)]
     return _median(gaps) >= DAILY

@@ -1,4 +1,4 @@
-"""What one run of a job tells the outside when it ends. Pure."""
+"""The report of one run of a job, passed to metrics when the run ends. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 Outcome = Literal["committed", "failed", "fenced", "unknown", "looked"]
-"""How a run ended; `looked` is of no run: somebody asked how late the job is."""
+"""How a run ended. `looked` is not the end of a run: an operator or a check asked how late the job is."""
 
 UNITS = {
     "LagSeconds": "Seconds",
@@ -26,12 +26,12 @@ UNITS = {
     "Late": "Count",
     "Missing": "Count",
 }
-"""The metrics, by their names in CloudWatch, with its units."""
+"""The metrics by their names in CloudWatch, each with its CloudWatch unit."""
 
 
 @dataclass(frozen=True)
 class JobReport:
-    """The end of one run. `values` has those of `UNITS` that the run knows."""
+    """The end of one run. `values` has the metrics of `UNITS` that the run can report."""
 
     job_id: str
     run_id: str
@@ -41,7 +41,7 @@ class JobReport:
 
 
 class Reporter(Protocol):
-    """Who is told of the end of a run, such as `EmbeddedMetrics` or `OpenTelemetryMetrics`."""
+    """Receives the report of each run that ends, such as `EmbeddedMetrics` or `OpenTelemetryMetrics`."""
 
     def report(self, report: JobReport) -> None:
-        """Pass a report on. What it raises is logged, and changes nothing about the run."""
+        """Pass a report on. An error that this raises is logged and does not fail the run."""

@@ -1,4 +1,4 @@
-"""Whether a run is at work, as far as its lease says so, and how many are gone without a commit. Pure."""
+"""Whether a run is at work, as far as its lease shows, and how many runs ended without a commit. Pure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from datetime import datetime, timedelta
 from scripts.helpers.protocol.head import Head
 
 LONG_LEASE = timedelta(hours=1)
-"""A lease that lasts longer from now on is worth a look: so long a run that has died keeps others away."""
+"""Remaining time of a lease that is reported: if its run has died, no other run can start for that long."""
 
 
 def failed_since(head: Head, now: datetime) -> int:
-    """Return how many runs have begun since the last version and are gone without a commit."""
-    # The lease that lives is the only sign of a run at work. Its own begin is counted in `begun` and is no failure.
+    """Return how many runs began since the last version and ended without a commit."""
+    # Only a valid lease shows that a run is at work. `begun` counts that run too, although it has not failed.
     is_at_work = head.claim is not None and now < head.claim.lease_until
     return max(head.begun - is_at_work, 0)
 
 
 def silence(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the run at work renewed its lease, or else began; None where none is, or it is not kept."""
+    """Return the time since the run at work renewed its lease or began; None without a run at work or a known time."""
     claim = head.claim
     if claim is None or claim.last_beat is None or now >= claim.lease_until:
         return None
@@ -26,10 +26,10 @@ def silence(head: Head, now: datetime) -> timedelta | None:
 
 
 def may_be_dead(head: Head, now: datetime) -> bool:
-    """Tell whether a job waits for a run that gives no sign of life, or that could be dead for long before it counts.
+    """Return whether the run with the lease shows no sign of life, or has a lease so long that it could hide its death.
 
-    Heartbeats come three times in a lease. Two that did not come are no chance, and a run without heartbeats looks
-    the same: only a person knows.
+    A run sends three heartbeats per lease. Two missed ones are not chance, but a run without heartbeats looks the same,
+    so an operator has to check.
     """
     claim = head.claim
     if claim is None or now >= claim.lease_until:

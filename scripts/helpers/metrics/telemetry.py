@@ -1,4 +1,4 @@
-"""Metrics for OpenTelemetry, where its API is installed: ``pip install opentelemetry-api``."""
+"""Metrics for OpenTelemetry. They require its API: ``pip install opentelemetry-api``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OpenTelemetryMetrics:
     Parameters
     ----------
     meter_provider
-        By default the one that the process has set up; without an SDK nothing is kept.
+        By default the provider that the process has set up. Without an SDK, no metrics are kept.
 
     Raises
     ------
@@ -43,13 +43,13 @@ class OpenTelemetryMetrics:
             if name in self._counters:
                 self._counters[name].add(value, attributes)
             else:
-                # Without the outcome: a gauge keeps its last value for each set of attributes, so the lag of
-                # the last failed run would stand beside the present one for ever.
+                # Omit the outcome: a gauge keeps its last value for each set of attributes, so the lag of the
+                # last failed run would be reported beside the current one forever.
                 self._gauges[name].set(value, {"job": report.job_id})
 
 
 def _name(metric: str) -> str:
-    """Turn ``OpenPlanAgeSeconds`` into ``watermarks.open_plan_age``."""
+    """Return the OpenTelemetry name: ``OpenPlanAgeSeconds`` becomes ``watermarks.open_plan_age``."""
     words = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in metric.removesuffix("Seconds"))
     return f"watermarks.{words.lstrip('_')}"
 

@@ -1,4 +1,4 @@
-"""Thresholds of many jobs, by their names or by patterns, and which of them is that of a job. Pure."""
+"""Thresholds of many jobs, by job name or pattern, and the look-up of the threshold of one job. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scripts.helpers.metrics.freshness import Threshold
 
 
 def thresholds(file: Mapping[str, Any]) -> dict[str, Threshold]:
-    """Read thresholds by job name; a name may be a pattern, such as ``parking-*``.
+    """Return thresholds by job name; a name may be a pattern, such as ``parking-*``.
 
     Raises
     ------
     InvalidValueError
-        It names the job whose threshold is wrong.
+        A threshold is not valid. The error names the job.
     """
     found = {}
     for name, text in file.items():
@@ -30,11 +30,11 @@ def thresholds(file: Mapping[str, Any]) -> dict[str, Threshold]:
 
 
 def threshold_of(job_id: str, given: Mapping[str, Threshold]) -> Threshold | None:
-    """Return the threshold of a job: that of its own name, else of the longest pattern that matches."""
+    """Return the threshold given for a job's own name, otherwise for the longest pattern that matches; None without."""
     if job_id in given:
         return given[job_id]
     matching = [name for name in given if fnmatchcase(job_id, name)]
     if not matching:
         return None
-    # The longest says most about the job. Of two as long the last one given counts, as sorting keeps their order.
+    # The longest pattern is the most specific. Of equally long ones the last one wins, as sorting keeps their order.
     return given[sorted(matching, key=len)[-1]]

@@ -1,4 +1,4 @@
-"""What is wrong with a job, in the words that every screen, page and metric uses, most urgent first. Pure."""
+"""The state of a job, in the words that every screen, page and metric uses, most urgent first. Pure."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Word = Literal[
     "unusually small", "unusually large", "no commit yet", "at work", "idle", "moved",
 ]  # fmt: skip
 WORDS: tuple[Word, ...] = get_args(Word)
-"""The states of a job, the most urgent one first. A job that cannot be read may hide any of the others."""
+"""The states of a job, most urgent first. `problem` is first, as a job that cannot be read may be in any state."""
 NEEDS_SOMEBODY = WORDS[: WORDS.index("no commit yet")]
 LATE: tuple[Word, ...] = ("missing", "late")
 MOST_NAMED = 3
-"""Contexts that a reason names."""
+"""Most contexts that a reason names."""
 PUBLICATION = timedelta(minutes=15)
-"""How long a run may take to publish what it has committed. Its claim ends with the commit, so nothing shows whether it
-lives."""
+"""How long a run may take to publish a committed version. Its claim ends with the commit, so nothing shows whether the
+run is alive."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """The most urgent state of a job, why it is in it, and the command that explains or repairs it (may be empty)."""
+    """The most urgent state of a job, the reason, and the command that explains or repairs it (may be empty)."""
 
     word: Word
     reason: str = ""
@@ -45,28 +45,28 @@ class Condition:
 
     @property
     def needs_somebody(self) -> bool:
-        """Tell whether a person should look."""
+        """Return whether an operator should look."""
         return self.word in NEEDS_SOMEBODY
 
 
 NEVER_COMMITTED = Condition("no commit yet", "its runs keep no watermark")
-"""Of a job that the Job Runs API knows, and that has no head."""
+"""For a job that the Job Runs API has, but that has no head."""
 
 
 def without_head(job_id: str, problem: str | None) -> Condition:
-    """Return the condition of a job whose head cannot be read, because of a problem, or that has none."""
+    """Return the condition of a job whose head cannot be read because of `problem`; None means it has no head."""
     if problem is None:
         return NEVER_COMMITTED
     return Condition("problem", problem, f"watermarks doctor {shlex.quote(job_id)}")
 
 
 def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) -> Condition:
-    """Return what is most urgent about a job.
+    """Return the most urgent condition of a job.
 
     Parameters
     ----------
     threshold
-        From when on the job is late: it wins over what is usual. Past `warn` a job is late, past `error` missing.
+        Replaces the learned rhythm. Past `warn` the job is late, past `error` it is missing.
     """
     if head.elsewhere is not None:
         return Condition("moved", f"it is in {head.elsewhere}")
@@ -84,7 +84,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
         reason = f"run {id_text(head.claim.run_id)} ended {over} ago without a plan; run the job again"
         return Condition("lease over", reason, f"watermarks show {name}")
     waiting = {(one.epoch, one.version) for one in head.unpublished}
-    # The run of the newest version may be publishing it.
+    # The run that committed the newest version may still be publishing it.
     if head.last is not None and now - head.last.at < PUBLICATION:
         waiting.discard((head.epoch, head.version))
     if waiting and run == "idle":
@@ -103,7 +103,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
 
 
 def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -> Condition | None:
-    """Tell whether a job is late or missing, by its threshold, else by its rhythm; None where it is not."""
+    """Return the condition of a late or missing job, by its threshold or, without one, its rhythm; otherwise None."""
     if threshold is not None and threshold.measure == "lag" and (names := unread(head)):
         more = ", …" if len(names) > MOST_NAMED else ""
         reason = f"its lag is unknown; {TOO_LARGE}: {', '.join(names[:MOST_NAMED])}{more}"
@@ -118,9 +118,9 @@ def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -
 
 
 def read_condition(head: Head) -> Condition | None:
-    """Return what is wrong with what was read: files wait for a decision, or the last run took an unusual amount.
+    """Return the condition if files wait for a decision, or the last run took an unusual amount; otherwise None.
 
-    None where nothing is, or a person changed the state after the run.
+    The amount is not judged if an operator changed the state after the run.
     """
     if waiting := files_waiting(head):
         reason = f"{count_of(waiting, 'file')} could not be read; retry or skip each"
@@ -133,16 +133,16 @@ def read_condition(head: Head) -> Condition | None:
 
 
 def rhythm_in(head: Head) -> Rhythm | None:
-    """Return the rhythm of a job; None where too few commits are known."""
-    # From the last version on, as the age: who rewinds a job, or sets it, has just looked at it.
+    """Return the rhythm of a job; None if too few commits are known."""
+    # Count from the last version, as the age does: an operator who rewinds or sets a job has just looked at it.
     return None if head.last is None else rhythm_of(head.recent, head.last.at)
 
 
 def activity(head: Head, now: datetime) -> Activity:
-    """Say what a run does with the job now, whatever is wrong with it."""
+    """Return whether a run is at work, has left a plan or a lease, or the job is idle, whatever else is wrong."""
     if head.claim is not None and now < head.claim.lease_until:
         return "at work"
-    # A plan outlives the lease of the run that froze it: that the next run replays it is what matters then.
+    # A plan outlives the lease of the run that froze it. It comes first, because the next run replays it.
     if head.plan is not None:
         return "open plan"
     return "lease over" if head.claim is not None else "idle"
@@ -159,7 +159,7 @@ def _by_threshold(head: Head, now: datetime, found: Freshness) -> Condition | No
 
 
 def _late(word: Word, reason: str, head: Head, now: datetime) -> Condition:
-    """Add what is known of runs since: a job that runs and fails needs something else than one that does not start."""
+    """Add the runs since the last commit: a failing job needs another remedy than a job that does not start."""
     name, failed = shlex.quote(head.job_id), failed_since(head, now)
     failures = f"; {_failures(head, failed)}" if failed else ""
     if activity(head, now) == "at work":
@@ -171,7 +171,7 @@ def _late(word: Word, reason: str, head: Head, now: datetime) -> Condition:
 
 
 def _failures(head: Head, failed: int) -> str:
-    """Say how many runs failed since the last success, and why: only these failures has somebody still to mend."""
+    """Return how many runs failed since the last commit, and the last error. Earlier failures need no repair."""
     runs = f"{failed:,} {'run' if failed == 1 else 'runs'} failed"
     runs += " since the last commit" if head.last is not None else " and none has committed"
     return f"{runs}. The last error: {head.failure}" if head.failure else runs
