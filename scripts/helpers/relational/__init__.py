@@ -1,4 +1,4 @@
-"""Nested rows as related tables, whose ids go on over runs.
+"""Nested rows as related tables, whose ids continue from run to run.
 
-May not know: where the rows come from and where the tables go.
+May not know: where the rows come from and where the tables are written.
 """

@@ -1,4 +1,4 @@
-"""Where the ids of a batch begin: blocks that never meet, over runs, contexts, rewinds and resets. Pure."""
+"""The first id of a batch: blocks of ids never overlap, over runs, contexts, rewinds and resets. Pure."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
 
 KIND = "ids"
 SLOT_BITS, BUCKET_BITS, RANK_BITS = 4, 12, 25
-"""An id is the version of its batch, the place of its context in the batch, a bucket of rows, and a count therein."""
+"""Bits of the parts of an id below its version: the slot of its context in the batch, a bucket of rows, a rank."""
 BLOCK = 1 << (BUCKET_BITS + RANK_BITS)
 STRIDE = BLOCK << SLOT_BITS
-"""From one version to the next."""
+"""Distance between the first ids of two versions that follow each other."""
 MAX_ID = MAX_NUMBER
 """The largest number of a BIGINT."""
 
 
 @dataclass(frozen=True)
 class IdsState:
-    """What the bookmark keeps of a context of ids.
+    """The state of a context with ids, as the bookmark stores it.
 
     Attributes
     ----------
     next_id
-        Where the ids of the next batch begin. A person may set it, and nothing else.
+        The first id of the next batch. An operator may set it, but no other field.
     version
-        The version of the job whose commit wrote it.
+        The version of the job whose commit wrote the state.
     tables
-        Names of the tables that there have been.
+        Names of all tables of earlier batches.
     """
 
     next_id: int
@@ -47,18 +47,18 @@ class IdsState:
         )  # fmt: skip
 
     def to_store(self) -> dict[str, Any]:
-        """Return it as it is stored."""
+        """Return the state as it is stored."""
         return {"kind": KIND, "next_id": self.next_id, "version": self.version, "tables": list(self.tables)}
 
     def above(self, version: int) -> int:
-        """Return how far above those of its version the ids are.
+        """Return how far an operator has moved the ids above the ones that belong to their version.
 
-        All of a `next_id` counts where no version of this job wrote it.
+        If no version of this job wrote the state, return the whole `next_id`.
         """
         if self.version is None or self.version >= version:
-            # Set by a person, or brought over from another job: no version of this job says how much was added.
+            # An operator set it, or it came from another job: no version of this job shows how much was added.
             return self.next_id
-        # A commit left `(version + 1) * STRIDE` at least. What is more was set, and is kept.
+        # A commit stores at least `(version + 1) * STRIDE`. An operator added the rest, which is kept.
         return max(0, self.next_id - (self.version + 1) * STRIDE)
 
 
@@ -69,11 +69,11 @@ class IdBlock:
     Attributes
     ----------
     first
-        Fixed before a row is read. Above 0 for what is committed, below for what is not.
+        Fixed before a row is read. Above 0 for rows that are committed, below 0 for rows that are not.
     context
         For messages.
     next_id, version
-        What the bookmark keeps; None where nothing is kept.
+        Values that the bookmark will store; None if it stores nothing.
     known
         Names of the tables of earlier batches.
     """
@@ -88,62 +88,62 @@ class IdBlock:
     def of_batch(cls, context: str, version: int, slot: int, states: Mapping[str, Any]) -> IdBlock:
         """Return the block of a batch that will be committed.
 
-        Only the version of a job never goes back, so it is what the blocks are counted by. What the
-        bookmark remembers is how far above that a person has set them.
+        The blocks are counted by the version of the job, because only the version never decreases. The
+        bookmark stores how far above that count an operator has moved them.
 
         Parameters
         ----------
         version
-            That the commit makes.
+            The version that the commit will create.
         slot
             How many contexts of the batch have a block already.
         states
-            What is committed, by context; None is nothing. All those of ids count, so that contexts stay apart.
+            The committed states by context; None for no state. All states of ids count, so that contexts stay apart.
 
         Raises
         ------
         SourceChangedError
-            The context remembers something else than ids.
+            The state of the context is not one of ids.
         TooManyIdsError
-            The batch has 16 contexts with ids already; or no block is left, after four million versions.
+            The batch has 16 contexts with ids already, or no block is left after four million versions.
         """
         before = _state_in(context, states.get(context))
         above = [IdsState.read(state, name).above(version) for name, state in states.items() if _kind(state) == KIND]
-        # The highest of all contexts: blocks of one that a person has set forward would meet those of another.
+        # Use the highest of all contexts, otherwise a context that an operator moved forward would overlap another.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
             raise TooManyIdsError(
                 context, f"a batch has them for {1 << SLOT_BITS} contexts at most. Make a job of its own of the others."
             )
-        # The whole stride has to fit, as further contexts of the batch take their blocks of it.
+        # The whole stride has to fit, because further contexts of the batch take their blocks from it.
         if base + STRIDE > MAX_ID:
             raise TooManyIdsError(context, "no block of them is left. Continue in a job with another name.")
         return cls(base + slot * BLOCK, context, base + STRIDE, version, before.tables)
 
     @classmethod
     def of_plan(cls, context: str, stored: Mapping[str, Any], state: Any) -> IdBlock:
-        """Return the block that an inherited plan holds. SourceChangedError if it holds something else."""
+        """Return the block of an inherited plan. SourceChangedError if the plan has something else than ids."""
         _check_kind(context, stored)
         return cls(planned_first(stored, context), context, known=_state_in(context, state).tables)
 
     @classmethod
     def unsaved(cls, token: str, slot: int = 0, context: str = "", state: Any = None) -> IdBlock:
-        """Return a block below 0, for what is never committed: one of four million, chosen by the token.
+        """Return a block below 0 for rows that are never committed: one of four million, chosen by the token.
 
-        Raises SourceChangedError if the context remembers something else than ids.
+        Raises SourceChangedError if the state of the context is not one of ids.
         """
         known = _state_in(context, state).tables
-        # From 1 on: with 0 the block would begin at 0 and above, among the ids that are committed.
+        # Choose from 1 on, because a block of 0 would begin at 0 or above, among the committed ids.
         chosen = int.from_bytes(sha256(token.encode()).digest()[:8], "big") % (MAX_ID // STRIDE) + 1
         return cls((slot % (1 << SLOT_BITS)) * BLOCK - chosen * STRIDE, context, known=known)
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What the plan of a batch keeps."""
+        """The block as the plan of a batch stores it."""
         return {"kind": KIND, "first_id": self.first}
 
     def state_after(self, tables: Sequence[str]) -> dict[str, Any] | None:
-        """Return what the bookmark keeps: where the ids of the next batch begin, and which tables there were."""
+        """Return the state to store: the first id of the next batch and all table names; None if nothing is stored."""
         return None if self.next_id is None else IdsState(self.next_id, self.version, tuple(tables)).to_store()
 
 
@@ -163,7 +163,7 @@ def _check_kind(context: str, state: Any) -> None:
 
 
 def _state_in(context: str, state: Any) -> IdsState:
-    """Return the state of a context, or of one that has none; SourceChangedError if it remembers something else."""
+    """Return the state of a context, an empty one if it has none; SourceChangedError if the state is not one of ids."""
     if state is None:
         return IdsState(0)
     _check_kind(context, state)

@@ -1,4 +1,4 @@
-"""Nested rows as related tables, joined by ids that continue over runs and are the same in a replay."""
+"""Nested rows as related tables, joined by ids that continue from run to run and are the same in a replay."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import BUCKET_BITS, RANK_BITS, IdBlock
 
 # --- schema ---------------------------------------------------------------------------------------
-# Which table and column each field of a nested row ends up in, named as Glue's Relationalize names them.
+# The table and column of each field of a nested row, named as Glue's Relationalize names them.
 #
-# A struct becomes columns `a.b`. An array `a` becomes a table `root_a` with columns `id`, `index` and `a.val`, or
-# `a.val.b` where its elements are structs; an array inside it the table `root_a.val.b`. The names are those of AWS's
-# `join_and_relationalize` example. Maps are ours to decide: a table like that of an array, with `m.key` and `m.val`.
+# A struct becomes columns `a.b`. An array `a` becomes a table `root_a` with the columns `id`, `index` and `a.val`, or
+# `a.val.b` if its elements are structs. An array inside it becomes the table `root_a.val.b`. The names are those of
+# AWS's `join_and_relationalize` example. Maps are this package's choice: a table like an array's, `m.key` and `m.val`.
 
 ID, INDEX = "id", "index"
-"""Of each child table: the id that the parent row holds, and the position in its array, from 0."""
+"""Columns of each child table: the id that the parent row holds, and the position in the array, from 0."""
 
 
 Fields = tuple[str, ...]
-"""Names of fields, each inside the one before."""
+"""A path: names of fields, each inside the previous one."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class RelatedColumn:
     name: str
     steps: Fields
     table: str | None = None
-    """The child table of an array or map; the column then holds the ids of it."""
+    """The child table of an array or map, whose ids the column holds; None for a value."""
 
 
 @dataclass(frozen=True)
 class RelatedTable:
-    """One table: that of the rows, or one of an array or map.
+    """One table: the table of the rows, or the table of an array or map.
 
     Attributes
     ----------
     steps
         The fields that lead from the parent's element to the array.
     path
-        The fields that lead here from the row.
+        The fields that lead from the row to the array.
     """
 
     name: str
@@ -58,7 +58,7 @@ class RelatedTable:
 
     @property
     def has_children(self) -> bool:
-        """Tell whether a column holds ids."""
+        """Return whether a column holds ids."""
         return any(column.table for column in self.columns)
 
 
@@ -70,18 +70,18 @@ def tables_of(schema: Mapping[str, Any], root: str, *, case_sensitive: bool = Fa
     schema
         As Spark writes it in JSON: ``df.schema.jsonValue()``.
     root
-        Name of the first table, and start of the others' names.
+        Name of the first table, with which the names of all others start.
     case_sensitive
-        Whether names that differ by case only are two names.
+        Whether names that differ only by case are different names.
 
     Raises
     ------
     NameCollisionError
-        Two fields would be one column, or two arrays one table.
+        Two fields would get the same column name, or two arrays the same table name.
     """
     tables: list[RelatedTable] = []
     _add(tables, RelatedTable(root), [("", (), schema)], root)
-    # Spark and Glue's catalog read `a` and `A` as one name by default: one of the two columns could never be asked for.
+    # Spark and Glue's catalog treat `a` and `A` as one name by default, so one of the two columns could never be read.
     as_one = str if case_sensitive else str.lower
     _check_names("table", "", [(table.name, table.path) for table in tables], as_one)
     for table in tables:
@@ -98,17 +98,17 @@ def _add(tables: list[RelatedTable], table: RelatedTable, parts: list[tuple[str,
             if inner is None:
                 table.columns.append(RelatedColumn(name, steps))
                 continue
-            # Named after the root and not after the parent, whose name `name` begins with already.
+            # Prefix the root and not the parent, because `name` has the path through the parent already.
             child = RelatedTable(f"{root}_{name}", table, steps, table.path + steps)
             table.columns.append(RelatedColumn(name, steps, child.name))
             _add(tables, child, inner, root)
 
 
 def _leaves(name: str, steps: Fields, kind: Any) -> Iterator[tuple[str, Fields, Any]]:
-    """Walk through structs, however deep, to what is none."""
+    """Yield the fields that are not structs, from any depth of structs, as name, path and type."""
     if isinstance(kind, Mapping) and kind["type"] == "struct":
         for part in kind["fields"]:
-            # `steps` too: a field whose name is empty is still a level, and its dot keeps two columns apart.
+            # Check `steps` too: a field with an empty name is also a level, and its dot keeps two columns apart.
             inner = f"{name}.{part['name']}" if name or steps else part["name"]
             yield from _leaves(inner, (*steps, part["name"]), part["type"])
     else:
@@ -116,7 +116,7 @@ def _leaves(name: str, steps: Fields, kind: Any) -> Iterator[tuple[str, Fields, 
 
 
 def _parts(name: str, kind: Any) -> list[tuple[str, Fields, Any]] | None:
-    """Return what the elements of an array or the entries of a map consist of; None for anything else."""
+    """Return the parts of an array's elements or a map's entries as name, path and type; None for any other type."""
     outer = kind["type"] if isinstance(kind, Mapping) else None
     if outer == "array":
         return [(f"{name}.val", (), kind["elementType"])]
@@ -126,7 +126,7 @@ def _parts(name: str, kind: Any) -> list[tuple[str, Fields, Any]] | None:
 
 
 def _check_names(what: str, where: str, named: list[tuple[str, Fields]], as_one: Callable[[str], str]) -> None:
-    # A field may be called `b.val` and stand beside an array `b`: joined by dots, two paths can be one name.
+    # Joined by dots, two paths can become one name: a field may be called `b.val` beside an array `b`.
     seen: dict[str, Fields] = {}
     for name, path in named:
         if as_one(name) in seen:
@@ -135,13 +135,13 @@ def _check_names(what: str, where: str, named: list[tuple[str, Fields]], as_one:
 
 
 # --- order ----------------------------------------------------------------------------------------
-# An exact order for rows of any nesting, so that equal means equal and sorted means sorted everywhere.
+# An exact order for nested rows, so that equality and sorting give the same result in every run.
 
 WITHOUT_ORDER = ("interval", "variant", "geometry", "geography")
 
 
 def inner_types(kind: T.DataType) -> list[tuple[str, T.DataType]]:
-    """Return the types right within a type, by what leads to them."""
+    """Return the types directly inside a type, each with the name of its part."""
     if isinstance(kind, T.StructType):
         return [(part.name, part.dataType) for part in kind.fields]
     if isinstance(kind, T.ArrayType):
@@ -152,7 +152,7 @@ def inner_types(kind: T.DataType) -> list[tuple[str, T.DataType]]:
 
 
 def check_order(name: str, kind: T.DataType) -> None:
-    """Raise InvalidValueError for a type that has no order, wherever in a field it is."""
+    """Raise InvalidValueError if a field has a type without an order, at any depth."""
     if kind.typeName() in WITHOUT_ORDER:
         raise InvalidValueError(reason="no_order", field=name, kind=kind.typeName())
     for inner, within in inner_types(kind):
@@ -160,24 +160,24 @@ def check_order(name: str, kind: T.DataType) -> None:
 
 
 def with_sorted_maps(value: Column, kind: T.DataType) -> Column:
-    """Write a value with each of its maps as an array of `key` and `val`, in the order of the keys."""
+    """Return a value with each map replaced by an array of `key` and `val`, in the order of the keys."""
     return _rebuilt(value, kind, lambda inner: inner.typeName() == "map", lambda plain, _: plain)
 
 
 def is_loose(kind: T.DataType) -> bool:
-    """Tell whether Spark takes unlike values of a type for equal: 0.0 and -0.0, or texts under a collation."""
+    """Return whether Spark treats different values of a type as equal: 0.0 and -0.0, or texts under a collation."""
     return _is_float(kind) or _is_collated(kind) or any(is_loose(inner) for _, inner in inner_types(kind))
 
 
 def exactly(value: Column, kind: T.DataType) -> Column:
-    """Write a value so that those which Spark takes for equal differ where they are not the same."""
+    """Return a value in a form in which different values differ, even if Spark treats the original values as equal."""
 
     def unlike(plain: Column, of: T.DataType) -> Column:
         if _is_float(of):
-            # Spark takes 0.0 and -0.0 for one number, but writes them as two texts. NULL for all other
-            # numbers, which the row itself tells apart.
+            # Spark treats 0.0 and -0.0 as equal, but their texts differ. All other numbers become NULL, because
+            # the row itself tells them apart.
             return F.when(plain == 0, plain.cast("string"))
-        # The only other one that is loose: a text under a collation.
+        # The only other loose type is a text under a collation.
         return plain.cast("binary")
 
     return _rebuilt(value, kind, is_loose, unlike)
@@ -194,7 +194,7 @@ def _is_collated(kind: T.DataType) -> bool:
 def _rebuilt(
     value: Column, kind: T.DataType, wanted: Callable[[T.DataType], bool], leaf: Callable[[Column, T.DataType], Column]
 ) -> Column:
-    """Write a value anew where something wanted is in it: maps as sorted arrays, and `leaf` of what holds nothing."""
+    """Return a value that contains a `wanted` type in a new form: maps as sorted arrays, `leaf` for plain values."""
 
     def again(inner: Column, of: T.DataType) -> Column:
         return _rebuilt(inner, of, wanted, leaf)
@@ -203,7 +203,7 @@ def _rebuilt(
         return value
     if isinstance(kind, T.StructType):
         parts = [again(value.getField(part.name), part.dataType).alias(part.name) for part in kind.fields]
-        # Without the condition a struct that is NULL would become one whose fields are NULL: another row.
+        # Without this condition a NULL struct would become a struct of NULL fields, which is a different row.
         return F.when(value.isNotNull(), F.struct(*parts))
     if isinstance(kind, T.ArrayType):
         of_element = kind.elementType
@@ -217,7 +217,7 @@ def _rebuilt(
                 again(entry.getField("value"), of_value).alias("val"),
             ),
         )
-        # The entries of a map have no order of their own, and Spark neither sorts nor hashes maps.
+        # Sort the entries: a map has no order of its own, and Spark neither sorts nor hashes maps.
         return F.sort_array(entries)
     return leaf(value, kind)
 
@@ -229,43 +229,43 @@ def _holds(kind: T.DataType, wanted: Callable[[T.DataType], bool]) -> bool:
 # --- relations ------------------------------------------------------------------------------------
 
 _BUCKET = "glue_watermarks_bucket"
-"""A name of this package, by which `batch.parts` ignores the window over it."""
+"""A column name of this package, by which `batch.parts` recognises and ignores the window over it."""
 TOO_MANY = "glue-watermarks: too many ids in one bucket"
 
 
 class Relations:
     """The related tables of one batch of nested rows.
 
-    The ids of a batch are a block of their own, `block`, that is fixed before a row is read. Within it
-    a row's place follows from its content alone: rows are dealt by a hash of it into buckets, and
-    counted there in its order. So a replay gives each row the id it had, however Spark splits and
-    orders them; rows that are equal in everything share out the same ids. It is one shuffle, and
-    nothing goes through the driver.
+    Each batch has a block of ids, `block`, that is fixed before a row is read. A row's place in the
+    block depends only on its content: its hash chooses a bucket, and rows are counted in each bucket in
+    the order of their content. So a replay assigns each row the same id, however Spark splits and orders
+    the rows; identical rows share the same set of ids. It takes one shuffle, and no row goes through
+    the driver.
 
     Parameters
     ----------
     df
-        A DataFrame or Glue's DynamicFrame. Its rows must be the same at every reading: no `rand()`,
-        no `current_timestamp()`. Without any column, as where nothing is new, the tables have none
-        either: they are those that the bookmark remembers.
+        A DataFrame or Glue's DynamicFrame. Its rows must be the same at every read: no `rand()`,
+        no `current_timestamp()`. If it has no columns, as when nothing is new, the tables have no columns
+        either, and their names are the ones in the bookmark.
     root
         Name of the table of the rows.
     block
         The ids to use.
     keep
-        Have Spark keep the rows until `release`, so that the source is read once for all tables.
+        Persist the rows in Spark until `release`, so that the source is read once for all tables.
 
     Raises
     ------
     NameCollisionError, InvalidValueError
-        Two fields would be one column; a field's type has no order.
+        Two fields would get the same column name; a field's type has no order.
     InvalidValueError
-        The rows are not of Spark.
+        `df` is neither a DataFrame of Spark nor a DynamicFrame.
     """
 
     def __init__(self, df: DataFrame | Any, root: str, block: IdBlock, *, keep: bool = True) -> None:
-        # A DataFrame has a `toDF` too, which renames columns. The class is asked, as a DataFrame answers for
-        # any attribute that is the name of a column.
+        # A DataFrame has a `toDF` too, which renames columns. Ask the class, because a DataFrame has an
+        # attribute for each of its columns.
         is_dynamic = not hasattr(type(df), "where") and hasattr(type(df), "toDF")
         self._df: DataFrame = df.toDF() if is_dynamic else df
         if not hasattr(type(self._df), "sparkSession"):
@@ -275,36 +275,36 @@ class Relations:
         self._tables = tables_of(
             self._df.schema.jsonValue(), root, case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true"
         )
-        # Rows without an array or map need no ids, and are spared the shuffle and the check of their order.
+        # Rows without an array or map need no ids, so the shuffle and the check for an order are skipped.
         self._keyed = self._with_ids() if len(self._tables) > 1 else None
         if self._keyed is not None and keep:
             self._keyed.persist()
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What the plan of a batch keeps: where its ids begin."""
+        """The part that the plan of a batch stores: the first id."""
         return self.block.plan
 
     @property
     def state_after(self) -> dict[str, Any] | None:
-        """What the bookmark keeps: where the ids of the next batch begin, and which tables there have been."""
+        """The state to store: the first id of the next batch and all table names; None if nothing is stored."""
         return self.block.state_after(self._names())
 
     def tables(self) -> dict[str, DataFrame]:
-        """Return the tables by name, that of the rows first."""
+        """Return the tables by name, the table of the rows first."""
         if not self._df.columns:
             return {name: self._df if name == self.root else self._df.limit(0) for name in self._names()}
         return {table.name: self._child(table) if table.parent else self._root(table) for table in self._tables}
 
     def release(self) -> None:
-        """Let go of the rows that Spark keeps so that the source is read once for all tables."""
+        """Remove the persisted rows from Spark, once all tables are written."""
         if self._keyed is not None:
-            with suppress(Exception):  # The session may be gone, and what it kept with it.
+            with suppress(Exception):  # The session may have ended, and its persisted rows with it.
                 self._keyed.unpersist()
 
     @contextmanager
     def typed_errors(self) -> Iterator[None]:
-        """Let a bucket that is full come out of Spark's error as TooManyIdsError."""
+        """Raise TooManyIdsError in place of Spark's error if a bucket is full."""
         try:
             yield
         except Exception as error:
@@ -324,8 +324,8 @@ class Relations:
         return list(dict.fromkeys([*names, *known]))
 
     def _rows(self) -> DataFrame:
-        """Return one column, `row`, with maps as arrays in the order of their keys."""
-        # By position: a name may hold a dot or a backtick, which `F.col` would take for a path.
+        """Return the rows as one column, `row`, with maps as arrays in the order of their keys."""
+        # Name columns by position, because `F.col` would parse a dot or a backtick in a name as a path.
         fields = self._df.schema.fields
         plain = self._df.toDF(*(f"c{position}" for position in range(len(fields))))
         parts = [
@@ -335,31 +335,31 @@ class Relations:
         return plain.select(F.struct(*parts).alias("row"))
 
     def _with_ids(self) -> DataFrame:
-        """Return each row with its first id; each table has ids of its own from there on."""
+        """Return each row with its first id, from which each table counts its own ids."""
         from pyspark.sql import Window
 
         for part in self._df.schema.fields:
             check_order(part.name, part.dataType)
         rows = self._rows()
         hashed = rows.withColumn("hash", F.xxhash64("row"))
-        # Unsigned: half of all hashes are below 0, and a bucket below 0 would reach into another block of ids.
+        # Shift unsigned: half of all hashes are negative, and a negative bucket would be in another block of ids.
         dealt = hashed.withColumn(_BUCKET, F.shiftrightunsigned("hash", 64 - BUCKET_BITS))
-        # The row after its hash: two rows may share a hash, and a replay has to count them in the same order.
+        # Sort by the row after its hash, so that a replay counts rows that share a hash in the same order.
         order = ["hash", "row"]
-        # Spark sorts 0.0 and -0.0 as one, in any order. Only what is exact tells them apart in a replay.
+        # Spark sorts 0.0 and -0.0 as equal, in any order. The exact form keeps their order the same in a replay.
         loose = [(name, kind) for name, kind in inner_types(rows.schema["row"].dataType) if is_loose(kind)]
         if loose:
             exact = [exactly(F.col("row").getField(name), kind) for name, kind in loose]
             dealt, order = dealt.withColumn("exact", F.xxhash64(*exact)), [*order, "exact"]
-        # Every table counts from the row's first id on, so a row takes as many as its largest table with children
-        # has elements. The table of the rows takes one.
+        # Every table counts from the row's first id, so a row needs as many ids as its largest table with children
+        # has elements. The table of the rows needs one.
         inner = [F.size(_elements(table)) for table in self._tables if table.parent and table.has_children]
         needed = F.greatest(F.lit(1), *inner) if inner else F.lit(1)
-        # By rows: the default frame is a range, which would give rows that are equal one sum, and so the same ids.
+        # Use a frame of rows: in a range, the default frame, equal rows would get the same sum and so the same ids.
         before = Window.partitionBy(_BUCKET).orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
         counted = dealt.withColumn("needed", needed.cast("bigint")).withColumn("upto", F.sum("needed").over(before))
         first = F.lit(self.block.first) + F.shiftleft(_BUCKET, RANK_BITS) + F.col("upto") - F.col("needed")
-        # One id more would be one of the next bucket, and join the rows of two parents silently.
+        # A further id would belong to the next bucket and silently join the rows of two parents.
         fits = F.col("upto") <= (1 << RANK_BITS)
         return counted.select(
             "row", F.when(fits, first).otherwise(F.raise_error(F.lit(TOO_MANY)).cast("bigint")).alias("first")
@@ -384,13 +384,13 @@ class Relations:
 def untracked(df: DataFrame | Any, root: str) -> dict[str, DataFrame]:
     """Return the tables of rows that belong to no job, with ids below 0.
 
-    They are others at each call, and the same for all tables of one. Each table reads the source anew.
+    The ids differ from call to call, and join the tables of one call. Each table reads the source again.
     """
     return Relations(df, root, IdBlock.unsaved(new_token()), keep=False).tables()
 
 
 def _columns(table: RelatedTable, element: Column, own: Column | None) -> list[Column]:
-    """Write the columns of a table; that of an array is the id of its rows, or NULL where there is no array."""
+    """Return the columns of a table. A column of an array holds the id of its rows, or NULL if there is no array."""
     made = []
     for column in table.columns:
         value = _field(element, column.steps)
@@ -406,7 +406,7 @@ def _field(value: Column, steps: Fields) -> Column:
 
 
 def _elements(table: RelatedTable) -> Column:
-    """Write all elements of a table that one row has: the place of its parent among those, its index, itself."""
+    """Return all elements that one row has in a table, each with its parent's place, its index and its value."""
 
     def placed(array: Column, parent: Column) -> Column:
         return F.transform(
@@ -420,5 +420,5 @@ def _elements(table: RelatedTable) -> Column:
     nested = F.transform(
         _elements(table.parent), lambda outer, own: placed(_field(outer.getField("element"), table.steps), own)
     )
-    # `flatten` returns NULL as soon as one array is NULL: all other elements of the row would be lost.
+    # Drop NULL arrays first: `flatten` returns NULL if any array is NULL, and the other elements would be lost.
     return F.flatten(F.filter(nested, lambda array: array.isNotNull()))
