@@ -1,7 +1,7 @@
-"""Which objects of a listing are new, and what a bookmark remembers of them.
+"""Detection of the new objects of a listing, and the state that a bookmark keeps of them.
 
-May not know: the head of a job. What is remembered comes in as a map and goes out as a map, with its large
-parts as blobs.
+May not know: the head of a job. The state is passed in and returned as a map, in which large parts are
+blobs.
 """
 
 from typing import TYPE_CHECKING

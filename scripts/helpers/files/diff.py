@@ -1,4 +1,4 @@
-"""What a listing shows beside what is remembered: new, modified and gone objects, interval by interval. Pure."""
+"""Comparison of a listing with a ledger: new, modified and gone objects, interval by interval. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripts.helpers.listing.objects import LEDGER, LISTED, OVERWRITABLE, Interv
 
 
 class ListingDifference(NamedTuple):
-    """Listed objects that are not known, listed ones known with another identity, and known ones not listed."""
+    """Listed objects that are unknown, listed objects known with another identity, and known objects not listed."""
 
     new: pa.Table
     modified: pa.Table
@@ -22,16 +22,16 @@ class ListingDifference(NamedTuple):
 
 
 class Known:
-    """What segments of a ledger say about keys: the newest segment that has a key counts.
+    """The known objects in segments of a ledger. The newest segment that has a key counts.
 
     Parameters
     ----------
     segments
-        Tables of schema LEDGER, oldest first, each sorted by key with every key once.
+        Tables of schema LEDGER, oldest first. Each is sorted by key and has no key twice.
     """
 
     def __init__(self, segments: Sequence[pa.Table]) -> None:
-        # As they are: to join the chunks of tables would copy what may be all of a ledger.
+        # Keep the tables as they are: joining their chunks would copy them, and they may be a whole ledger.
         self._segments = [table for table in reversed(segments) if table.num_rows]
         self._keys = [_Keys(table.column("key")) for table in self._segments]
 
@@ -49,11 +49,11 @@ class Known:
         return parts
 
     def between(self, after: str | None, until: str | None) -> pa.Table:
-        """Return the latest row of each key above `after` and not above `until`, but for objects that are gone."""
+        """Return the latest row of each key above `after` and not above `until`, without objects that are gone."""
         return newest_rows(self.parts(after, until), with_gone=False)
 
     def latest(self, key: str) -> dict[str, Any] | None:
-        """Return the latest row of one key, also of an object that is gone."""
+        """Return the latest row of a key, even if the object is gone; None if the key is unknown."""
         wanted = byte_order(key)
         for table, keys in zip(self._segments, self._keys, strict=True):
             place = bisect_left(keys, wanted)
@@ -76,17 +76,17 @@ class _Keys(Sequence[bytes]):
 
 
 def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time: bool = False) -> ListingDifference:
-    """Compare the objects of an interval with what is known between its ends.
+    """Compare the objects of an interval with the known objects between its ends.
 
     Parameters
     ----------
     chosen
-        Those of the interval's rows that the rules admit; the others are neither new nor gone.
+        The rows of the interval that the rules admit. The other rows are neither new nor gone.
     by_time
-        Another time of change makes another object, also with the same ETag.
+        Whether another LastModified makes another object, even if the ETag is the same.
     """
     rows = pa.Table.from_batches([chosen])
-    # Most intervals hold just what is known. To compare their columns costs less than to look each key up.
+    # Most intervals have not changed, and comparing whole columns costs less than looking up each key.
     if known.num_rows == rows.num_rows and rows.num_rows and _all_same(rows, known, by_time):
         return ListingDifference(no_rows(LISTED), no_rows(LISTED), no_rows())
     place = pc.index_in(rows.column("key"), value_set=known.column("key"))
@@ -97,8 +97,8 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
     else:
         changed = pc.invert(unknown)
     gone = no_rows()
-    # As many as are known were found: none is gone, and the search below, the dearest step, can be left out.
-    # Otherwise all rows of the interval count, not only those that the rules admit: what a new rule excludes is there.
+    # If all known objects were found, none is gone, and the search below, the most expensive step, is skipped.
+    # Otherwise search all rows of the interval, because an object that a new rule excludes still exists.
     found_again = rows.num_rows - pc.sum(unknown, min_count=0).as_py()
     if known.num_rows and known.num_rows != found_again:
         gone = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=interval.rows.column("key"))))
@@ -106,17 +106,17 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
 
 
 def without_stale(found: ListingDifference, known: pa.Table, created: datetime) -> ListingDifference:
-    """Leave out what an old report says of objects that are known to be newer.
+    """Return the difference without the objects that are newer than a report.
 
     Parameters
     ----------
     created
-        When the report was made: an object written since cannot be in it, and is not gone.
+        When the report was made. It cannot contain an object written later, so such an object is not gone.
     """
     place = pc.index_in(found.modified.column("key"), value_set=known.column("key"))
     before = known.column("modified").take(place)
     made = pa.scalar(created, LEDGER.field("modified").type)
-    # Also of the same second: S3 shows whole seconds, and an object that was overwritten within one is another.
+    # Keep equal times: S3 shows whole seconds, and an object overwritten within the same second is another object.
     newer = pc.greater_equal(found.modified.column("modified"), before)
     newer = pc.or_(newer, pc.less(before, made))
     gone = found.gone.filter(pc.less(found.gone.column("modified"), made))
@@ -124,7 +124,7 @@ def without_stale(found: ListingDifference, known: pa.Table, created: datetime) 
 
 
 def _all_same(rows: pa.Table, known: pa.Table, by_time: bool) -> bool:
-    """Tell quickly that nothing has changed, the usual case."""
+    """Return whether no object has changed; a quick check for the usual case."""
     names = ["key", "etag", "size", "version_id"]
     if by_time:
         names.append("modified")
@@ -132,14 +132,14 @@ def _all_same(rows: pa.Table, known: pa.Table, by_time: bool) -> bool:
 
 
 def _same(rows: pa.Table, known: pa.Table, by_time: bool) -> pa.ChunkedArray:
-    """Tell row by row whether identities are equal; by version where both have one."""
+    """Return for each row whether the identities are equal, by version if both rows have one."""
     same = pc.and_(
         pc.equal(rows.column("etag"), known.column("etag")), pc.equal(rows.column("size"), known.column("size"))
     )
     if by_time:
         same = pc.and_(same, pc.equal(rows.column("modified"), known.column("modified")))
-    # Null where either has no version, such as rows from before `versioned` was given: then ETag and size decide. They
-    # decide as well where both have the version that each overwrite has again.
+    # The comparison is null if either row has no version, as before `versioned` was set: then ETag and size decide.
+    # They also decide if both rows have the version that an unversioned bucket reuses for each overwrite.
     by_version = pc.equal(rows.column("version_id"), known.column("version_id"))
     overwritable = pc.equal(rows.column("version_id"), OVERWRITABLE)
     decides = pc.and_(pc.is_valid(by_version), pc.invert(pc.and_(by_version, overwritable)))

@@ -1,4 +1,4 @@
-"""Why a file was taken, or why not."""
+"""The reason why a file was taken, or why it was not."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scripts.helpers.listing.objects import GONE, is_same
 
 
 class Explanation(NamedTuple):
-    """What became of one key.
+    """The status of one key and the reason for it.
 
     `status` is ``taken``, ``ignored``, ``archived``, ``skipped``, ``gone`` or, by its time (see `memory.Memory`),
-    ``known``, with the version of the job and the run that decided it; ``set_aside``, with those that could not read
-    it; or ``new`` or ``unknown``, with no version.
+    ``known``, each with the version of the job and the run that decided it; ``set_aside``, with the version and run
+    that could not read it; or ``new`` or ``unknown``, without a version.
 
     >>> FileBookmark(landing).explain("1.csv").reason
     'the next batch may take it'
@@ -33,7 +33,7 @@ class Explanation(NamedTuple):
 
 
 _FACTS = Explanation._fields[3:]
-"""What is remembered of a file under the same names."""
+"""Fields that ledger rows and set-aside entries have under the same names."""
 
 
 def explained(
@@ -44,9 +44,9 @@ def explained(
     aside: SetAside | None = None,
     unlisted: str | None = None,
 ) -> Explanation:
-    """Say what became of a key, given its last row in the ledger, the object as it is listed now, and its entry.
+    """Return the explanation of a key from its last ledger row, its object as listed now, and its set-aside entry.
 
-    `unlisted` is why no listing shows a file that is there.
+    `unlisted` is the reason why no listing shows the key, if there is one.
     """
     if aside is not None and (now is None or is_same(vars(aside), now)):
         reason = f"{aside.reason}: set aside at version {aside.version} by run {aside.run_id}"
@@ -55,7 +55,7 @@ def explained(
         elif aside.decision == SKIP:
             reason += "; a person marked it as done"
         return Explanation(key, "set_aside", reason, *(getattr(aside, name) for name in _FACTS))
-    # What was gone and is there again is judged as if the ledger did not know it.
+    # Judge an object that was gone and exists again as if the ledger did not have it.
     is_back = row is not None and row["status"] == GONE and now is not None
     if row is not None and not is_back:
         reason = f"{row['status']} at version {row['version']} by run {row['run_id']}"

@@ -1,4 +1,4 @@
-"""`KeptSchemas`: the columns that earlier batches of a source of files had, and those of this one."""
+"""`KeptSchemas`: the columns of earlier batches of a file source, and the columns of the current batch."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from scripts.helpers.schemas.policy import Decision
 
 @dataclass(eq=False)
 class KeptSchemas:
-    """Knows the schemas of one source while a batch is read.
+    """The schemas of one source while a batch is read.
 
     Parameters
     ----------
     context
         The source's name in the job, for error texts.
     known
-        The columns of earlier batches, by what they are of.
+        The columns of earlier batches, by the names of their schemas.
     on_kept
-        Told what was decided on, and of what: puts it into the state that follows the plan.
+        Called with a schema name and its decision, to put the columns into the state that follows the plan.
     on_read
-        Called with each frame that was read, and without one if the job reads the files in another way.
+        Called with each frame that was read, or without a frame if the job reads the files in another way.
     """
 
     context: str | None
@@ -32,15 +32,15 @@ class KeptSchemas:
     _now: dict[str, Columns] = field(default_factory=dict)
 
     def of(self, name: str) -> Columns | None:
-        """Return the columns that are kept; None where there are none yet."""
+        """Return the columns kept under a schema name; None if there are none yet."""
         return self._now.get(name, self.known.get(name))
 
     def keep(self, name: str, decision: Decision) -> None:
-        """Keep what was decided on; a further read of this batch continues from there."""
+        """Keep the decided columns. A further read of this batch starts from them."""
         self._now[name] = decision.kept
         self.on_kept(name, decision)
 
 
 def schema_name(format: str, part: str) -> str:
-    """Return under which name the schema of a format, and of one part of a split delta, is kept."""
+    """Return the name under which the schema of a format, or of one part of a split delta, is kept."""
     return format if part in ("", format) else f"{format}:{part}"

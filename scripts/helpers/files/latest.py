@@ -1,4 +1,4 @@
-"""What a job remembers of the largest partition that it read: its value, and which files it had."""
+"""The state of a job that reads only the largest partition: the value of that partition, and which files it had."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OnSame = Literal["take", "skip", "raise"]
 
 
 class PartitionDecision(NamedTuple):
-    """What a run reads, the state that follows, and whether the partition is what was taken before."""
+    """The delta that a run reads, the state that follows, and whether the partition is unchanged since the last run."""
 
     delta: PartitionDelta
     state: PartitionState | None
@@ -25,14 +25,14 @@ class PartitionDecision(NamedTuple):
 
 
 class LatestPartition:
-    """The largest partition of a source, beside the one that a run before took.
+    """The largest partition of a source, compared with the partition that an earlier run took.
 
     Parameters
     ----------
     location, rule
-        The source and its columns.
+        The source and its partition columns.
     state
-        As it is stored; None on a first run.
+        The stored state; None on a first run.
     context, job_id
         For messages.
 
@@ -55,14 +55,14 @@ class LatestPartition:
                 raise SourceChangedError(context, before, now)
 
     def decided(self, delta: PartitionDelta, on_same: OnSame) -> PartitionDecision:
-        """Decide what is read of the largest partition that there is; `delta` has it, or is empty.
+        """Return what to read of the largest partition. `delta` has that partition, or is empty if there is none.
 
         Raises
         ------
         SourceError
-            It is smaller than the one that was taken before, or there is none any more.
+            The partition is smaller than the one taken before, or no partition exists any more.
         SourceError
-            It has the same files as before, and `on_same` says ``raise``.
+            The partition has the same files as before, and `on_same` is ``raise``.
         """
         found = delta.partitions
         if self._state is None:
@@ -93,7 +93,7 @@ def _values(partition: Partition) -> Values:
 
 
 def _digest(partition: Partition) -> str:
-    """Return a hash of all files' identities: a file that is added, overwritten or deleted makes another one."""
+    """Return a hash of the identities of all files, which changes if a file is added, overwritten or deleted."""
     return hashlib.sha256(json.dumps(partition.files.files).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What a bookmark remembers: immutable segments, of which a batch adds one, in the table or in Parquet files."""
+"""The ledger of a bookmark: immutable segments, in the table or in Parquet files. Each batch adds one segment."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from scripts.helpers.listing.objects import byte_order, no_rows
 from scripts.helpers.protocol.chunks import Blob
 
 MAX_TABLE_BYTES = 63 * 1024 * 1024
-"""Of a segment in the table: it has to fit into 64 MB as it is written there."""
+"""Most bytes of a segment in the table: in its stored form it has to fit into 64 MB."""
 NO_FOLDER = "its file list is stored in files. Give the ledger_uri that they were written to."
 FILE_ROWS = 500_000
-"""Rows of one file; a task of Spark reads only the files that can hold its keys."""
+"""Most rows of one file. A Spark task reads only the files that can have its keys."""
 
 
 Files = Sequence[Mapping[str, Any]]
@@ -29,7 +29,7 @@ Files = Sequence[Mapping[str, Any]]
 
 
 def files_between(files: Files, after: str | None, until: str | None) -> list[Mapping[str, Any]]:
-    """Return the files of a segment that can hold keys above `after` and not above `until`."""
+    """Return the files of a segment that can have keys above `after` and not above `until`."""
     held = []
     for file in files:
         ends_before = after is not None and byte_order(file["last"]) <= byte_order(after)
@@ -40,7 +40,7 @@ def files_between(files: Files, after: str | None, until: str | None) -> list[Ma
 
 
 def files_with(files: Files, keys: Sequence[bytes]) -> list[Mapping[str, Any]]:
-    """Return the files of a segment that can hold one of some sorted keys."""
+    """Return the files of a segment that can have one of some sorted keys."""
     held = []
     for file in files:
         place = bisect_left(keys, byte_order(file["first"]))
@@ -50,12 +50,12 @@ def files_with(files: Files, keys: Sequence[bytes]) -> list[Mapping[str, Any]]:
 
 
 def rows_in(files: Files) -> int:
-    """Return the rows of some files of a segment."""
+    """Return the number of rows in some files of a segment."""
     return sum(int(file["count"]) for file in files)
 
 
 def cuts_of(segments: Sequence[Files], rows_each: int) -> list[str]:
-    """Return keys that part the largest of some segments into ranges, each with so many of its rows at least."""
+    """Return keys that cut the largest segment into ranges, each with at least `rows_each` rows except the last."""
     cuts, rows = set[str](), 0
     for file in max(segments, key=rows_in, default=[])[:-1]:
         rows += int(file["count"])
@@ -66,19 +66,19 @@ def cuts_of(segments: Sequence[Files], rows_each: int) -> list[str]:
 
 
 MergeElsewhere = Callable[[Sequence[Mapping[str, Any]], bool], "list[dict[str, Any]] | None"]
-"""Returns segments that are merged, in the order of their keys; the second argument is `oldest` of `FileLedger.merged`.
-"""
+"""Function that merges segments and returns the merged ones in the order of their keys, or None if it does not merge.
+The second argument is `oldest` of `FileLedger.merged`."""
 
 
 class FileLedger:
-    """The segments that a state refers to, read when they are needed, each at most once.
+    """The segments that a state refers to. Each is read when it is first needed, and only once.
 
     Parameters
     ----------
     segments
-        As a state stores them, oldest first.
+        The segments as a state stores them, oldest first.
     files
-        Where segments are files; None keeps them in the table.
+        The folder for segments in files; None to store them in the table.
     """
 
     def __init__(self, source: str, segments: Sequence[Mapping[str, Any]], files: SegmentFiles | None = None) -> None:
@@ -90,11 +90,11 @@ class FileLedger:
 
     @property
     def count(self) -> int:
-        """Rows in all segments: about the number of objects known."""
+        """Number of rows in all segments, which is about the number of known objects."""
         return sum(int(segment["count"]) for segment in self.segments)
 
     def known(self, after: str | None = None, until: str | None = None) -> Known:
-        """Read all segments, or of segments in files only those that can hold keys between two."""
+        """Return the known objects of all segments. With ends, only files that can have keys between them are read."""
         if after is not None or until is not None:
             return Known(self._read_several(self.segments, after, until))
         if self._known is None:
@@ -102,17 +102,17 @@ class FileLedger:
         return self._known
 
     def known_in(self, ranges: Sequence[Ends]) -> Known:
-        """Return what is known in ranges that follow one another. One of them at a time is in memory."""
+        """Return the known objects in consecutive ranges. Only one range at a time is in memory."""
         return self.known(*ranges[0]) if len(ranges) == 1 else _KnownByRanges(self, ranges)
 
     @property
     def cuts(self) -> list[str]:
-        """Keys between which a few files hold what is known; none in the table, which is read as a whole."""
+        """Keys that cut the ledger into ranges of few files; none for segments in the table, which are read whole."""
         files = [self.files(segment) for segment in self.segments if self._files and "data" not in segment]
         return cuts_of(files, FILE_ROWS)
 
     def known_of(self, keys: Collection[str]) -> Known:
-        """Read what all segments say of some keys, or of more."""
+        """Return the known objects of some keys; the result may have further keys."""
         if self._known is not None:
             return self._known
         if self._some is None or not self._some[0].issuperset(keys):
@@ -120,7 +120,7 @@ class FileLedger:
         return self._some[1]
 
     def stored(self, rows: pa.Table) -> dict[str, Any]:
-        """Make a segment of rows sorted by key. Files are written at once; bytes for the table wait for the freeze."""
+        """Return a segment of rows sorted by key. Files are written now, but bytes for the table at the freeze."""
         if self._files is None:
             data = to_bytes(rows)
             if len(data) > MAX_TABLE_BYTES:
@@ -135,14 +135,14 @@ class FileLedger:
     def appended(
         self, segment: Mapping[str, Any] | None, rows: pa.Table | None = None, elsewhere: MergeElsewhere | None = None
     ) -> list[Mapping[str, Any]]:
-        """Return the segments with one more, if there is any, small ones at the end merged.
+        """Return all segments including a new one, if it is given, with small ones at the end merged.
 
         Parameters
         ----------
         rows
-            The rows of the segment, if they are at hand.
+            The rows of the new segment, if they are in memory.
         elsewhere
-            Merges segments by other means than this process; where it returns None they are merged here.
+            Merges segments outside this process. If it returns None, they are merged here.
         """
         if segment is None:
             return self.segments
@@ -150,12 +150,12 @@ class FileLedger:
         first = len(segments) - merges([int(known["count"]) for known in segments])
         if first == len(segments) - 1:
             return segments
-        # Objects that are gone are dropped only where nothing older is left: their row hides older ones of its key.
+        # Keep the rows of gone objects while older segments remain: such a row hides the older rows of its key.
         merged = elsewhere(segments[first:], first == 0) if elsewhere is not None else None
         if merged is None:
             older, new = (self.segments[first:], [rows]) if rows is not None else (segments[first:], [])
             merged = []
-            # By ranges: to sort all rows Arrow would put all keys into one array, which holds 2 GiB.
+            # Merge range by range: to sort all rows, Arrow would put all keys into one array, which holds 2 GiB.
             for after, until in parted(self.again(segments[first:]).cuts):
                 known = Known([*self._read_several(older, after, until), *new])
                 merged += self.merged(known, after, until, first == 0)
@@ -164,37 +164,37 @@ class FileLedger:
         return [*segments[:first], *merged]
 
     def merged(self, known: Known, after: str | None, until: str | None, oldest: bool) -> list[dict[str, Any]]:
-        """Store what is known between two keys as a segment, if there is any; the oldest without what is gone."""
+        """Store the known rows between two keys and return their segment, if any; without gone objects if `oldest`."""
         rows = merged_segments(known.parts(after, until)[::-1], oldest=oldest)
         return [self.stored(rows)] if rows.num_rows else []
 
     def read(self, segment: Mapping[str, Any], after: str | None = None, until: str | None = None) -> pa.Table:
-        """Read one segment, or of its files those that can hold keys between two; LedgerError if it is damaged."""
+        """Return the rows of a segment, or of its files that can have keys in a range; LedgerError if it is damaged."""
         return self._read_several([segment], after, until)[0]
 
     def _in_table(self, segment: Mapping[str, Any], keys: pa.Array | None) -> pa.Table:
         try:
             data = segment["data"].data if isinstance(segment["data"], Blob) else segment["data"]
-            # A file list that lost a row would be believed, and its file be taken again: so it is proven whole.
+            # Check that no row is missing, otherwise the file of a lost row would be taken again.
             if checksum(data) != segment["sha256"]:
                 raise ValueError("the checksum differs")
             rows = from_bytes(data, keys)
             if keys is None and rows.num_rows != segment["count"]:
                 raise ValueError("the count differs")
-        except (TypeError, ValueError) as error:  # The chunks of a segment may hold another value than bytes.
+        except (TypeError, ValueError) as error:  # The chunks of a segment may have another type than bytes.
             raise damaged(self._source, error) from error
         return rows
 
     def again(self, segments: Sequence[Mapping[str, Any]]) -> FileLedger:
-        """Return a ledger of other segments at the same place."""
+        """Return a ledger of other segments in the same folder."""
         return FileLedger(self._source, segments, self._files)
 
     def in_files(self) -> list[list[dict[str, Any]]]:
-        """Return the files of each segment; LedgerError as of `files`."""
+        """Return the files of each segment; raises LedgerError as `files` does."""
         return [self.files(segment) for segment in self.segments]
 
     def files(self, segment: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the files of a segment; LedgerError if it is damaged, or lies in the table."""
+        """Return the files of a segment; LedgerError if it is damaged or is in the table."""
         if "data" in segment:
             raise LedgerError(
                 self._source, "its file list is in the table, and executors read files. Use new_files, or start a "
@@ -212,7 +212,7 @@ class FileLedger:
         until: str | None = None,
         of_keys: Collection[str] | None = None,
     ) -> list[pa.Table]:
-        """Read several segments as `read` does, the files of all at the same time: most have one file or a few."""
+        """Return the rows of several segments, as `read` does, from all files in parallel: most segments have few."""
         in_files = [segment for segment in segments if "data" not in segment]
         if in_files and self._files is None:
             raise LedgerError(self._source, NO_FOLDER)
@@ -225,7 +225,7 @@ class FileLedger:
         files = {file["file"]: file for file in chain.from_iterable(held)}
         read: dict[str, pa.Table] = {}
         if keys is None:
-            # Ranges that follow one another share files and small segments: these stay in memory, and no others.
+            # Keep only the files and segments of this range in memory: the next range may need some of them too.
             names = {*files, *(segment["sha256"] for segment in segments if "data" in segment)}
             read = self._held = {name: rows for name, rows in self._held.items() if name in names}
         if self._files is not None:
@@ -244,7 +244,7 @@ class FileLedger:
 
 
 class _KnownByRanges(Known):
-    """What is known in ranges that tile all keys, of which the one that was asked for last is in memory."""
+    """The known objects in ranges that cover all keys. Only the range that was read last is in memory."""
 
     def __init__(self, ledger: FileLedger, ranges: Sequence[Ends]) -> None:
         super().__init__([])
@@ -253,18 +253,18 @@ class _KnownByRanges(Known):
         self._place, self._here = -1, Known([])
 
     def parts(self, after: str | None, until: str | None) -> list[pa.Table]:
-        """Return what `Known.parts` does, range by range."""
+        """Return the same as `Known.parts`, range by range."""
         found = []
         for ends in parted(self._starts[1:], after, until):
-            # Texts compare by code points, which is the order of their UTF-8 bytes.
+            # Python compares texts by code points, which is the order of their UTF-8 bytes.
             place = bisect_right(self._starts, ends[0] or "") - 1
             if place != self._place:
-                # Before the next range is read: both would be in memory.
+                # Drop this range before reading the next one, otherwise both would be in memory.
                 self._place, self._here = -1, Known([])
                 self._place, self._here = place, self._ledger.known(*self._ranges[place])
             found += self._here.parts(*ends)
         return found
 
     def latest(self, key: str) -> dict[str, Any] | None:
-        """Return what `Known.latest` does."""
+        """Return the same as `Known.latest`."""
         return self._ledger.known_of([key]).latest(key)

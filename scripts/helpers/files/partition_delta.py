@@ -1,4 +1,4 @@
-"""`PartitionDelta`: the partitions of one batch, and the files to read of them."""
+"""`PartitionDelta`: the partitions of one batch, and their files to read."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Partition:
     Attributes
     ----------
     values : dict
-        Its values by column: text, int or date, None for NULL.
+        The values of the partition by column: text, int or date, None for NULL.
     files : FileDelta
-        What is read of it. Empty where all its files are gone.
+        The files to read. Empty if all files of the partition are gone.
     """
 
     values: dict[str, Value]
@@ -42,21 +42,21 @@ class Partition:
 
 @dataclass(frozen=True, eq=False)
 class PartitionDelta(Readable):
-    """The partitions of one batch. An empty one is a good answer: nothing is new.
+    """The partitions of one batch. An empty delta is not an error: nothing is new.
 
-    `read` has all ``name=value`` folders as columns, and keeps them in the schema. Their types are those of `schema`
-    where it names them, else those of `types`, else string: the text of the folder as it is. Spark by itself would
-    guess them in each batch. A folder with no value of its type is a SourceError. InvalidValueError is raised if
-    `schema` has a partition column of another type than string, int, bigint or date.
+    `read` returns all ``name=value`` folders as columns, and keeps them in the schema. A column has the type that
+    `schema` names, otherwise the one of `types`, otherwise string, which is the text of the folder. Spark on its own
+    would guess the types in each batch. A folder whose value does not fit its type raises SourceError. `read` raises
+    InvalidValueError if `schema` has a partition column of another type than string, int, bigint or date.
 
     Attributes
     ----------
     files : FileDelta
         All files to read: the new ones, or with ``whole=True`` all of each changed partition.
     rule : PartitionRule
-        Columns, types, and what was asked for.
+        The columns, their types, and the options of the batch.
     gone : pyarrow.Table
-        Known files that are not there any more, of partitions of this batch.
+        Known files of partitions of this batch that do not exist any more.
     """
 
     files: FileDelta
@@ -77,7 +77,7 @@ class PartitionDelta(Readable):
     def partitions(self) -> list[Partition]:
         """The partitions of the batch, smallest first and NULL before all values.
 
-        With ``whole=True`` also those whose files are all gone, with no files: the target's partition is to be emptied.
+        With ``whole=True`` a partition whose files are all gone is in the list without files: empty it at the target.
         """
         numbers = self.rule.numbers(self.files.table.column("key"))
         found = set(numbers.unique().to_pylist())
@@ -86,14 +86,14 @@ class PartitionDelta(Readable):
         partitions = []
         for number, values in zip(found, self.rule.partitions(found), strict=True):
             mask = pc.equal(numbers, pa.scalar(number, pa.int64()))
-            # They share what was read whatever its version, as `unchanged` of the whole must know.
+            # The parts share the set `unpinned`, so that `unchanged` of the whole delta sees how each part was read.
             part = replace(self.files, table=self.files.table.filter(mask), has_more=False, gone=0)
             partitions.append((sort_key(values), Partition(self.columns.named(values), part)))
         return [partition for _, partition in sorted(partitions, key=lambda pair: pair[0])]
 
     @property
     def emptied(self) -> list[dict[str, Value]]:
-        """Values of the partitions whose files are all gone. Only ``whole=True`` has some: empty them at the target."""
+        """Values of the partitions whose files are all gone: empty them at the target. None without ``whole=True``."""
         return [partition.values for partition in self.partitions if not partition.files.count]
 
     @property
@@ -103,12 +103,12 @@ class PartitionDelta(Readable):
 
     @property
     def bytes(self) -> int:
-        """Sum of their sizes in bytes."""
+        """Sum of the sizes of the files to read, in bytes."""
         return self.files.bytes
 
     @property
     def has_more(self) -> bool:
-        """Whether `max_partitions` left something for the next batch."""
+        """Whether `max_partitions` left partitions for the next batch."""
         return self.files.has_more
 
     def _read(self, spark: SparkSession, asked: Asked) -> DataFrame:
@@ -126,10 +126,10 @@ class PartitionDelta(Readable):
         return self.files.read_with(spark, asked, read)
 
     def unchanged(self, on_changed: OnChanged = "raise", s3_client: S3Client | None = None) -> PartitionDelta:
-        """Look at the source again, whether the files to read are what was planned; see `FileDelta.unchanged`."""
+        """Check at the source whether the files to read are still as planned; see `FileDelta.unchanged`."""
         return replace(self, files=self.files.unchanged(on_changed, s3_client))
 
     def without_files(self) -> PartitionDelta:
-        """Return a delta of no partitions."""
+        """Return a delta without partitions."""
         empty = no_rows()
         return PartitionDelta(replace(self.files, table=empty), self.rule, empty)

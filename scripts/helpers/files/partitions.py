@@ -1,6 +1,6 @@
-"""Partitions as folders: the values that a folder stands for, their types and order, and which of them a batch takes.
+"""Partitions as folders: the values of a folder, their types and order, and the choice of partitions for a batch.
 
-Pure. What works on rows imports pyarrow.
+Pure. Only the functions that work on rows import pyarrow.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from scripts.helpers.listing.paths import check_keys
 
 Nulls = Literal["raise", "take", "skip"]
 Values = tuple[Value, ...]
-"""The values of one partition, one for each column; None for NULL."""
+"""The values of one partition, one per column; None for NULL."""
 
 
 @dataclass(frozen=True)
 class PartitionColumns:
     """The columns that name a partition, outermost first, and their types.
 
-    Other ``name=value`` folders may lie above, between and below them: a partition holds all files whose folders give
-    its values. Two folders of one value, such as ``month=1`` and ``month=01`` of an int, are one partition.
+    Other ``name=value`` folders may be above, between and below their folders: a partition has all files whose folders
+    have its values. Two folders with the same value, such as ``month=1`` and ``month=01`` of an int, are one partition.
     """
 
     names: tuple[str, ...]
@@ -36,19 +36,19 @@ class PartitionColumns:
 
     @classmethod
     def of(cls, columns: str | Sequence[str], types: Mapping[str, str] | None = None) -> PartitionColumns:
-        """Read what a user gives.
+        """Return the columns that a user names.
 
         Parameters
         ----------
         columns
-            One name or several. Like Spark, folders are matched without case.
+            One name or several. Folders are matched without case, as in Spark.
         types
-            Of columns that are no texts: ``int``, ``bigint``, or ``date`` for 2026-11-24 and 20261124.
+            Types of columns that are not texts: ``int``, ``bigint``, or ``date`` for 2026-11-24 and 20261124.
 
         Raises
         ------
         InvalidValueError
-            Names that are empty or there twice, or types that are unknown or of other columns.
+            A name is empty or given twice; a type is unknown, or is given for a column that is not named.
         """
         names = tuple(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else (columns,)
         if not names or not all(isinstance(name, str) and name for name in names):
@@ -63,7 +63,7 @@ class PartitionColumns:
         return cls(names, tuple(folder_kind(name, given.get(name.lower(), "string")) for name in names))
 
     def values(self, source: str, folder: str) -> Values:
-        """Return what a folder below the source, with its slash, stands for; SourceError if that cannot be told."""
+        """Return the values of a folder below the source, with its slash; SourceError if they cannot be found."""
         found: dict[str, list[str | None]] = {}
         for name, text in folder_values(folder):
             found.setdefault(name.lower(), []).append(text)
@@ -83,7 +83,7 @@ class PartitionColumns:
         return tuple(values)
 
     def from_caller(self, value: Any, what: str) -> Values:
-        """Return values of the first columns that a caller gives, one or a list. InvalidValueError: they do not fit."""
+        """Return a caller's values of the first columns, one or a list. InvalidValueError if they do not fit."""
         given = tuple(value) if isinstance(value, tuple | list) else (value,)
         if not 1 <= len(given) <= len(self.names):
             raise InvalidValueError(f"{what} has {len(given)} values for {len(self.names)} columns. Give one each.")
@@ -102,8 +102,8 @@ class PartitionColumns:
     def ordered(self, values: Iterable[Values]) -> list[Values]:
         """Return partitions from the smallest to the largest, NULL before all values.
 
-        Texts compare by their characters. Where that is not the order of the numbers in them, as with ``9`` and
-        ``10``, nobody could tell which order is meant: an InvalidValueError names `types`.
+        Texts are compared by their characters. If that is not the order of the numbers in them, as for ``9`` and
+        ``10``, the intended order is unclear, and an InvalidValueError suggests `types`.
         """
         found = list(values)
         for position, (name, kind) in enumerate(zip(self.names, self.types, strict=True)):
@@ -117,33 +117,33 @@ class PartitionColumns:
 
 
 class Chosen(NamedTuple):
-    """What a batch takes: files of its partitions, objects of them that are gone, and whether partitions are left."""
+    """The content of a batch: files of its partitions, gone objects, and whether partitions are left for the next."""
 
     taken: pa.Table
     gone: pa.Table
     has_more: bool
     waiting: int
-    """Partitions that are left, since some of their files have to wait; of ``latest`` those that are larger."""
+    """Number of partitions left because some of their files have to wait; with ``latest``, only larger partitions."""
 
 
 @dataclass(frozen=True)
 class PartitionRule:
-    """How a batch chooses by partitions.
+    """The rules by which a batch chooses partitions.
 
     Attributes
     ----------
     source
         For messages.
     whole
-        A changed partition is read whole, and never a part of it.
+        Read all files of a changed partition, not only the new ones.
     nulls
-        The partition whose value is NULL: ``raise`` an error, ``take`` it, or ``skip`` it with a WARNING.
+        What to do with a partition whose value is NULL: ``raise`` an error, ``take`` it, or ``skip`` it with a WARNING.
     start_from
-        The first run takes partitions from this one on; what lies in smaller ones then is remembered, not taken.
+        The first partition to take. The first run stores the files of smaller ones as ignored.
     max_partitions
-        Most of one batch, smallest first.
+        Most partitions of one batch, smallest first.
     latest
-        Only the largest partition of all.
+        Take only the largest of all partitions.
     """
 
     source: str
@@ -157,7 +157,7 @@ class PartitionRule:
     _numbers: dict[Values, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense; InvalidValueError."""
+        """Raise InvalidValueError for a value that is not allowed."""
         check_choice("nulls", self.nulls, get_args(Nulls))
         if self.whole not in (True, False):
             raise InvalidValueError(f"whole is {self.whole!r}. Use True or False.")
@@ -166,34 +166,34 @@ class PartitionRule:
             raise InvalidValueError(f"max_partitions is {most!r}. Use a whole number from 1.")
 
     def to_plan(self) -> PlannedPartitions:
-        """Return what a replay must ask for again: how files are grouped, and what is read of a group."""
+        """Return the options that a replay must repeat: how files are grouped, and which files of a group are read."""
         return PlannedPartitions(self.columns.names, self.whole, self.latest)
 
     def unlimited(self) -> PartitionRule:
-        """Return the rule without what bounds a batch."""
+        """Return the rule without a limit and without a start."""
         return replace(self, max_partitions=None, start_from=None)
 
     # --- which partition ------------------------------------------------------------------------
 
     def values(self, folder: str) -> Values:
-        """Return the partition of a folder; SourceError if it is none."""
+        """Return the partition of a folder; SourceError if the folder is in no partition."""
         if folder not in self._folders:
             self._folders[folder] = self.columns.values(self.source, folder)
         return self._folders[folder]
 
     def numbers(self, keys: Any, *, known: bool = False) -> pa.Array:
-        """Return a number for each key that stands for its partition; see `partitions`.
+        """Return the number of each key's partition; `partitions` turns numbers into partitions.
 
         Parameters
         ----------
         known
-            The keys are of a ledger. Those that are in no partition, or in one that `nulls` excludes, have NULL.
+            The keys are from a ledger. A key in no partition, or in one that `nulls` skips, has NULL.
         """
         from scripts.helpers.files.rules import folders_of
 
         if isinstance(keys, pa.ChunkedArray):
             keys = keys.combine_chunks()
-        # Each folder is looked at once, however many files it has.
+        # Parse each folder once, however many files it has.
         folders = pc.dictionary_encode(folders_of(keys))
         found = [self._number(folder, known) for folder in folders.dictionary.to_pylist()]
         return pa.array(found, pa.int64()).take(folders.indices)
@@ -210,19 +210,19 @@ class PartitionRule:
         return self._numbers.setdefault(values, len(self._numbers))
 
     def partitions(self, numbers: Collection[int]) -> list[Values]:
-        """Return the partitions that numbers stand for."""
+        """Return the partitions with the given numbers."""
         by_number = list(self._numbers)
         return [by_number[number] for number in numbers]
 
     # --- which files ----------------------------------------------------------------------------
 
     def admitted(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return the listed files that a batch may take, and how many `nulls` leaves out.
+        """Return the listed files that a batch may take, and how many files `nulls` skips.
 
         Raises
         ------
         SourceError
-            A file is in no partition, or in one of NULL where `nulls` says ``raise``.
+            A file is in no partition, or is in one of NULL and `nulls` is ``raise``.
         """
         numbers = self.numbers(rows.column("key"))
         of_null = [number for values, number in self._numbers.items() if None in values]
@@ -241,20 +241,20 @@ class PartitionRule:
         return rows.filter(pc.invert(mask)), count
 
     def before_start(self, new: pa.Table) -> pa.Array:
-        """Tell of each file whether its partition is before `start_from`."""
+        """Return for each file whether its partition is before `start_from`."""
         assert self.start_from is not None
         start = self.start_from
         numbers = self.numbers(new.column("key"))
-        # Also to refuse texts in whose order nobody can say what is before.
+        # Raises for texts whose order is unclear: then no partition is clearly before the start.
         self.columns.ordered([*self._numbers, (*start, *[None] * (len(self.columns.names) - len(start)))])
         early = [sort_key(values[: len(start)]) < sort_key(start) for values in self._numbers]
         return pa.array(early, pa.bool_()).take(numbers)
 
     def ready(self, folders: Any, marked: Iterable[str]) -> pa.Array:
-        """Tell of each folder whether it, or one above it within its partition, is among the marked ones."""
+        """Return for each folder whether it, or a folder above it within its partition, has a ready marker."""
         if isinstance(folders, pa.ChunkedArray):
             folders = folders.combine_chunks()
-        # Spark marks the top of a table, where it has written some partitions: that says of none that it is complete.
+        # Ignore a marker at the top: Spark writes one after any partitions, so it does not show that one is complete.
         marks = tuple(folder for folder in marked if self._is_partition(folder))
         encoded = pc.dictionary_encode(folders)
         found = [folder.startswith(marks) for folder in encoded.dictionary.to_pylist()]
@@ -275,16 +275,16 @@ class PartitionRule:
         admitted
             New files that may be taken now.
         new
-            These, and those that have to wait.
+            All new files, including the ones that have to wait.
         gone
-            Known objects that are not there any more.
+            Known objects that do not exist any more.
         """
         of_admitted, of_gone = self.numbers(admitted.column("key")), self.numbers(gone.column("key"), known=True)
         changed = set(of_admitted.unique().to_pylist())
         waiting: set[int] = set()
         if self.whole:
             changed |= set(of_gone.unique().to_pylist()) - {None}
-            # A partition with a file that has to wait would be read in part.
+            # Leave a partition with a file that has to wait, because it would be read in part.
             later = pc.invert(pc.is_in(new.column("key"), value_set=admitted.column("key").combine_chunks()))
             waiting = set(self.numbers(new.filter(later).column("key")).unique().to_pylist())
             changed -= waiting
@@ -292,12 +292,12 @@ class PartitionRule:
         has_more = limit is not None and len(changed) > limit
         numbers = changed
         if has_more or self.latest:
-            # Before any is left out: nobody may find out by its order that an earlier batch took the wrong one.
+            # Check the order before any is left out, otherwise it may turn out later that a batch took the wrong one.
             ordered = self.columns.ordered(self.partitions(changed | waiting))
             able = [values for values in ordered if self._numbers[values] in changed]
             kept = able[:limit]
             if self.latest:
-                # As max() passes over NULL in SQL.
+                # Ignore NULL, as max() does in SQL.
                 kept = [values for values in able if None not in values][-1:]
                 if kept:
                     waiting = {self._numbers[values] for values in ordered[ordered.index(kept[0]) + 1 :]}
@@ -305,21 +305,21 @@ class PartitionRule:
         of_batch = pa.array(sorted(numbers), pa.int64())
         taken = admitted.filter(pc.is_in(of_admitted, value_set=of_batch))
         if self.whole:
-            # What is gone of a partition that waits shows that it has changed: it must not be remembered yet.
+            # Do not store the gone files of a partition that waits: they show its next batch that it has changed.
             gone = gone.filter(pc.or_(pc.is_null(of_gone), pc.is_in(of_gone, value_set=of_batch)))
         return Chosen(taken, gone, has_more and not self.latest, len(waiting))
 
     def rest(self, known: pa.Table, rows: pa.Table, is_chosen: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.Table:
-        """Return the known files, of those that a batch does not have itself, that lie in partitions it changes.
+        """Return the known files that are in partitions changed by a batch but not in the batch itself.
 
         Parameters
         ----------
         known
-            What a ledger has of objects that are there.
+            The rows of a ledger for objects that exist.
         rows
-            What the batch adds to it.
+            The rows that the batch adds to the ledger.
         is_chosen
-            Leaves out what the options of the bookmark do not admit.
+            Returns the rows that the options of the bookmark admit.
         """
         changed = self.numbers(rows.column("key"), known=True).unique().drop_null()
         others = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=rows.column("key").combine_chunks())))
@@ -331,7 +331,7 @@ class PartitionRule:
 
 
 def sort_key(values: Values) -> tuple[tuple[bool, Any], ...]:
-    """Return what partitions are sorted by: NULL first, texts by their bytes."""
+    """Return the key by which partitions are sorted: NULL first, texts by their bytes."""
     found = []
     for value in values:
         shown = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
@@ -340,12 +340,12 @@ def sort_key(values: Values) -> tuple[tuple[bool, Any], ...]:
 
 
 def is_file_start(start_from: Any) -> bool:
-    """Tell whether a start is one of files, `FileOptions.start_from`, and no partition."""
+    """Return whether a start is one of files (None, a time or "now"), and not a partition."""
     return start_from is None or isinstance(start_from, datetime) or start_from == "now"
 
 
 def _check_order(name: str, texts: Collection[str]) -> None:
-    """Refuse texts whose order by characters is not that of the numbers in them."""
+    """Raise InvalidValueError for texts whose order by characters differs from the order of the numbers in them."""
     by_bytes = sorted(texts, key=lambda text: text.encode("utf-8", "surrogatepass"))
     by_numbers = sorted(by_bytes, key=_natural)
     for first, second in zip(by_bytes, by_numbers, strict=True):
@@ -357,6 +357,6 @@ def _check_order(name: str, texts: Collection[str]) -> None:
 
 
 def _natural(text: str) -> tuple[Any, ...]:
-    # Texts and numbers alternate, so that each is compared with its like.
+    # Texts and numbers alternate, so that texts are compared with texts and numbers with numbers.
     parts = re.split(r"([0-9]+)", text)
     return tuple(int(part) if position % 2 else part for position, part in enumerate(parts))

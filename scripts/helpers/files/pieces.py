@@ -1,4 +1,4 @@
-"""A range of keys worked off in pieces, so that a task holds few of its objects at once."""
+"""Processing of a range of keys in pieces, so that a task holds few of its objects in memory at once."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from scripts.helpers.files.states import files_of
 from scripts.helpers.listing.objects import Interval, byte_order, no_rows
 
 PIECE_ROWS = 200_000
-"""Listed objects that wait at once to be compared. Work on them takes up to 750 bytes of memory for each."""
+"""Most listed objects that wait at once to be compared. Comparing takes up to 750 bytes of memory per object."""
 WAITING_ROWS = 250_000
-"""Rows that wait at once for a file of the ledger: enough for few files, in some 100 MB with what it takes to write."""
+"""Most rows that wait at once for a ledger file: enough for few files, in some 100 MB with the memory to write."""
 
 T = TypeVar("T")
 
 
 @dataclass
 class _Run(Generic[T]):
-    """Neighbours, in order: what lies above one key and not above another."""
+    """Neighbouring parts in order, which together have the keys above `after` and not above `until`."""
 
     after: str | None
     until: str | None
@@ -32,18 +32,18 @@ class _Run(Generic[T]):
 
 @dataclass
 class _Runs(Generic[T]):
-    """Parts of a range that come in any order, joined where they touch.
+    """Parts of a range that arrive in any order, joined where they touch.
 
-    None is the start of all keys where a part begins, and their end where one ends: the two are no neighbours.
+    None as the start of a part means before all keys, and as its end after all keys, so None never joins two parts.
     """
 
     waiting: int = 0
-    """Rows of all parts."""
+    """Number of rows in all parts."""
     _by_start: dict[str | None, _Run[T]] = field(default_factory=dict)
     _by_end: dict[str | None, _Run[T]] = field(default_factory=dict)
 
     def add(self, after: str | None, until: str | None, part: T, rows: int) -> None:
-        """Add a part that touches others, or lies apart."""
+        """Add a part, and join it with the parts that it touches."""
         run = self._by_end.pop(after, None) if after is not None else None
         if run is None:
             run = self._by_start[after] = _Run(after, until, [], 0)
@@ -57,7 +57,7 @@ class _Runs(Generic[T]):
         self.waiting += rows
 
     def take_largest(self) -> _Run[T]:
-        """Take out the run with most rows."""
+        """Remove the run with the most rows and return it."""
         run = max(self._by_start.values(), key=lambda one: one.rows)
         del self._by_start[run.after], self._by_end[run.until]
         self.waiting -= run.rows
@@ -69,10 +69,10 @@ class _Runs(Generic[T]):
 
 
 def in_pieces(intervals: Iterable[Interval], most_rows: int) -> Iterator[list[Interval]]:
-    """Yield all intervals of a listing, in whatever order they come, in pieces whose intervals touch.
+    """Yield all intervals of a listing, which arrive in any order, in pieces whose intervals touch.
 
-    Workers list several places at once, so neighbours are joined as they come. When more than so many rows wait, the
-    largest piece is given away: a listing of so few rows is one piece.
+    Workers list several places at once, so neighbours are joined as they arrive. If more than `most_rows` rows wait,
+    the largest piece is yielded. A listing with no more rows is one piece.
     """
     runs: _Runs[Interval] = _Runs()
     for interval in intervals:
@@ -89,12 +89,12 @@ class _Written(NamedTuple):
 
 
 class Gathered:
-    """Rows of pieces that come in any order, joined to few files of a ledger.
+    """Rows of pieces that arrive in any order, joined into few ledger files.
 
     Parameters
     ----------
     most_rows
-        Rows that may wait at once: of more, the largest run of neighbours is written.
+        Most rows that wait at once. If more wait, the largest run of neighbours is written.
     """
 
     def __init__(self, ledger: FileLedger, most_rows: int = WAITING_ROWS) -> None:
@@ -103,9 +103,9 @@ class Gathered:
         self._written: list[_Written] = []
 
     def add(self, after: str | None, until: str | None, rows: pa.Table) -> None:
-        """Add a piece: its rows, sorted by key, lie above one key and not above another.
+        """Add a piece: its rows, sorted by key, are above the key `after` and not above `until`.
 
-        A piece without rows counts, too: what lies before and behind it are neighbours.
+        Add a piece without rows too, so that the pieces before and after it become neighbours.
 
         Raises
         ------
@@ -117,17 +117,17 @@ class Gathered:
             self._write([self._runs.take_largest()])
 
     def taken(self, few: int) -> tuple[list[dict[str, Any]], pa.Table | None]:
-        """Return the files that hold all rows, in the order of their keys; or the rows, if they are no more than few.
+        """Return the files with all rows, in the order of their keys; or the rows themselves, if at most `few`.
 
         Raises
         ------
         LedgerError
-            They cannot be written.
+            The rows cannot be written.
         """
         waiting = self._runs.in_order()
         if self._runs.waiting <= few and not self._written:
             return [], _joined(waiting) if self._runs.waiting else None
-        # Nothing comes between two runs any more, but where a file has keys that lie between.
+        # All pieces are here, so two waiting runs can be joined unless the keys of a written file are between them.
         places = sorted(byte_order(written.after or "") for written in self._written)
         for place in [*places, None]:
             before = [run for run in waiting if place is None or byte_order(run.after or "") < place]
@@ -139,7 +139,7 @@ class Gathered:
         return files, None
 
     def _write(self, runs: Sequence[_Run[pa.Table]]) -> None:
-        """Write runs together: nothing may lie between them."""
+        """Write runs into the same files. No key of another run may be between them."""
         rows = _joined(runs)
         if rows.num_rows:
             self._written.append(_Written(runs[0].after, files_of(self._ledger.stored(rows))))

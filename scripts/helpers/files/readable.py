@@ -1,4 +1,4 @@
-"""How a batch of files is read with Spark: the same arguments whatever kind of batch it is."""
+"""The methods that read a batch of files with Spark. They have the same arguments for every kind of batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Readable:
-    """Files that Spark's readers read."""
+    """Files that Spark's readers can read."""
 
     def read(
         self,
@@ -28,35 +28,35 @@ class Readable:
     ) -> DataFrame:
         """Read exactly these files with Spark's own reader; see `reading.read_files`.
 
-        It reads the latest version of each. For thousands of small text or JSON objects `read_small`
+        It reads the latest version of each file. For thousands of small text or JSON objects `read_small`
         is several times as fast.
 
-        In a job the columns that were read are kept with the watermark, and the next batch is read with them. A value
-        of CSV or JSON that its column's type cannot hold stops the Spark job with a MisfitError: see `rescue`.
+        In a job, the columns that were read are stored with the watermark, and the next batch is read with them. A CSV
+        or JSON value that does not fit the type of its column stops the Spark job with a MisfitError: see `rescue`.
 
         Parameters
         ----------
         schema
-            StructType or DDL text, in place of what was kept.
+            StructType or DDL text, which replaces the stored columns.
         on_schema_change
-            What becomes of columns that are not what was kept, or with this argument what `schema` says. ``add`` reads
-            new columns and wider types, and keeps them; ``warn`` leaves new columns out, with a WARNING; ``raise``
-            raises; ``take`` takes the files as they are, and keeps that. None is ``add`` for CSV and JSON, and
-            ``take`` for formats with types of their own. See `docs/files.md` for what is done about which change.
+            What to do if columns differ from the stored ones, or from `schema` if it is given. ``add`` reads and stores
+            new columns and wider types; ``warn`` leaves new columns out, with a WARNING; ``raise`` raises an error;
+            ``take`` reads the columns of the files as they are, and stores them. None is ``add`` for CSV and JSON, and
+            ``take`` for formats with types of their own. `docs/files.md` lists the effect on each kind of change.
         rescue
-            True, or the name of a column: values that do not fit, and columns that are left out, go there as JSON.
+            True, or the name of a column that gets values that do not fit, and columns that are left out, as JSON.
         **options
-            Reader options. Columns of CSV with ``header`` are found by their names, by position with ``enforceSchema``.
-            With ``mode`` Spark decides what becomes of values that do not fit.
+            Reader options. CSV columns with ``header`` are matched by name, or by position with ``enforceSchema``.
+            With ``mode`` Spark decides what to do with values that do not fit.
 
         Raises
         ------
         SchemaChangedError
-            The policy does not let a change pass. Nothing was read.
+            The policy does not allow a change of columns. Nothing was read.
         MisfitError
-            A record of JSON cannot be parsed. Spark's jobs raise it inside its own errors; `job.write` as it is.
+            A JSON record cannot be parsed. Spark jobs raise it inside Spark's errors, `job.write` raises it directly.
         InvalidValueError
-            Options that do not go together.
+            Options cannot be combined.
         """
         asked = self._asked(format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options)
         return self._read(spark, asked)
@@ -71,7 +71,7 @@ class Readable:
 
 
 class ReadableWhenSmall(Readable):
-    """Files that are read one request each as well."""
+    """Files that Spark's readers can read, or the executors with one request per file."""
 
     def read_small(
         self,
@@ -87,14 +87,14 @@ class ReadableWhenSmall(Readable):
     ) -> DataFrame:
         """Read many small objects, fetched by the executors; see `small_files.SmallFiles`.
 
-        In a job leave `on_changed` as it is, and use that of `new_files`: what is left out here would be
-        committed as taken, if its old bytes are back before the commit.
+        In a job, keep the default of `on_changed` here and set it in `new_files`. A file that is left out here
+        would be committed as taken if its old bytes are back before the commit.
 
-        Schemas are kept, and values that do not fit stop the Spark job or are rescued, as in `read`, whose errors
-        there are here, too. To infer types, or to look for columns that are not in `schema`, each object is fetched
-        twice; with `schema` and without `on_schema_change` JSON is fetched once. For CSV with ``header`` the driver
-        fetches the start of each file, unless ``enforceSchema`` is given. Columns of folders that neither `schema` nor
-        an earlier batch gives a type are texts.
+        As in `read`, schemas are stored, values that do not fit stop the Spark job or are rescued, and the same errors
+        are raised. To infer types, or to find columns that are not in `schema`, each object is fetched twice. With
+        `schema` and without `on_schema_change`, JSON is fetched once. For CSV with ``header`` the driver fetches the
+        start of each file, unless ``enforceSchema`` is given. Columns of folders are texts if neither `schema` nor an
+        earlier batch has their types.
         """
         asked = self._asked(format, on_schema_change, rescue, schema=schema, path_column=path_column, options=options)
         return self._read_small(spark, asked, on_changed)

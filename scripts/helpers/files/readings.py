@@ -1,4 +1,4 @@
-"""`Readings`: what was read of the files of a batch, and which of them cannot be read."""
+"""`Readings`: the reads of the files of a batch, and the search for files that cannot be read."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MANY = 10
-"""Where none of so many files can be read, no file is to blame: the login lost its rights, or the schema is wrong. A
-smaller batch may be of bad files only, and must not stop the job for good."""
+"""Least size of a batch of which, if no file can be read, no file is to blame: the login lost its rights, or the schema
+is wrong. A smaller batch may have only bad files, and must not stop the job forever."""
 MOST_TEXT = 300
-"""Characters of an error of Spark that the list keeps."""
+"""Most characters of a Spark error that the list stores."""
 
 Read = Callable[[pa.Table], Any]
-"""Reads some of the files into a frame, which may be lazy."""
+"""Function that reads some of the files into a frame, which may be lazy."""
 
 
 @dataclass(frozen=True)
 class _Given:
-    """Files that were given to a reader, and what reads some of them to the end."""
+    """Files that were passed to a reader, and a function that reads some of them to the end."""
 
     keys: frozenset[str]
     format: str
@@ -51,33 +51,33 @@ class _Given:
 
 @dataclass(eq=False)
 class Readings:
-    """Watches over the reads of one batch, where a file that cannot be read is to be set aside.
+    """Tracks the reads of one batch in which a file that cannot be read is set aside.
 
-    Before a read the planned files are looked at (`probe`). Those that fail are set aside at once, and are not read.
-    A file may also fail later, when Spark computes rows that it was asked for: `found` then searches for it. Rows of
-    a file that was given to a reader may be in frames already. If such a file is set aside, what was made of those
-    frames must not be committed, so an UnreadableFilesError ends the run, and the next one takes the rest.
+    `read` checks the planned files first (`probe`). Files that fail the check are set aside at once, and are not read.
+    A file may also fail later, when Spark computes its rows: `found` then searches for the file. Rows of a file that
+    was passed to a reader may be in frames already. If such a file is set aside, the results of those frames must not
+    be committed, so an UnreadableFilesError ends the run, and the next run takes the other files.
 
     Parameters
     ----------
     location, table
         The planned files.
     client, request_payer
-        How they are looked at.
+        How the files are checked.
     on_bad
-        Takes files out of the plan, given why, by key, and puts them on the list. It may refuse.
+        Function that moves files from the plan to the list, given the reasons by key. It may raise an error.
     is_replay
-        Whether an earlier run ended while it worked on these files. It may have met a file whose reader never ends, so
-        all of them are read to the end once before a frame of them is returned.
+        Whether an earlier run ended while it worked on these files. The reader may never finish one of them, so
+        all files are read to the end once before their frame is returned.
     seconds
-        How long a file that is searched for keeps a reader busy before it counts as unreadable.
+        How long a reader may take for a file, during the search, before the file counts as unreadable.
 
     Attributes
     ----------
     reasons
-        What was set aside of the batch so far, and why.
+        Why each file was set aside so far, by key.
     is_spoiled
-        Whether rows of such a file may be in what the run has made, so that it must not commit.
+        Whether rows of a file that was set aside may be in results of the run, so that it must not commit.
     """
 
     location: Location
@@ -96,7 +96,7 @@ class Readings:
         return self._without(table, self.reasons)
 
     def give_all(self) -> None:
-        """Note that somebody may read all files in a way that nobody sees."""
+        """Note that the caller may read all files in a way that cannot be tracked."""
         self._given.append(_Given(frozenset(self.table.column("key").to_pylist()), "paths", lambda table: None))
 
     def read(self, table: pa.Table, format: str, read: Read, exhaust: Callable[[Any, pa.Table], None]) -> Any:
@@ -107,7 +107,7 @@ class Readings:
         read
             Returns a frame of some files.
         exhaust
-            Given that frame, reads some of its files to the end in the same way, and raises what is wrong.
+            Reads some files of that frame to the end in the same way, and raises the error of a bad file.
         """
         table = self.readable(table)
         self.set_aside(probe(self.location, table, format, self.client, self.request_payer))
@@ -117,7 +117,7 @@ class Readings:
             if self.is_replay and table.num_rows:
                 exhaust(frame, table)
         except Exception as error:
-            # A reader that looks into files at once, as for their schema.
+            # The reader opened the files at once, for example to infer their schema.
             self.set_aside(self._search(table, lambda part: exhaust(read(part), part), format, error))
             frame = read(self.readable(table))
         self._given.append(
@@ -126,7 +126,7 @@ class Readings:
         return frame
 
     def found(self, error: BaseException) -> dict[str, str]:
-        """Return which files made a run fail, and why; none if it failed for another reason."""
+        """Return the reasons of the files that made a run fail, by key; none if it failed for another reason."""
         if isinstance(error, ChangedObjectError):
             if error.source != str(self.location):
                 return {}
@@ -152,10 +152,10 @@ class Readings:
         Raises
         ------
         AllUnreadableError
-            They are all files of the batch. Of a batch of ten or more nothing is set aside. The files of a smaller one
-            are, so that the next run continues without them.
+            No file of the batch can be read. If the batch has ten or more files, nothing is set aside. The files of a
+            smaller batch are set aside, so that the next run continues without them.
         UnreadableFilesError
-            They are set aside, and their rows may be in frames that were made before.
+            The files are set aside, but their rows may be in frames that were returned before.
         """
         if not reasons:
             return
@@ -178,7 +178,7 @@ class Readings:
     def _search(
         self, table: pa.Table, exhaust: Callable[[pa.Table], None], format: str, error: Exception
     ) -> dict[str, str]:
-        """Return which files a reader failed at; raise its error if it is none of theirs."""
+        """Return the files at which a reader failed, with reasons; raise its error if no file is the cause."""
         if not _is_of_reading(error):
             raise error
         try:
@@ -186,7 +186,7 @@ class Readings:
             found = self._bad_of(table, exhaust, format, error)
         except NotAFileError:
             raise error from None
-        # Where the time was up for several files together, and not for one of them, all can be read.
+        # If only several files together exceeded the time limit, and no single one did, all files can be read.
         if not found and not isinstance(error.__cause__, TimeoutError):
             raise error
         return found
@@ -194,7 +194,7 @@ class Readings:
     def _bad_of(
         self, table: pa.Table, exhaust: Callable[[pa.Table], None], format: str, known: Exception | None = None
     ) -> dict[str, str]:
-        """Look at the files again, then read what looks well, in ever smaller parts."""
+        """Return the reasons of bad files: check all files again, then read the others in ever smaller parts."""
         reasons = probe(self.location, table, format, self.client, self.request_payer)
         table = self._without(table, reasons)
 
@@ -231,25 +231,25 @@ _OF_FILES = ArchivedObjectError, ChangedObjectError, FileContentError, MisfitErr
 
 
 def _is_of_reading(error: BaseException) -> bool:
-    """Tell whether a file may be the cause: of what Spark raises, only of what its jobs and its storage raise."""
+    """Return whether a file may be the cause of an error. Of Spark's errors, only those of jobs and storage count."""
     if isinstance(error, WatermarkError):
-        # All others are about the call or the store.
+        # All other errors of this package are about the call or the store.
         return isinstance(error, _OF_FILES)
-    # An option that is wrong, a package that is not there, a column that is unknown: found before any file is read.
+    # Spark raises these before it reads any file: a wrong option, a missing package, an unknown column.
     if type(error).__name__ in ("AnalysisException", "ParseException", "IllegalArgumentException"):
         return "PATH_NOT_FOUND" in str(error) or "Path does not exist" in str(error)
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
 def _cause(error: Exception, format: str) -> str:
-    """Return why a file cannot be read."""
+    """Return the reason why a file cannot be read, as the list stores it."""
     if isinstance(error, (ChangedObjectError, ArchivedObjectError, UnreadableObjectError)):
         return why(error)
     if isinstance(error, MisfitError):
         return error.what
     if isinstance(error, FileContentError):
         return f"it cannot be read as {format}: {error.cause}"
-    # What went wrong first, as far as Spark reports it.
+    # Use the first cause that Spark reports.
     name, text = type(error).__name__, str(error)
     for cause, java in java_causes(error):
         name, text = cause, str(java.getMessage() or "")

@@ -1,4 +1,4 @@
-"""Segments of a bookmark as Parquet files in a folder of their own, on S3 or local."""
+"""Segments of a bookmark as Parquet files in their own folder, on S3 or local."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, read
 from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 
 # --- segments -------------------------------------------------------------------------------------
-# What a bookmark remembers, as bytes: immutable segments of rows, small ones as JSON, large ones as Parquet.
+# The ledger of a bookmark as bytes: immutable segments of rows, small ones as JSON, large ones as Parquet.
 
 MAY_BE_NULL = ("etag", "version_id")
 SMALL_ROWS = 200
-"""Fewer rows than this take less room as JSON than with the footer of a Parquet file."""
+"""Least rows of a segment in Parquet. Fewer rows take less space as JSON, because Parquet has a footer."""
 MAX_JSON_BYTES = 4 * 1024 * 1024
-"""Most text that a segment of so few rows may unfold to: keys have 1,024 bytes at most."""
+"""Most bytes of an unpacked JSON segment: it has few rows, and keys have at most 1,024 bytes each."""
 ROW_GROUP = 100_000
-"""Rows of a row group of larger ones: others, such as Athena, read those groups only that may hold a key."""
+"""Rows of a Parquet row group. Other readers, such as Athena, read only the groups that may have a key."""
 MERGE_FACTOR = 2
-"""A segment is merged into the one before it, unless that has more than so many times its rows. So each has less than
-half of the one before: there are few, and a row is written again only when the rows have about doubled."""
+"""A segment is merged with the previous one unless that has more than this many times its rows. So each segment has
+less than half the rows of the previous one. There are few, and a row is rewritten only when rows have about doubled."""
 
 
 def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:
-    """Write rows of schema LEDGER, sorted by key."""
+    """Return rows of schema LEDGER as bytes, sorted by key."""
     rows = rows.sort_by("key")
     if rows.num_rows >= SMALL_ROWS or parquet:
         return _to_parquet(rows)
@@ -50,15 +50,15 @@ def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:
     for name in LEDGER.names:
         column = rows.column(name)
         if name == "modified":
-            column = column.cast(pa.int64())  # Microseconds: JSON has no times.
+            column = column.cast(pa.int64())  # As microseconds, because JSON has no times.
         values = column.to_pylist()
-        # One value for all rows is written once, such as the run. Never so the key: its list shows how many rows.
+        # Write a value that all rows share once, such as the run. Write all keys: they show the number of rows.
         columns[name] = values[0] if name != "key" and len(set(values)) == 1 else values
     return pack_json(columns)
 
 
 def _to_parquet(rows: pa.Table) -> bytes:
-    """Write a file that Spark 3.3, Athena and DuckDB read: keys as differences, the rest with zstd."""
+    """Return the bytes of a file that Spark 3.3, Athena and DuckDB can read, with delta-encoded keys and zstd."""
     out = io.BytesIO()
     pq.write_table(
         rows.cast(LEDGER), out, compression="zstd", row_group_size=ROW_GROUP,
@@ -68,10 +68,10 @@ def _to_parquet(rows: pa.Table) -> bytes:
 
 
 def from_bytes(data: bytes, keys: pa.Array | None = None) -> pa.Table:
-    """Read what `to_bytes` wrote, or the rows of some keys. ValueError if it is anything else."""
+    """Return the rows that `to_bytes` wrote, or only those of some keys. ValueError for any other bytes."""
     try:
         if data[:4] == b"PAR1":
-            # Not read_table: that takes several times as long here, and leaves chunks that are copied to be joined.
+            # Avoid read_table: it takes several times as long here, and its chunks must be copied to join them.
             file = pq.ParquetFile(pa.BufferReader(data))
             _check_columns(file.schema_arrow.names)
             rows = file.read() if keys is None else _rows_of(file, keys)
@@ -87,7 +87,7 @@ def from_bytes(data: bytes, keys: pa.Array | None = None) -> pa.Table:
 
 
 def _rows_of(file: pq.ParquetFile, keys: pa.Array) -> pa.Table:
-    """Read the rows of some keys: of most row groups their keys alone, as few have any of them."""
+    """Return the rows of some keys. Only the keys of most row groups are read, because few groups have a wanted key."""
     found = [file.schema_arrow.empty_table()]
     for group in range(file.num_row_groups):
         is_among = pc.is_in(file.read_row_group(group, ["key"]).column("key"), value_set=keys)
@@ -102,28 +102,28 @@ def _check_columns(names: Sequence[str]) -> None:
 
 
 def _checked(rows: pa.Table) -> pa.Table:
-    """Return rows that have what each of them must have."""
+    """Return the rows if all required values are valid; raise ValueError if one is missing."""
     missing = [name for name in LEDGER.names if name not in MAY_BE_NULL and rows.column(name).null_count]
     if missing:
         raise ValueError(f"{missing[0]} is missing in a row")
-    # Texts of a Parquet file may be no UTF-8, which Arrow does not ask about on its own.
+    # Texts in a Parquet file may be invalid UTF-8, which Arrow does not check on its own.
     rows.validate(full=True)
-    # A time that Python cannot hold would be an OverflowError wherever somebody looks at it. Without its zone, or Arrow
-    # imports pandas.
+    # Check the times now: one outside Python's range would raise OverflowError wherever it is used later. Drop the zone
+    # first, otherwise Arrow imports pandas.
     pc.min_max(rows.column("modified").cast(pa.timestamp("us"))).as_py()
     return rows
 
 
 def checksum(data: bytes) -> str:
-    """Return the hash that is stored beside a segment."""
+    """Return the SHA-256 hash that is stored with a segment."""
     return hashlib.sha256(data).hexdigest()
 
 
 def merges(counts: Sequence[int]) -> int:
-    """Return how many segments at the end become one, given the rows of each, oldest first.
+    """Return how many of the newest segments are merged into one, given the row counts, oldest first.
 
-    As in a log-structured merge tree, sizes fall from old to new, so that there are few segments and
-    each row is written again a logarithmic number of times.
+    As in a log-structured merge tree, sizes decrease from old to new. So there are few segments, and each
+    row is rewritten a logarithmic number of times.
     """
     taken, total = 1, counts[-1]
     for before in reversed(counts[:-1]):
@@ -135,23 +135,23 @@ def merges(counts: Sequence[int]) -> int:
 
 
 def merged_segments(tables: Sequence[pa.Table], oldest: bool) -> pa.Table:
-    """Merge neighbours, oldest first: the last row of each key, and no objects that are gone if nothing is older."""
+    """Return the latest row of each key in consecutive segments, oldest first; without gone objects if `oldest`."""
     return newest_rows(reversed(tables), with_gone=not oldest).sort_by("key")
 
 
 # --- segment files --------------------------------------------------------------------------------
 
 DELETED_AT_ONCE = 1_000
-"""The most keys that DeleteObjects takes."""
+"""Most keys in one DeleteObjects request."""
 READERS = 8
-"""Files read at once. Each may hold half a million rows in memory, so more of them would not fit beside a batch."""
+"""Files read at once. Each may have half a million rows in memory, so more files would not fit beside a batch."""
 
 NAME = re.compile(rf"\.?{LEDGER_FILE}")
-"""What `SegmentFiles.put` calls a file, and with a dot one that it had not finished when the process died."""
+"""Names that `SegmentFiles.put` creates. A dot marks a file that was unfinished when the process died."""
 
 
 class SegmentFiles:
-    """A folder of immutable files. What nothing refers to is harmless there, and is never read.
+    """A folder of immutable files. A file that nothing refers to is harmless, and is never read.
 
     Parameters
     ----------
@@ -166,19 +166,19 @@ class SegmentFiles:
         self._client = s3_client
 
     def would_be_listed(self, source: Location) -> bool:
-        """Tell whether the files would be new files of a source."""
+        """Return whether a listing of a source would show these files as new."""
         ours, theirs = self.location.uri("").replace("s3a:", "s3:"), source.uri("").replace("s3a:", "s3:")
         return ours.startswith(theirs) and not is_hidden(f"{ours[len(theirs) :]}0.parquet")
 
     @property
     def client(self) -> S3Client:
-        """The S3 client, made when it is first needed."""
+        """The S3 client, created when it is first needed."""
         if self._client is None:
             self._client = make_client(READERS)
         return self._client
 
     def put(self, rows: pa.Table) -> dict[str, Any]:
-        """Write rows sorted by key to a new file; return what finds it and proves it whole, and its ends."""
+        """Write rows sorted by key to a new file; return its name, counts, checksum, and first and last key."""
         data, keys = to_bytes(rows, parquet=True), rows.column("key")
         name = f"{uuid4().hex}.parquet"
         try:
@@ -193,8 +193,8 @@ class SegmentFiles:
 
     def _put_local(self, name: str, data: bytes) -> None:
         os.makedirs(self.location.prefix, exist_ok=True)
-        # Under a hidden name, and on disk, before it gets its own: a crash leaves no half file that a state refers to,
-        # and who reads the folder meanwhile sees none.
+        # Write the file under a hidden name and sync it to disk before renaming it. So a state never refers to a
+        # partial file after a crash, and other readers of the folder never see one.
         part = f"{self.location.prefix}.{name}"
         with open(part, "wb") as local:
             local.write(data)
@@ -203,7 +203,7 @@ class SegmentFiles:
         os.replace(part, self.location.prefix + name)
 
     def rows(self, file: Mapping[str, Any], keys: pa.Array | None = None) -> pa.Table:
-        """Read the rows of a file, or of some keys; LedgerError if it is not what was written, or of another format."""
+        """Return the rows of a file, or of some keys; LedgerError if the file was changed or has another format."""
         data = self.get(file)
         try:
             return from_bytes(data, keys)
@@ -214,27 +214,27 @@ class SegmentFiles:
             ) from error
 
     def rows_of(self, files: Sequence[Mapping[str, Any]], keys: pa.Array | None = None) -> list[pa.Table]:
-        """Read the rows of several files as `rows` does, many at once, in their order."""
+        """Return the rows of several files in the order of the files, as `rows` does, reading many in parallel."""
         if len(files) < 2:
             return [self.rows(file, keys) for file in files]
         if not self.location.is_local:
-            _ = self.client  # Made before threads ask for it, or each of them would make one.
+            _ = self.client  # Create it before the threads start, otherwise each would create one.
         with ThreadPoolExecutor(READERS) as pool:
             return list(pool.map(lambda file: self.rows(file, keys), files))
 
     def listed(self) -> tuple[pa.Table, datetime]:
-        """List the folder: rows of LISTED, and when that began by its own clock, UTC. SourceError if it cannot be."""
+        """Return the folder's objects as LISTED, and when the listing began by its clock, UTC; may raise SourceError."""
         listing = Lister(self.location, self._client, ListingOptions()).below([""])
         tables = [pa.Table.from_batches([interval.rows]) for interval in listing]
         return pa.concat_tables([no_rows(LISTED), *tables]), listing.started
 
     def delete(self, names: Sequence[str]) -> int:
-        """Delete files, those that are gone already as well, and return how many were asked for.
+        """Delete files and return how many were requested. Files that are already gone are counted too.
 
         Raises
         ------
         AccessRefusedError, CredentialsError, SourceUnavailableError, LedgerError
-            It cannot be done. Some may be gone by then.
+            The deletion failed. Some of the files may be deleted.
         """
         names = list(map(self._checked, names))
         if self.location.is_local:
@@ -262,17 +262,17 @@ class SegmentFiles:
         return len(names)
 
     def _checked(self, name: str) -> str:
-        """Return a name from a state, which anybody may have written; LedgerError if `put` gives no such names."""
+        """Return a name from a state, which any program may have written; LedgerError if `put` never creates it."""
         if not NAME.fullmatch(name):
             detail = f"{name!r} is not the name of a file of a ledger. Restore the job's item from a backup."
             raise LedgerError(str(self.location), detail)
         return name
 
     def _refused(self, action: str, name: str, error: ClientError | BotoCoreError | OSError) -> Exception:
-        """Return the error of a call that was refused. It says nothing about the file: that may well be whole."""
+        """Return the error for a failed request. The file itself may be intact."""
         uri, code, text = self.location.uri(name), code_of(error), str(error)
         if isinstance(error, PermissionError) or code in ("AccessDenied", "403"):
-            # S3 passes on what the encryption key refuses: kms:Decrypt, or kms:GenerateDataKey for a write.
+            # S3 passes on a refusal of the encryption key: kms:Decrypt for a read, kms:GenerateDataKey for a write.
             by_key = re.search(r"kms:\w+", text)
             return AccessRefusedError(by_key[0] if by_key else action, uri)
         if action == "s3:GetObject":
@@ -283,20 +283,20 @@ class SegmentFiles:
         return login_or_load(uri, error) or failed
 
     def get(self, file: Mapping[str, Any]) -> bytes:
-        """Read a file.
+        """Return the bytes of a file.
 
         Raises
         ------
         LedgerError
-            It is gone, or not what was written.
+            The file is gone, or was changed after it was written.
         AccessRefusedError, UnreadableObjectError, CredentialsError, SourceUnavailableError
-            It cannot be read now, which says nothing about it.
+            The file cannot be read now, but may be intact.
         """
         name = self._checked(str(file["file"]))
         uri = self.location.uri(name)
         length = file["length"]
         try:
-            # One byte more than was written is enough to notice another file, however large somebody has made it.
+            # Reading one byte more than was written is enough to detect a replaced file, even if it is very large.
             if self.location.is_local:
                 with open(self.location.local_path(name), "rb") as local:
                     data = local.read(length + 1)

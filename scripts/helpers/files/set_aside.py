@@ -1,6 +1,6 @@
-"""Files that could not be read: kept by key in the state of their source, with the reason, until a person decides.
+"""Files that could not be read, stored by key in the state of their source with the reason, until an operator decides.
 
-Pure, and without pyarrow: the command reads and changes the list where there is none.
+Pure, and without pyarrow, because the command line reads and changes the list where pyarrow is not installed.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 from scripts.helpers.protocol.values import Spilled
 
 MAX_SET_ASIDE = 1_000
-"""Files of one source that are set aside at once. More of them are no bad files, but a cause that all files share."""
+"""Most files of one source that are set aside at once. More failures have a common cause, not bad files."""
 MAX_LIST_BYTES = 8 * 1024 * 1024
-"""Most text that a list may unfold to: keys have 1,024 bytes at most, and their JSON a few times as many."""
+"""Most bytes of an unpacked list: keys have at most 1,024 bytes each, and their JSON a few times as many."""
 
 WAITING, RETRY, SKIP = "waiting", "retry", "skip"
-"""What was decided of a file: nothing yet; the next batch looks at it and takes it; it counts as done."""
+"""Decisions about a file: none yet; the next batch checks it and takes it; it counts as done."""
 
 PACKED = (bytes, Blob, Spilled)
-"""What packed bytes are: those of the state itself, or those in chunks beside it."""
+"""Types of packed bytes: bytes in the state itself, or in chunks beside it."""
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
 YEAR_1, YEAR_9999 = ((end.replace(tzinfo=timezone.utc) - EPOCH) // MICROSECOND for end in (datetime.min, datetime.max))
-"""Microseconds since 1970 that a file may be stamped with."""
+"""Limits of a file's time, in microseconds since 1970 UTC."""
 
 GONE_REASON = "it is not there any more"
 
 
 @dataclass(frozen=True)
 class SetAside:
-    """One file that was set aside: its identity when it was planned, why, and by which version and run."""
+    """One file that was set aside: its identity when it was planned, the reason, and the version and run."""
 
     key: str
     etag: str | None
@@ -50,22 +50,22 @@ class SetAside:
 
 
 def entry_of(row: Mapping[str, Any], reason: str, version: int, run_id: str) -> SetAside:
-    """Make the entry of an object that a listing or a plan shows."""
+    """Return the entry for a row of a listing or a plan."""
     return SetAside(row["key"], row["etag"], row["version_id"], row["size"], row["modified"], reason, version, run_id)
 
 
 @dataclass(frozen=True)
 class SetAsideList:
-    """The list as a state holds it: packed, with counts beside it, so that a state is shown without unpacking it.
+    """The list as a state stores it: packed, with counts beside it, so that the counts are known without unpacking it.
 
     Attributes
     ----------
     count
-        How many files are on it.
+        Number of files on the list.
     retry, skip
-        Of how many of them a person has decided so.
+        Number of files with this decision.
     data
-        The packed entries: bytes, or where they are in chunks.
+        The packed entries: bytes, or a reference to chunks.
     """
 
     count: int
@@ -75,7 +75,7 @@ class SetAsideList:
 
     @classmethod
     def read(cls, state: Fields) -> SetAsideList | None:
-        """Read what `to_store` wrote into a state, and leave it packed; ImplausibleError for anything else."""
+        """Read the list of a state as `to_store` wrote it, without unpacking it; ImplausibleError for anything else."""
         if "set_aside" not in state:
             return None
         fields = state.map("set_aside")
@@ -84,7 +84,7 @@ class SetAsideList:
 
     @classmethod
     def of(cls, entries: Mapping[str, SetAside], source: str) -> SetAsideList | None:
-        """Pack entries; None for none. SourceError if there are too many."""
+        """Return the list of some entries; None without any. SourceError if there are too many."""
         if not entries:
             return None
         if len(entries) > MAX_SET_ASIDE:
@@ -95,23 +95,23 @@ class SetAsideList:
 
     @property
     def waiting(self) -> int:
-        """How many files wait for a decision."""
+        """Number of files that wait for a decision."""
         return max(self.count - self.retry - self.skip, 0)
 
     def to_store(self) -> dict[str, Any]:
-        """Return the list as a state stores it."""
+        """Return the map that a state stores for the list."""
         decided = {name: count for name, count in ((RETRY, self.retry), (SKIP, self.skip)) if count}
         return {"count": self.count, **decided, "data": self.data}
 
     def entries(self, source: str) -> dict[str, SetAside]:
-        """Unpack the entries, by key; LedgerError if they are damaged."""
+        """Return the unpacked entries by key; LedgerError if they are damaged."""
         try:
             found = unpack_json(self.data.data if isinstance(self.data, Blob) else self.data, MAX_LIST_BYTES)
             rows = Fields({"data": found}, "set_aside").maps("data", MAX_SET_ASIDE)
             entries = {entry.key: entry for entry in map(_from_json, rows)}
             if len(found) != self.count:
                 raise ValueError("the count differs")
-            # Buckets have keys with empty components, which are set aside since Spark cannot take them.
+            # Allow keys with empty components: buckets have them, and they are set aside as Spark cannot read them.
             outside = [key for key in entries if not is_plain(key, literal=True)]
         except ValueError as error:
             raise LedgerError(

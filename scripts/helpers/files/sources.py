@@ -1,4 +1,4 @@
-"""Other ways to see objects than to list them: what reports and events must offer."""
+"""Protocols of sources that show objects without a listing: reports, events and journals."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 class ListingSource(Protocol):
-    """What can show all objects of a location without listing it, such as `S3Inventory`."""
+    """Shows all objects of a location without listing it, such as `S3Inventory`."""
 
     @property
     def created(self) -> datetime:
-        """When what is shown was true."""
+        """The time whose state of the location is shown."""
 
     def list_objects(self, location: Location) -> Iterable[Interval]:
-        """Return intervals that tile all keys, with objects as LISTED."""
+        """Return intervals that cover all keys without a gap, with objects in the columns of LISTED."""
 
 
 class Told(Protocol):
-    """What events told of: keys of objects to which something happened, and whether there is more."""
+    """Objects named by events: their keys, and whether there are more events."""
 
     @property
     def keys(self) -> Sequence[str]: ...  # noqa: D102
@@ -35,20 +35,20 @@ class Told(Protocol):
 
 
 class EventSource(Protocol):
-    """What tells of new objects one by one, such as `S3EventQueue`."""
+    """Reports new objects one by one, such as `S3EventQueue`."""
 
     def receive(self, location: Location, at_most: int | None = None) -> Told:
-        """Return what was told of and not acknowledged, of so many events where a batch takes no more files."""
+        """Return the objects of unacknowledged events; of at most `at_most` events if a batch takes no more files."""
 
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
-        """Forget what was received, except for some keys; called after the commit."""
+        """Delete the received events, except those of some keys. Called after the commit."""
 
     def extend(self, seconds: int) -> None:
-        """Keep what was received from other runs for so many seconds from now; 0: show it to them at once."""
+        """Hide the received events from other runs for so many seconds from now; 0 shows them to other runs at once."""
 
 
 class JournalSource(Protocol):
-    """What keeps a record of all changes of objects, such as `S3MetadataJournal`."""
+    """Records all changes of objects, such as `S3MetadataJournal`."""
 
     def read(self, location: Location, position: Mapping[str, Any] | None) -> Recorded:
         """Return the changes since a position that an earlier call returned."""

@@ -1,4 +1,4 @@
-"""Whether planned objects are still what they were when they were planned."""
+"""Checks whether planned objects have changed since they were planned."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
 
 AT_ONCE = 100_000
-"""Planned objects whose rows of pages are in memory at once."""
+"""Most planned objects whose rows from listing pages are in memory at once."""
 Changed = tuple[list[str], list[str]]
 """Keys that were overwritten, and keys that were deleted."""
 
 
 def check_on_changed(on_changed: str | None, location: Location, options: FileOptions) -> None:
-    """Refuse ``skip`` where a file that is left out might never be taken. InvalidValueError says why.
+    """Raise InvalidValueError for ``skip`` if a file that is left out might never be taken.
 
-    The plan was frozen with that file as taken, and a plan never changes. So the next batch has it only
-    if what it finds then is another object than the planned one, and if it takes changed objects.
+    The plan was frozen with that file as taken, and a plan never changes. So the next batch takes the file
+    only if it then finds another object than the planned one, and if its options take changed objects.
     """
     check_choice("on_changed", on_changed, ("raise", "skip", None))
     if on_changed != "skip":
@@ -58,21 +58,21 @@ def check_unchanged(
     request_payer: bool = False,
     pinned: bool = False,
 ) -> pa.Table:
-    """Compare planned objects with what is there now.
+    """Compare planned objects with the current objects of the source.
 
-    Call it before Spark's own readers read, and again before the commit: an object whose ETag is the
-    same both times was that between them. An object that was overwritten has another identity, so the
-    next batch has it, if this one leaves it out.
+    Call it before Spark's own readers read, and again before the commit: an object with the same ETag
+    both times was the same in between. An object that was overwritten has another identity, so the next
+    batch takes it if this batch leaves it out.
 
     Parameters
     ----------
     table
         The planned objects, with the columns of `FileDelta.table`.
     on_changed
-        ``raise`` raises; ``skip`` leaves changed objects out of what is returned.
+        ``raise`` raises; ``skip`` leaves changed objects out of the result.
     pinned
-        Of objects whose VersionId is planned only that version counts: whoever reads it reads the same bytes,
-        whatever was written or deleted since. It is changed only when it is gone.
+        For an object with a planned VersionId, only check that the version exists: a read by version returns the
+        same bytes, whatever was written or deleted since.
 
     Returns
     -------
@@ -82,9 +82,9 @@ def check_unchanged(
     Raises
     ------
     ChangedObjectError
-        Names the keys that were overwritten and those that were deleted.
+        It names the keys that were overwritten and the keys that were deleted.
     SourceError
-        The source could not be asked. Nothing is known then.
+        The source could not be read, so it is unknown whether objects changed.
     """
     overwritten, deleted = find_changed(location, table, s3_client, request_payer=request_payer, pinned=pinned)
     if not overwritten and not deleted:
@@ -103,10 +103,10 @@ def find_changed(
     request_payer: bool = False,
     pinned: bool = False,
 ) -> Changed:
-    """Return the keys of planned objects that were overwritten and of those that were deleted.
+    """Return the keys of the planned objects that were overwritten, and of those that were deleted.
 
-    Neighbours in a bucket of S3 are compared with pages of a listing, where that costs less. Each object that no page
-    shows as it was planned is looked at by itself. Objects of other stores are compared with a listing of all.
+    Neighbouring objects on S3 are compared with pages of a listing if that costs less. Each object that no page shows
+    as planned is then checked with its own request. Objects in other stores are compared with a full listing.
     """
     if location.is_local:
         return _look(location, table, s3_client, request_payer, pinned)
@@ -121,8 +121,8 @@ def find_changed(
     for start in range(0, table.num_rows, AT_ONCE):
         part = table.slice(start, AT_ONCE)
         if rows := lister.on_pages(part.column("key").to_pylist(), s3_client, []):
-            # A page shows the newest versions, and the planned one may be there still. And a server may leave out the
-            # first key of a range of versions (moto does), which must not stop a batch.
+            # Check differing objects one by one: a page shows only the newest versions, but the planned one may still
+            # exist. Also, a server may omit the first key of a range of versions (moto does).
             suspects = chain(*_differing(part, pa.Table.from_pylist(rows, LISTED)))
             part = part.filter(pc.is_in(part.column("key"), pa.array(suspects, pa.string())))
         found = _look(location, part, s3_client, request_payer, pinned)
@@ -132,7 +132,7 @@ def find_changed(
 
 
 def _differing(table: pa.Table, listed: pa.Table) -> Changed:
-    """Return which planned objects a listing shows as others, and which ones it lacks."""
+    """Return the keys of planned objects that a listing shows with another identity, and of those it lacks."""
     rows = listed.combine_chunks().to_batches()[0] if listed.num_rows else no_batch(LISTED)
     found = compare(Interval(None, None, rows), rows, ledger_rows(table, TAKEN, 0, ""))
     return found.modified.column("key").to_pylist(), found.gone.column("key").to_pylist()
