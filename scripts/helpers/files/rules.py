@@ -1,6 +1,6 @@
-"""What counts as a new file: the options of a bookmark, and the rules that need no memory. Pure.
+"""The options of a bookmark, and the rules for new files that need no state. Pure.
 
-Options are read where there is no pyarrow, such as by the command, so only what works on rows imports it.
+The command line reads options where pyarrow is not installed, so only the functions that work on rows import it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.paths import is_hidden
 
 ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
-"""Storage classes whose objects are listed and cannot be read before they are restored."""
+"""Storage classes whose objects are listed but cannot be read before they are restored."""
 
 LAYOUT_CODES = "YymdjbBaAuwUWVGHIp%"
-"""What strftime writes into date folders: all that an hour decides, and nothing finer."""
+"""The strftime codes allowed in date folders: everything down to the hour, and nothing finer."""
 
 _SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
-"""Matches every hidden key and few others."""
+"""Matches every hidden key, and few other keys."""
 
 
 class PartitionOptionsGiven(TypedDict, total=False):
-    """The arguments of calls for files that are `FileOptions`, for editors and type checkers."""
+    """The `FileOptions` that calls for files take as arguments, for editors and type checkers."""
 
     on_modified: Literal["raise", "skip", "take"]
     compare: Literal["etag", "mtime"]
@@ -51,28 +51,28 @@ class PartitionOptionsGiven(TypedDict, total=False):
 
 
 class FileOptionsGiven(PartitionOptionsGiven, total=False):
-    """Those of calls whose ``start_from`` is not a partition."""
+    """The arguments of calls whose ``start_from`` is not a partition."""
 
     start_from: str | datetime | None
 
 
 @dataclass(frozen=True)
 class FileOptions:
-    """How a bookmark chooses files. The defaults take every object once, and again when its content changes.
+    """The options by which a bookmark chooses files. The defaults take every object once, and again if it changes.
 
     Attributes
     ----------
     start_from
-        Which objects a bookmark without a state begins with; those before are remembered as ignored, and are new
-        when they change. ``"now"``: those that show up after the first listing. An aware datetime: those whose
-        LastModified is not before it. Another text: those whose key, below the source, comes after it. By default all.
+        Which objects a bookmark without a state takes first. Earlier objects are stored as ignored, and are new if
+        they change. ``"now"``: objects that appear after the first listing. An aware datetime: objects whose
+        LastModified is not before it. Any other text: objects whose key below the source is after it. By default all.
     on_modified
-        A known key with another identity: ``take`` it again, ``skip`` it, or ``raise`` an error.
+        What to do with a known key that has another identity: ``take`` it again, ``skip`` it, or ``raise`` an error.
     compare
-        ``etag``: the same bytes written again are the same object. ``mtime``: they are another.
+        ``etag``: the same bytes written again are the same object. ``mtime``: they are another object.
     delay
-        Leave objects younger than this for the next run, by the clock of the source. Late files need none, as late
-        rows do: a file is new whenever it shows up.
+        Leave objects younger than this for the next run, by the clock of the source. Late files need no delay, unlike
+        late rows: a file is new whenever it appears.
     ready_marker
         Take only files of folders that hold an object of this name, such as ``_SUCCESS``.
     include
@@ -80,29 +80,29 @@ class FileOptions:
     exclude
         Leave out files whose key below the prefix matches a glob.
     min_size
-        Leave smaller objects out, in bytes; 1 leaves out empty ones.
+        Leave out objects with fewer bytes; 1 leaves out empty objects.
     on_archived
-        Objects in GLACIER or DEEP_ARCHIVE: ``raise`` an error before anything is taken, ``skip`` them
-        until they are copied out of the archive, or ``take`` them if they are restored.
+        What to do with objects in GLACIER or DEEP_ARCHIVE: ``raise`` an error before anything is taken, ``skip``
+        them until they are copied out of the archive, or ``take`` them if they are restored.
     on_unreadable
         A planned file that cannot be read: ``raise`` an error, or ``set_aside`` to list it in the state with the reason
-        and take the rest of the batch. A person decides about files that were set aside. A batch without any other
-        file is an error once.
+        and take the rest of the batch. An operator decides about set-aside files. A batch of which no file can be read
+        is an error once.
         See `readings.Readings`.
     max_files, max_bytes
-        Most files and most bytes of one batch, oldest first; at least one file. The rest is new next time.
+        Most files and most bytes of one batch, oldest first; at least one file. The rest is left for the next batch.
     layout, allowed_lateness
-        Date folders as strftime writes them, such as ``import_year=%Y/import_month=%m/``: only those from the last run
-        less `allowed_lateness` are listed. What is put into older ones is not seen.
+        Date folders as strftime writes them, such as ``import_year=%Y/import_month=%m/``: only folders since the last
+        run less `allowed_lateness` are listed. Files that are written to older folders are not found.
     versioned
-        Take the VersionId into the identity (needs s3:ListBucketVersions).
+        Make the VersionId part of the identity (requires s3:ListBucketVersions).
     request_payer
-        Pay for the requests to somebody else's bucket.
+        Pay for the requests to a bucket of another account.
     workers
-        Requests at once.
+        Number of parallel requests.
     ledger_uri
-        Folder, ``s3://bucket/prefix/`` or local, for what is remembered, as Parquet; by default the
-        table holds it, up to 64 MB compressed (about a million objects).
+        Folder for the ledger as Parquet files, ``s3://bucket/prefix/`` or local; by default the ledger is in
+        the table, up to 64 MB compressed (about a million objects).
     """
 
     start_from: str | datetime | None = None
@@ -125,7 +125,7 @@ class FileOptions:
     ledger_uri: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense. InvalidValueError names option, value and remedy."""
+        """Raise InvalidValueError for a value that is not allowed. It names option, value and remedy."""
         check_choices(self)
         for name in ("max_files", "max_bytes", "workers"):
             value = getattr(self, name)
@@ -176,19 +176,19 @@ class FileOptions:
         return rows.filter(mask)
 
     def before_start(self, new: pa.Table, started: datetime) -> pa.Array:
-        """Tell of each object whether it was there before `start_from`; `started` is when the objects were seen."""
+        """Return for each object whether it was there before `start_from`; `started` is when the objects were seen."""
         if isinstance(self.start_from, datetime):
             moment = pa.scalar(self.start_from, new.schema.field("modified").type)
             return pc.less(new.column("modified"), moment)
         if self.start_from == "now":
             return pa.repeat(True, new.num_rows)
-        # As bytes, the order of listings: Arrow compares texts by their UTF-8 bytes.
+        # Arrow compares texts by their UTF-8 bytes, which is the order of listings.
         return pc.less_equal(new.column("key"), self.start_from)
 
     def waiting(self, left: pa.Table) -> pa.Table:
-        """Return which of the new objects that a batch left are for a later batch as they are.
+        """Return those of the left objects that a later batch can take as they are.
 
-        Archived ones that are skipped are not: a restored one is written again, and S3 reports that as of any object.
+        Skipped archived objects are not among them: a restored one is written again, and S3 reports it like any object.
         """
         if self.on_archived != "skip":
             return left
@@ -196,14 +196,14 @@ class FileOptions:
         return left.filter(pc.invert(is_archived))
 
     def ready_folders(self, rows: pa.RecordBatch) -> set[str]:
-        """Return the folders among the rows that hold the ready marker, each with its slash."""
+        """Return the folders that contain a ready marker among the rows, each with its slash."""
         assert self.ready_marker is not None
         keys = rows.column("key")
         found = keys.filter(pc.match_substring_regex(keys, f"(^|/){re.escape(self.ready_marker)}$"))
         return {key[: -len(self.ready_marker)] for key in found.to_pylist()}
 
     def reason_against(self, key: str, size: int) -> str | None:
-        """Say in words why the rules leave a key out; None if they do not."""
+        """Return a text that says why the rules leave out a key; None if they admit it."""
         if is_hidden(key):
             return "Spark hides it: a name in its path starts with _ or ., or it marks a folder"
         if size < self.min_size:
@@ -217,15 +217,15 @@ class FileOptions:
 
 
 def hidden(keys: pa.Array) -> pa.Array:
-    """Tell which keys Spark would skip; see `paths.is_hidden`."""
+    """Return for each key whether Spark would skip it; see `paths.is_hidden`."""
     suspect = pc.match_substring_regex(keys, _SUSPECT)
     if not pc.any(suspect, min_count=0).as_py():
         return suspect
-    # The expression also meets names such as _a=1, which Spark reads: each suspect is looked at by Spark's own rule.
+    # Check each match by Spark's own rule, because the expression also matches names such as _a=1, which Spark reads.
     found: list[bool] = []
     for is_suspect, key in zip(suspect.to_pylist(), keys.to_pylist(), strict=True):
         found.append(is_suspect and is_hidden(key))
-    # Not by `pa.array`, which imports pandas: folders of most writers hold a marker.
+    # Avoid `pa.array`, which would import pandas in most runs: most writers leave a marker in their folders.
     return pa.Array.from_buffers(pa.uint8(), len(found), [None, pa.py_buffer(bytes(found))]).cast(pa.bool_())
 
 
@@ -238,12 +238,12 @@ def _check_start(start_from: str | datetime | None) -> None:
 
 
 def folders_of(keys: pa.Array) -> pa.Array:
-    """Return the folder of each key, with its slash; empty for keys at the top."""
+    """Return the folder of each key, with its slash; an empty text for keys at the top."""
     return pc.replace_substring_regex(keys, r"[^/]*$", "")
 
 
 OLDEST_FIRST = [("modified", "ascending"), ("key", "ascending")]
-"""The key decides between equal times, so that two runs over the same objects choose the same ones."""
+"""Sort order of a batch. The key breaks ties of time, so that two runs over the same objects choose the same ones."""
 
 
 @dataclass(frozen=True)
@@ -259,9 +259,9 @@ class Limits:
         return self.max_files is not None or self.max_bytes is not None
 
     def fit(self, files: int, size: int) -> bool:
-        """Return whether so many of the oldest files are a batch."""
+        """Return whether the oldest `files` files, of `size` bytes together, fit into a batch."""
         if files <= 1:
-            return True  # Whatever its size: a file larger than the limit would otherwise stop the job for good.
+            return True  # One file always fits: otherwise a file larger than the limit would stop the job forever.
         if self.max_files is not None and files > self.max_files:
             return False
         return self.max_bytes is None or size <= self.max_bytes
@@ -270,9 +270,9 @@ class Limits:
 def oldest_first(
     rows: pa.Table, max_files: int | None, max_bytes: int | None, one_more: bool = False
 ) -> tuple[pa.Table, bool]:
-    """Return the oldest objects within the limits, and whether any are left. One fits whatever its size.
+    """Return the oldest objects within the limits, and whether any are left. At least one object is returned.
 
-    With `one_more` the first one that does not fit is returned as well.
+    With `one_more`, the first object that does not fit is returned too.
     """
     limits = Limits(max_files, max_bytes)
     if not limits.is_any:
@@ -284,13 +284,13 @@ def oldest_first(
     has_more = count < rows.num_rows
     if one_more and has_more:
         count += 1
-    # Arrow filters chunk by chunk. To sort or take all rows it would put all keys into one array, which holds 2 GiB.
+    # Filter, which Arrow does chunk by chunk: sort and take would put all keys into one array, which holds 2 GiB.
     first = pc.is_in(_numbers(rows.num_rows), value_set=oldest.slice(0, count))
     return rows.filter(first).sort_by(OLDEST_FIRST).combine_chunks(), has_more
 
 
 def _numbers(count: int) -> pa.Array:
-    """Return the numbers of rows, of the type in which Arrow tells an order."""
+    """Return the numbers of all rows, in the type of the indices that Arrow's sort returns."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.uint64()), count)), pa.scalar(1, pa.uint64()))
 
 
@@ -306,7 +306,7 @@ def _any_of(globs: Sequence[str]) -> str:
 
 
 def glob_to_regex(glob: str) -> str:
-    r"""Translate a glob into a regular expression of RE2, as Glue's exclusions are read.
+    r"""Return the RE2 expression of a glob, which has the syntax of Glue's exclusions.
 
     >>> print(glob_to_regex("year=20??/**/*.{csv,json}"))
     (?s:year=20[^/][^/]/.*/[^/]*\.(csv|json))
@@ -337,7 +337,7 @@ def glob_to_regex(glob: str) -> str:
         elif character == "{":
             parts.append("(")
             depth += 1
-        elif character == "}" and depth:  # Without an open brace it stands for itself, as a comma does.
+        elif character == "}" and depth:  # Without an open brace it is a literal, as a comma is.
             parts.append(")")
             depth -= 1
         elif character == "," and depth:
@@ -350,28 +350,28 @@ def glob_to_regex(glob: str) -> str:
 
 
 MAX_FOLDERS = 1_000
-"""With more folders than this to look at, the whole prefix is listed at once."""
+"""Most date folders that are listed one by one. With more, the whole prefix is listed at once."""
 AHEAD = timedelta(days=1)
-"""Writers may live in a zone that is ahead, and clocks differ."""
+"""How far ahead of now folders are listed: a writer may be in a zone that is ahead, and clocks differ."""
 
 _YEARS = r"(?=((?:19[7-9]|2[01]\d)\d))"
-"""Finds each year that the name of a folder may have, wherever it is."""
+"""Finds each possible year from 1970 to 2199 in a folder name, at any position."""
 
 
 def folders_since(layout: str, since: datetime | None, now: datetime) -> list[str]:
-    """Return the folders of all dates from `since` until a day ahead of now, in order of time.
+    """Return the folders of all dates from `since` until a day after `now`, in order of time.
 
     Parameters
     ----------
     layout
-        As strftime writes it, such as ``import_year=%Y/import_month=%m/import_day=%d/``.
+        A layout for strftime, such as ``import_year=%Y/import_month=%m/import_day=%d/``.
     since
-        The oldest date; None for everything.
+        The oldest date; None for all dates.
 
     Returns
     -------
     list
-        Prefixes below the source. ``[""]``, the whole source, without `since` or for a long time.
+        Prefixes below the source. ``[""]``, the whole source, if `since` is None or too long ago.
 
     >>> new_years_eve = datetime(2023, 12, 31, 9, tzinfo=timezone.utc)
     >>> folders_since("year=%Y/day=%j/", new_years_eve, new_years_eve)
@@ -383,7 +383,7 @@ def folders_since(layout: str, since: datetime | None, now: datetime) -> list[st
 
 
 def outside_layout(layout: str, keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the keys that are in no folder of any date, so that only a listing of the whole source shows them."""
+    """Return the keys that are in no date folder, so that only a listing of the whole source shows them."""
     folders = pc.replace_substring_regex(keys, f"(?s)^((?:[^/]*/){{{layout.count('/')}}}).*", r"\1")
 
     @cache
@@ -405,7 +405,7 @@ def _step(layout: str) -> timedelta:
 def _written(layout: str, first: datetime, last: datetime) -> dict[str, None]:
     """Return the folders of all dates between two, in order of time."""
     step = _step(layout)
-    # From the start of the hour or day: steps from the middle of one would pass over the folder of the last.
+    # Start at the full hour or day, otherwise the steps could miss the folder of the last one.
     moment = first.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
     if step == timedelta(days=1):
         moment = moment.replace(hour=0)

@@ -223,7 +223,7 @@ class SegmentFiles:
             return list(pool.map(lambda file: self.rows(file, keys), files))
 
     def listed(self) -> tuple[pa.Table, datetime]:
-        """Return the folder's objects as LISTED, and when the listing began by its clock, UTC; may raise SourceError."""
+        """Return the folder's objects as LISTED, and when the listing began by its clock, UTC; or raise SourceError."""
         listing = Lister(self.location, self._client, ListingOptions()).below([""])
         tables = [pa.Table.from_batches([interval.rows]) for interval in listing]
         return pa.concat_tables([no_rows(LISTED), *tables]), listing.started

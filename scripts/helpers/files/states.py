@@ -1,6 +1,6 @@
-"""What sources of files store, checked as it is read: states, plans, and the segments that both refer to. Pure.
+"""Stored states and plans of file sources, and the segments that both refer to, validated when they are read. Pure.
 
-Without pyarrow: commands read and change states where there is none.
+Without pyarrow, because commands read and change states where pyarrow is not installed.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from scripts.helpers.protocol.fields import MAX_NUMBER, SHA256, Fields, Implausi
 from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 
 FORMAT = 1
-"""Of what is stored. Another one is refused: its rules are not known here."""
+"""Format of stored states and plans. Any other format is refused, because its rules are unknown."""
 MAX_SOURCE = 8_192
-"""Characters of a source's name: a path has 4,096 bytes at most."""
+"""Most characters of a source's name: a path has at most 4,096 bytes."""
 FEW_FILES = 4
-"""Names of more files than this are stored as one value: a watermark holds 2,000 entries at most."""
+"""Most files whose names are stored one by one. More are packed, because a watermark has at most 2,000 entries."""
 MAX_FILES, MAX_NAMES_BYTES = 1_000_000, 64 * 1024 * 1024
-"""Files of a segment, and most text that their packed names may unfold to: damaged ones must not fill the memory."""
+"""Most files of a segment, and most bytes of their unpacked names, so that a damaged segment cannot fill the memory."""
 MAX_FILE_BYTES = 1024 * 1024 * 1024
-"""Of one file of a ledger: it has half a million rows at most."""
+"""Most bytes of one ledger file, which has at most half a million rows."""
 LEDGER_FILE = r"[0-9a-f]{32}\.parquet"
-"""What `SegmentFiles.put` calls a file. Any other name could be a path to a file of somebody else."""
+"""Names that `SegmentFiles.put` creates. Any other name could be a path to a foreign file."""
 _OF_KIND = {"string": str, "int": int, "bigint": int, "date": date}
 
 
 Segment = Mapping[str, Any]
-"""As states and plans hold it, and `segment_of` and `FileLedger` make it."""
+"""A segment as states and plans store it, and as `segment_of` and `FileLedger` create it."""
 
 
 @dataclass(frozen=True)
 class FilesState:
-    """What is remembered of a source of files.
+    """The state of a source of files.
 
     Attributes
     ----------
     source
         The name of its location.
     listed
-        When it was listed last with nothing left over; None if never.
+        When the source was last listed with no file left for a later batch; None if never.
     segments
-        What is known of its files, oldest first.
+        The ledger of its files, oldest segment first.
     position
         How far a journal was read; None if it never was.
     aside
         The files that are set aside; None for none.
     others
-        What others keep beside it, such as the schemas that files were read with.
+        Fields that other modules store in the state, such as the schemas of the files.
     """
 
     source: str
@@ -84,7 +84,7 @@ class FilesState:
         )
 
     def to_store(self) -> dict[str, Any]:
-        """Return it as it is stored."""
+        """Return the state as it is stored."""
         aside = None if self.aside is None else self.aside.to_store()
         given = {"metadata": self.position, "set_aside": aside}
         return {
@@ -94,7 +94,7 @@ class FilesState:
 
     @property
     def count(self) -> int:
-        """How many objects it remembers."""
+        """Number of objects in the ledger."""
         return sum(segment["count"] for segment in self.segments)
 
     @cached_property
@@ -103,16 +103,16 @@ class FilesState:
         return {} if self.aside is None else self.aside.entries(self.source)
 
     def with_set_aside(self, entries: Mapping[str, SetAside]) -> FilesState:
-        """Return the state with another list; SourceError if it is too long."""
+        """Return the state with another list of set-aside files; SourceError if the list is too long."""
         return replace(self, aside=SetAsideList.of(entries, self.source))
 
     def decided(self, keys: Iterable[str], decision: str) -> FilesState:
-        """Return the state after a person's decision about some files; the next batch does what follows from it.
+        """Return the state after an operator's decision about some set-aside files; the next batch carries it out.
 
         Parameters
         ----------
         keys
-            As the list has them: relative to the source.
+            Keys as in the list, relative to the source.
         decision
             RETRY or SKIP.
 
@@ -133,11 +133,11 @@ class FilesState:
 
 _OF_STATE = {"kind", "source", "format", "listed", "segments", "metadata", "set_aside"}
 DIALECT = 1
-"""Of a plan's CSV: that of `reading.dialects`."""
+"""Dialect of CSV files that a plan stores; see `reading.dialects`."""
 
 
 class PlannedPartitions(NamedTuple):
-    """What a replay of partitions must ask for again: how files are grouped, and what is read of a group."""
+    """Options that a replay of partitions must repeat: how files are grouped, and which files of a group are read."""
 
     columns: tuple[str, ...]
     whole: bool
@@ -152,32 +152,32 @@ class PlannedPartitions(NamedTuple):
         return cls(fields.names("columns"), fields.flag("whole"), fields.flag("latest"))
 
     def to_store(self) -> dict[str, Any]:
-        """Return it as a plan stores it."""
+        """Return the map that a plan stores."""
         return {"columns": list(self.columns), "whole": self.whole, "latest": self.latest}
 
 
 @dataclass(frozen=True)
 class FilesPlan:
-    """What one batch takes of a source of files.
+    """The plan of one batch of a source of files.
 
     Attributes
     ----------
     source
         The name of its location.
     segment
-        The rows of the batch, with what is gone; None for no row.
+        The ledger rows of the batch, including gone objects; None for no row.
     rest
-        The files of partitions that are read whole, beside those that are new; None for none.
+        The known files of partitions that are read whole, besides the new files; None for none.
     count, bytes
-        Of the files to read.
+        Number and size of the files to read.
     gone
-        How many objects are not there any more.
+        Number of objects that do not exist any more.
     has_more
-        A limit left files for the next batch.
+        Whether a limit left files for the next batch.
     set_aside
-        How many of its files cannot be read.
+        Number of files of the batch that cannot be read.
     partitions
-        Of a batch of partitions; None for files.
+        The options of a batch of partitions; None for a batch of files.
     """
 
     source: str
@@ -207,7 +207,7 @@ class FilesPlan:
         )  # fmt: skip
 
     def to_store(self) -> dict[str, Any]:
-        """Return it as a frozen plan stores it."""
+        """Return the map that a frozen plan stores."""
         partitions = None if self.partitions is None else self.partitions.to_store()
         given = {"partitions": partitions, "rest": self.rest, "set_aside": self.set_aside or None}
         return {
@@ -217,11 +217,11 @@ class FilesPlan:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments that it refers to."""
+        """The segments that the plan refers to."""
         return tuple(segment for segment in (self.segment, self.rest) if segment is not None)
 
     def without(self, count: int, size: int) -> FilesPlan:
-        """Return the plan with so many files, of a size together, that are set aside."""
+        """Return the plan with `count` more files set aside, which have `size` bytes together."""
         return replace(
             self, count=self.count - count, bytes=self.bytes - size, set_aside=self.set_aside + count
         )  # fmt: skip
@@ -229,14 +229,14 @@ class FilesPlan:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """The largest partition of a source that was taken.
+    """The state of a source of which a job takes only the largest partition: the partition taken last.
 
     Attributes
     ----------
     columns, types, value
-        Its partition columns, with its value of each.
+        The partition columns, their types, and the value of each.
     files, sha256
-        How many files it had, and a hash of their identities.
+        Number of files of the partition, and a hash of their identities.
     """
 
     source: str
@@ -261,7 +261,7 @@ class PartitionState:
         )
 
     def to_store(self) -> dict[str, Any]:
-        """Return it as it is stored."""
+        """Return the state as it is stored."""
         return {
             "kind": PARTITION, "source": self.source, "format": FORMAT, "columns": list(self.columns),
             "types": list(self.types), "value": list(self.value), "files": self.files, "sha256": self.sha256,
@@ -278,9 +278,9 @@ def opened_state(of: type[Kept], stored: Any, source: str, context: str) -> Kept
     Raises
     ------
     SourceChangedError
-        It is that of another source.
+        The state or plan belongs to another source.
     LedgerError
-        It is damaged, or of another format.
+        The state or plan is damaged, or has another format.
     """
     kind, now = ("files", source) if of is not PartitionState else (PARTITION, f"the latest partition of {source}")
     found: Mapping[str, Any] = stored if isinstance(stored, Mapping) else {}
@@ -312,7 +312,7 @@ def _check_format(fields: Fields) -> None:
 
 
 def segment_of(files: list[dict[str, Any]]) -> dict[str, Any]:
-    """Make a segment of files in the order of their keys; the names of many files are packed."""
+    """Return a segment of files in the order of their keys. The names of many files are packed."""
     count = sum(file["count"] for file in files)
     if len(files) <= FEW_FILES:
         return {"count": count, "files": files}
@@ -324,7 +324,7 @@ def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = segment.get("files")
     if found is None:
         packed = segment.get("packed")
-        # Made by this run and not stored yet, or read when it is needed; a small one is bytes in the state.
+        # A Blob if this run made it and has not stored it; a large one is read now; a small one is bytes in the state.
         found = unpack_json(packed.data if isinstance(packed, Blob) else packed, MAX_NAMES_BYTES)
     for file in Fields({"files": found}, "segment").maps("files", MAX_FILES):
         _check_file(file)

@@ -1,4 +1,4 @@
-"""What is left over in the folder of a ledger: files that no job refers to and that no run can still refer to."""
+"""Leftover files in the folder of a ledger: files that no job refers to and that no run can refer to any more."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from scripts.helpers.files.segment_files import NAME, SegmentFiles
 from scripts.helpers.files.states import FilesPlan, FilesState, opened_state
 
 DEFAULT_AGE = timedelta(days=8)
-"""Age of a file before `sweep` may delete it. A run writes files before anything refers to them, and Glue ends a run
-after 7 days at the latest (its Timeout is 10,080 minutes at most)."""
+"""Least age of a file that `sweep` may delete, by default. A run writes files before anything refers to them, and Glue
+ends a run after at most 7 days (the maximum of its Timeout is 10,080 minutes)."""
 LEAST_AGE = timedelta(days=1)
-"""The least age that may be asked for: clocks of machines that run jobs are trusted to a day, as for chunks."""
+"""Smallest age that a caller may pass: clocks of machines that run jobs may be off by up to a day, as for chunks."""
 CLOCKS = timedelta(days=1)
-"""How much earlier than its run, by their two clocks, a file may seem to be written."""
+"""How much earlier than its run a file may seem to be written, because two clocks are compared."""
 
 
 class LeftOver(NamedTuple):
-    """A file of the ledger's folder; `modified` is when it was written, by the clock of the folder, in UTC."""
+    """A file in the ledger's folder; `modified` is when it was written, by the clock of the folder, in UTC."""
 
     name: str
     size: int
@@ -31,20 +31,20 @@ class LeftOver(NamedTuple):
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What lies in the folder of a ledger, by what may become of it.
+    """The files in the folder of a ledger, grouped by whether they may be deleted.
 
     Attributes
     ----------
     files
-        What nothing refers to and is old enough: these may go.
+        Files that nothing refers to and that are old enough: they may be deleted.
     live
-        How many files something refers to.
+        Number of files that something refers to.
     young
-        How many are not old enough.
+        Number of files that are not old enough.
     held
-        How many were written since a run began that is still entered as one at work: it may refer to them yet.
+        Number of files written since the start of a run that is still entered as at work: it may still refer to them.
     foreign
-        How many have names that no ledger gives. They are never touched.
+        Number of files with names that no ledger creates. They are never deleted.
     """
 
     files: tuple[LeftOver, ...]
@@ -55,12 +55,12 @@ class Leftovers:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the files that may go."""
+        """Size of the files that may be deleted, in bytes."""
         return sum(file.size for file in self.files)
 
 
 class LedgerFolder(NamedTuple):
-    """What lay in the folder of a ledger when it was listed, by its own clock, UTC."""
+    """The files in the folder of a ledger, and the time of the listing by the clock of the folder, UTC."""
 
     uri: str
     listed_at: datetime
@@ -77,29 +77,29 @@ def listed_folder(files: SegmentFiles) -> LedgerFolder:
 def left_over(
     live: Collection[str], runs_since: datetime | None, older_than: timedelta, folder: LedgerFolder
 ) -> Leftovers:
-    """Part what lies in a folder by what may become of it.
+    """Return the files of a folder, grouped by whether they may be deleted.
 
-    The order is what makes it safe: the folder is listed first, and `live` and `runs_since` are looked up after
-    that. A file is written before it is referred to, so whatever a run wrote before the listing is by then referred
-    to, or of a run that is still entered, or of one that can refer to nothing any more.
+    It is safe only if the folder is listed first, and `live` and `runs_since` are looked up after that. A file is
+    written before anything refers to it. So when they are looked up, each listed file is referred to, or its run is
+    still entered, or its run cannot refer to anything any more.
 
     Parameters
     ----------
     live
-        Names of all files that anything refers to: heads, open plans and log entries of every job.
+        Names of all files that heads, open plans and log entries of any job refer to.
     runs_since
-        When the run began, UTC, that has been entered the longest of all jobs' runs; None if there is none.
+        When the oldest run that is still entered, of any job, began, in UTC; None if there is none.
     older_than
-        The least age, by the clock of the folder.
+        The smallest age of a file to delete, by the clock of the folder.
     folder
-        What `listed_folder` returned.
+        The result of `listed_folder`.
 
     Raises
     ------
     InvalidValueError
         `older_than` is less than a day.
     LedgerError
-        Nothing there is referred to: it may be the folder of other jobs, or of another table.
+        Nothing refers to any file in the folder: it may belong to other jobs, or to another table.
     """
     check_age(older_than)
     names = set(live)
@@ -125,7 +125,7 @@ def left_over(
 
 
 def check_age(older_than: timedelta) -> None:
-    """Refuse to delete what is less than a day old; InvalidValueError."""
+    """Raise InvalidValueError if files that are less than a day old would be deleted."""
     if older_than < LEAST_AGE:
         raise InvalidValueError(
             f"older_than is {older_than}, and files of a ledger stay for at least {LEAST_AGE}: a run that is at work "
