@@ -1,4 +1,4 @@
-"""`FileBookmark`: which objects of a listing are new."""
+"""`FileBookmark`: finds the new objects of a source of files."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ D = TypeVar("D", FileDelta, "SparkFileDelta")
 
 @dataclass(frozen=True)
 class Found(Generic[D]):
-    """What a batch takes of a source of files, what a plan keeps of it, and the state that follows.
+    """The files that a batch takes from a source, the plan that stores them, and the state that follows.
 
     Attributes
     ----------
     state
-        None where nothing is saved, and of a plan that is replayed.
+        None if nothing is saved, or if a plan is replayed.
     gone
-        The objects that are not there any more.
+        The objects that do not exist any more.
     still_there
-        Those that were taken before and are to be moved away; see `clears` of `FileBookmark`.
+        Objects of earlier batches that have not been moved away yet; see `clears` of `FileBookmark`.
     left
-        Keys that are new and are left for a later batch, where events named them, or with `layout`; not those of
-        archived objects that are skipped.
+        New keys that are left for a later batch, if events named them or `layout` is set; without skipped archived
+        objects.
     waiting
-        How many partitions are new and wait for their files.
+        Number of new partitions that wait for some of their files.
 
     Examples
     --------
@@ -82,35 +82,35 @@ FilesTaken = Found[FileDelta]
 
 
 class FileBookmark:
-    """What is remembered of an S3 prefix or a local directory, and what is new there.
+    """Finds the new files of an S3 prefix or a local directory, and keeps the state of the known ones.
 
-    An object is its key, ETag (or VersionId) and size, so no clock and no upload time can hide a
-    file. A changed object is new again, and so is one that was deleted and comes back.
+    An object is identified by key, ETag (or VersionId) and size, so no clock and no upload time can
+    hide a file. A changed object is new again, and so is an object that was deleted and is back.
 
     Parameters
     ----------
     source
         ``s3://bucket/prefix/``, ``s3a://bucket/prefix/`` or a local directory.
     state
-        What an earlier `state_after` returned; None on a first run.
+        The result of an earlier `state_after`; None on a first run.
     transformation_ctx
         Name of the source inside its job, for error texts.
     s3_client
-        A boto3 S3 client; by default one from boto3's default session.
+        A boto3 S3 client; by default a client of boto3's default session.
     taken_by
-        Version of the job and run id that are remembered for what is taken now.
+        Version of the job and run id to store in the ledger with the files taken now.
     until
-        Of what is new, only what an earlier `state_after` had taken: that of a later run. Limits of a
-        batch, `delay` and `ready_marker` do not count then.
+        The `state_after` of a later run: take only new files that this run had taken by its end. Then the
+        limits of a batch, `delay` and `ready_marker` are ignored.
     saves
-        Whether something follows. Otherwise nothing is written to the ledger, and there is no `state_after`.
+        Whether a state is saved. Otherwise nothing is written to the ledger, and there is no `state_after`.
     partitions
-        Takes partitions rather than files; see `partitions.PartitionRule`. The state is the same.
+        Take partitions instead of files; see `partitions.PartitionRule`. The state is the same.
     clears
-        Whether files are moved away once they are taken: they do not count as gone then, and `FilesTaken.still_there`
-        has those that were not.
+        Whether files are moved away after they are taken. Then they do not count as gone, and
+        `FilesTaken.still_there` has the files that were not moved.
     needs_versions
-        An error is raised if the bucket keeps no version of an object that is taken.
+        Whether to raise an error if the bucket keeps no versions of a taken object.
     **options
         See `FileOptions`.
 
@@ -166,10 +166,10 @@ class FileBookmark:
         self.partitions, self.clears = partitions, clears
         self._aside = (self.until or self.state).set_aside
         if partitions is not None and partitions.whole:
-            self._aside = {}  # A partition that is read whole has all its files, or the run stops.
+            self._aside = {}  # All files of a whole partition are read, or the run stops.
         look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
         if until is not None:
-            # Whatever was decided since: when the range ended, these were not taken.
+            # Ignore later decisions: when the range of runs ended, set-aside files were not taken.
             self._aside, look = _all_waiting(self._aside), None
         self._chooser = BatchChooser(
             self.location, chosen, self.ledger, taken_by, self.begins, partitions, self._aside, look, clears
@@ -184,17 +184,17 @@ class FileBookmark:
         return f"<FileBookmark {str(self.location)!r}: {self.ledger.count:,} objects known>"
 
     def new_files(self, listing: ListingSource | None = None) -> FileDelta:
-        """List the source and return the objects whose identity is not known; see `find`."""
+        """List the source and return the objects with an unknown identity; see `find`."""
         found = self._last = self.find(listing)
         return found.delta
 
     def new_files_on_spark(self, spark: SparkSession) -> SparkFileDelta:
-        """Return what `new_files` does, found by Spark's executors: tasks list and compare a range of keys each.
+        """Return the new files as `new_files` does, found by Spark's executors: each task lists and compares a range.
 
         The executors need this package (``--py-files`` with a copy of the wheel called .zip; on Glue the wheel
-        in ``--additional-python-modules``), boto3 and pyarrow, find their own AWS credentials, and write to the
-        `ledger_uri`, also where nothing is saved: the delta is read from there. `workers` counts the requests of one
-        task at once, by default 4. `on_unreadable` is refused. Sources are S3 and local directories.
+        in ``--additional-python-modules``), boto3 and pyarrow. They find their own AWS credentials, and write to
+        the `ledger_uri` even if nothing is saved, because the delta is read from there. `workers` is the number of
+        parallel requests of one task, by default 4. `on_unreadable` is refused. Sources are S3 and local directories.
         """
         from scripts.helpers.files.spark import Executors
 
@@ -203,31 +203,31 @@ class FileBookmark:
 
     @property
     def state_after(self) -> dict[str, Any]:
-        """What to store once the delta of `new_files` is processed. SourceError where nothing follows."""
+        """The state to store once the delta of `new_files` is processed; SourceError if there is none."""
         if self._last is None or self._last.state is None:
             raise SourceError(str(self.location), "it has not been listed yet. Call new_files first.")
         return self._last.state.to_store()
 
     def find(self, listing: ListingSource | None = None, position: Mapping[str, Any] | None = None) -> FilesTaken:
-        """List the source, and take the objects whose identity is not known.
+        """List the source, and take the objects with an unknown identity.
 
-        Hidden files are left out by Spark's rule, on every folder below the prefix.
+        Files that Spark's rule hides are left out, in every folder below the prefix.
 
         Parameters
         ----------
         listing
-            Another way to see the objects, such as `S3Inventory`.
+            A source that shows the objects without a listing, such as `S3Inventory`.
         position
-            How far a journal was read before, for the state that follows.
+            The position up to which a journal was read, for the state that follows.
 
         Raises
         ------
         SourceError
-            The source cannot be listed completely, or holds a key that Spark cannot read.
+            The source cannot be listed completely, or has a key that Spark cannot read.
         SourceError, ArchivedObjectError
-            As `on_modified` and `on_archived` ask for.
+            A file is modified or archived, and `on_modified` or `on_archived` is ``raise``.
         """
-        # By the larger one of the two ledgers.
+        # Cut the keys by the larger one of the two ledgers.
         cuts = max((ledger.cuts for ledger in (self.ledger, self.then) if ledger is not None), key=len)
         sees_all, ranges = False, parted(cuts)
         parts: Iterable[Iterable[Interval]]
@@ -237,7 +237,7 @@ class FileBookmark:
             if not sees_all:
                 ranges = [(min(folders), max(folders) + LAST)]
             if sees_all and self.location.has_ranges:
-                # Not in one listing: its workers would need what is known of many places at once.
+                # List range by range: workers of a single listing would need the ledger of many ranges at once.
                 listings = (self.lister.between(*ends) for ends in ranges)
                 first = next(listings)
                 parts = chain([first], listings)
@@ -273,9 +273,9 @@ class FileBookmark:
         return taken
 
     def _warn_of_layout(self, layout: str, taken: FilesTaken) -> None:
-        """Say which of the files that are new no later listing would show: it lists folders of dates only.
+        """Log a WARNING about new files outside of date folders, which are the only folders that later runs list.
 
-        SourceOptionError where no later run would find any file.
+        SourceOptionError if no later run would find any file.
         """
         new = pa.chunked_array([*taken.delta.table.column("key").chunks, pa.array(taken.left, pa.string())])
         outside = outside_layout(layout, new)
@@ -293,23 +293,23 @@ class FileBookmark:
             )  # fmt: skip
 
     def find_among(self, told: Told, started: datetime, position: Mapping[str, Any] | None = None) -> FilesTaken:
-        """Take those of the objects that events named that are new; others are not looked for.
+        """Take the new ones among the objects that the events name, without looking for other objects.
 
-        What S3 says of each object now counts, and not what an event says of it: that may be old by now.
+        Each object is looked up in S3 now, because the data in its event may be outdated.
 
         Parameters
         ----------
         started
-            The time of the caller, for sources that tell none.
+            The time of the caller, used if the source returns no time of its own.
         position
             As of `find`.
         """
         named = set(told.keys)
         if self.options.ready_marker is not None:
-            # Its own event may have come long ago, or not yet.
+            # The event of the marker may have come long ago, or not yet.
             named |= {folder + self.options.ready_marker for folder in map(_folder, told.keys)}
         there = self.lister.look_at_each(named)
-        # S3 has stamped the objects: by another clock, young ones would look older than they are, or of the future.
+        # Use the clock of S3, which stamped the objects: by another clock their ages would be wrong.
         started = self.lister.date or started
         deleted = list(set(told.keys).difference(there.column("key").to_pylist()))
         if deleted:
@@ -324,16 +324,16 @@ class FileBookmark:
         return self._taken(choice, None, position, told.has_more)
 
     def find_recorded(self, changes: pa.Table, started: datetime, position: Mapping[str, Any]) -> FilesTaken | None:
-        """Take those of the objects that a journal names that are new; None if S3 cannot be asked about so many.
+        """Take the new ones among the objects that a journal names; None if they are too many to look up in S3.
 
         Parameters
         ----------
         changes
-            Of schema `metadata_tables.CHANGES`: a key may be there several times, and in no order.
+            Records of schema `metadata_tables.CHANGES`. A key may occur several times, in any order.
         started
-            When the objects are looked at, by the clock of the job.
+            When the objects are looked up, by the clock of the job.
         position
-            How far the journal was read.
+            The position up to which the journal was read.
         """
         asked = self._to_ask(changes)
         if len(asked) > MAX_ASKED:
@@ -346,25 +346,25 @@ class FileBookmark:
 
     @property
     def position(self) -> Mapping[str, Any] | None:
-        """How far a journal was read, as the state tells; None if it never was."""
+        """The position up to which a journal was read, from the state; None if none was read."""
         return self.state.position
 
     def folders(self) -> list[str]:
-        """Return what is to be listed: folders of dates since the last listing, or all."""
+        """Return the folders to list: date folders since the last listing, or the whole source."""
         listed, layout = self.listed, self.options.layout
         if layout is None or listed is None:
             return [""]
-        # A clock here that is behind the source's must not cut off the folders that were listed last.
+        # At least the last listing's time, so that a clock behind the source's does not omit folders listed then.
         now = max(listed, datetime.now(listed.tzinfo))
         return folders_since(layout, listed - self.options.allowed_lateness, now)
 
     @property
     def listed(self) -> datetime | None:
-        """When the source was listed last with nothing left over, as the state tells; None if never."""
+        """When the source was last listed with no file left for a later batch, from the state; None if never."""
         return self.state.listed
 
     def resume(self, stored: Mapping[str, Any]) -> FilesTaken:
-        """Take what a frozen plan says, with the caller's spelling of the source."""
+        """Return the files of a frozen plan, with the caller's spelling of the source."""
         plan = self.opened_plan(stored)
         rows = self.ledger.read(plan.segment) if plan.segment else no_rows()
         taken = rows.filter(is_status(rows, TAKEN))
@@ -375,21 +375,21 @@ class FileBookmark:
         return FilesTaken(delta, plan, gone=rows.filter(is_status(rows, GONE)))
 
     def opened_plan(self, stored: Mapping[str, Any]) -> FilesPlan:
-        """Read a frozen plan. SourceChangedError if it is that of another source."""
+        """Return a frozen plan. SourceChangedError if it belongs to another source."""
         return opened_state(FilesPlan, stored, self.location.name, self._context)
 
     def set_aside(self, reasons: Mapping[str, str]) -> None:
-        """Take files that cannot be read out of what `new_files` took, and put them on the list in `state_after`.
+        """Remove files that cannot be read from the result of `new_files`, and add them to the list in `state_after`.
 
         Parameters
         ----------
         reasons
-            Why each cannot be read, by key.
+            Why each file cannot be read, by key.
 
         Raises
         ------
         SourceError
-            The list would be too long. Nothing is changed.
+            The list would be too long. Plan and state are unchanged.
         """
         if self._last is None or self._last.state is None:
             return
@@ -401,21 +401,21 @@ class FileBookmark:
     def without(
         self, plan: FilesPlan, following: FilesState, bad: pa.Table, reasons: Mapping[str, str]
     ) -> tuple[FilesPlan, FilesState]:
-        """Return a plan and the state that follows it, without files that are set aside.
+        """Return a plan and the state that follows it, with some files set aside.
 
-        The bookmark must be that of the state which the plan was made from.
+        The bookmark must have the state from which the plan was made.
 
         Parameters
         ----------
         bad
             The planned files to set aside, with the columns of `FileDelta.table`.
         reasons
-            Why each of them cannot be read.
+            Why each of these files cannot be read, by key.
         """
         entries = dict(following.set_aside)
         for row in bad.to_pylist():
             entries[row["key"]] = entry_of(row, reasons[row["key"]], *self.taken_by)
-        # First, as it may refuse: then no ledger is written.
+        # Do this first: if the list is too long, it raises before a ledger file is written.
         listed = following.with_set_aside(entries)
         rows = self.ledger.read(plan.segment) if plan.segment else no_rows()
         rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=bad.column("key").combine_chunks())))
@@ -424,7 +424,7 @@ class FileBookmark:
         return smaller, replace(listed, segments=tuple(self.ledger.appended(segment, rows)))
 
     def explain(self, key: str) -> Explanation:
-        """Say when and by which run a key was taken, or why not. The key is relative to the source."""
+        """Return when and by which run a key was taken, or why it was not. The key is relative to the source."""
         row, now = self.ledger.known_of([key]).latest(key), self.lister.look_at(key)
         unlisted = None
         if now is None:
@@ -436,7 +436,7 @@ class FileBookmark:
     def _taken(
         self, choice: FileChoice, started: datetime | None, position: Mapping[str, Any] | None, has_more: bool = False
     ) -> FilesTaken:
-        """Return what a batch takes by a choice among objects that were seen at a time; None if events named them."""
+        """Return the files of a choice with plan and state. `started` is the time of the listing; None for events."""
         rows, left = choice.rows, choice.left
         later = self.options.waiting(left)
         rest = self._rest_of_partitions(rows, choice)
@@ -445,14 +445,14 @@ class FileBookmark:
         if rest.num_rows:
             taken = pa.concat_tables([taken, rest]).sort_by("key")
         delta = self._delta(taken, choice.has_more or has_more, choice.gone)
-        # With something left over the journal is read again from where it was: its records of the rest would be too old
-        # later on. Events name some objects only.
+        # If files are left, keep the old position: a later one would be after the journal records of these files. If
+        # events named the objects, keep the time of the last listing, because events name only some objects.
         segment, others = (self.ledger.stored(part) if self.saves and part.num_rows else None for part in (rows, rest))
         found = self.taken(
             delta, segment, None if self.holding(left).num_rows else started, choice.aside,
             None if later.num_rows else position, others, len(choice.unreadable), rows,
         )  # fmt: skip
-        # Only events and `layout` need these keys, which may be most keys of a bucket.
+        # Return these keys only if they are needed, for events and `layout`: they may be most keys of a bucket.
         is_told = started is None or self.options.layout is not None
         return replace(
             found, gone=rows.filter(is_status(rows, GONE)), still_there=choice.still_there,
@@ -471,23 +471,23 @@ class FileBookmark:
         rows: pa.Table | None = None,
         elsewhere: MergeElsewhere | None = None,
     ) -> Found[D]:
-        """Return a delta with its plan, and the state that follows if anything is saved.
+        """Return a delta with its plan, and with the state that follows if the bookmark saves.
 
         Parameters
         ----------
         segment, rest
-            As of `FilesPlan`.
+            The fields of `FilesPlan`.
         listed
-            The time from which date folders are listed from now on; None where that stays as it was. A later time would
-            leave the folders of files unlisted that are left for a later batch.
+            The time from which later runs list date folders; None to keep the stored time. Pass None if files are left
+            for a later batch, because their folders might not be listed after a later time.
         aside
-            What is set aside from now on.
+            All set-aside files in the state that follows.
         position
-            How far a journal was read; None where that stays as it was.
+            The position up to which a journal was read; None to keep the stored one.
         unreadable
-            How many files this batch sets aside.
+            Number of files that this batch sets aside.
         rows, elsewhere
-            As of `FileLedger.appended`.
+            The parameters of `FileLedger.appended`.
         """
         plan = FilesPlan(
             self.location.name, segment, delta.count, delta.bytes, delta.has_more, delta.gone, rest, unreadable,
@@ -507,9 +507,9 @@ class FileBookmark:
         )  # fmt: skip
 
     def _to_ask(self, changes: pa.Table) -> tuple[str, ...]:
-        """Return the keys that S3 must be asked about: a record says other than the ledger what became of them.
+        """Return the keys to look up in S3, because a record differs from the ledger.
 
-        Each record counts, and not only the newest of a key: the last one may be of an older version that was deleted.
+        Every record of a key is compared, because the newest may be the deletion of an older version.
         """
         known = self.ledger.known_of({*changes.column("key").to_pylist(), *self._aside})
         by_key: dict[str, Mapping[str, Any] | None] = {}
@@ -525,11 +525,11 @@ class FileBookmark:
 
     def _is_other(self, row: Mapping[str, Any], latest: Mapping[str, Any] | None) -> bool:
         if row["deleted"]:
-            return latest is not None  # What is not known cannot be gone.
+            return latest is not None  # Only a known object can be gone.
         return latest is None or self.options.compare == "mtime" or not is_same(latest, row)
 
     def _readings(self, taken: pa.Table) -> Readings | None:
-        """Return what watches over the reads of a batch; None where a file that cannot be read stops it."""
+        """Return the `Readings` that track the reads of a batch; None if an unreadable file stops the batch."""
         if self.options.on_unreadable == "raise":
             return None
         from scripts.helpers.files.readings import Readings
@@ -537,14 +537,14 @@ class FileBookmark:
         return Readings(self.location, taken, self._s3_client, self.options.request_payer, self.set_aside)
 
     def _rest_of_partitions(self, rows: pa.Table, choice: FileChoice) -> pa.Table:
-        """Return the known files of partitions that are read whole, beside those that the batch has itself."""
+        """Return the known files of partitions that are read whole, without the files in the batch itself."""
         if self.partitions is None or not self.partitions.whole:
             return no_rows()
         ranges, chosen = parted(self.ledger.cuts), self.options.chosen
         known = self.ledger.known_in(ranges)
         rest = pa.concat_tables([self.partitions.rest(known.between(*ends), rows, chosen) for ends in ranges])
         rest = rest.filter(pc.invert(pc.is_in(rest.column("key"), value_set=pa.array(choice.too_small, pa.string()))))
-        # Known objects are archived by lifecycle rules, long after they were taken. Their read would fail, each time.
+        # Lifecycle rules archive known objects long after they were taken. Reading them would fail each time.
         refused = pc.is_in(rest.column("key"), value_set=pa.array(choice.archived, pa.string()))
         refused = pc.or_(refused, is_status(rest, ARCHIVED))
         keys = rest.column("key").filter(refused).to_pylist()
@@ -553,7 +553,7 @@ class FileBookmark:
         return rest
 
     def _check_versions(self, taken: pa.Table) -> None:
-        """Say that `versioned` has no effect on objects that their bucket keeps no versions of, or refuse them."""
+        """Log a WARNING, or raise if versions are required, if the bucket keeps no versions of taken objects."""
         if not self.options.versioned:
             return
         count = pc.equal(taken.column("version_id"), OVERWRITABLE).combine_chunks().true_count
@@ -572,33 +572,33 @@ class FileBookmark:
             )  # fmt: skip
 
     def holding(self, left: pa.Table) -> pa.Table:
-        """Return which of the objects that a batch left keep the time of the last listing where it was.
+        """Return the left objects because of which the stored time of the last listing must not change.
 
-        With `layout` these include archived objects that are skipped. A restored one is written again to the folder
-        of its date, and only a listing from that date on finds it.
+        With `layout` these include skipped archived objects. A restored object is written again to the folder of its
+        date, and only a listing from that date on finds it.
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 
     def following(self, listed: datetime | None, segments: Sequence[Segment], position: Any = None) -> FilesState:
-        """Return the state that follows, given what is remembered, and when the source was listed."""
-        # Runs that list leave the position as it is: more is read again the next time, and nothing is missed.
+        """Return the state that follows, with the time of the listing, the segments of the ledger and the position."""
+        # Runs that list the source keep the position: the next journal run reads more records again, but misses none.
         position = self.position if position is None else dict(position)
         return FilesState(self.location.name, listed or self.listed, tuple(segments), position)
 
     @property
     def aside_on_executors(self) -> dict[str, SetAside]:
-        """What is set aside after executors listed everything: what was to be taken again is taken."""
+        """The set-aside files after executors listed the source: without those marked for a retry, which were taken."""
         return {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
 
     def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
-        """Choose among the keys above `after` and not above `until`, a task's share of a batch, as `_pieces` does."""
+        """Yield the choices of a task for the keys above `after` and not above `until`, as `_pieces` does."""
         return self._pieces([self.lister.between(after, until)], started, [(after, until)], most_rows)
 
     @property
     def _takes_pieces(self) -> bool:
-        """Whether few objects of a listing are in memory at once: those of a piece, and what a limited batch takes.
+        """Whether to list in pieces, so that only one piece and the files of a limited batch are in memory.
 
-        Without limits a batch takes all that is new, and the other options need all of it at one place.
+        Without limits a batch takes all new files anyway, and the other options need all of them at once.
         """
         needs_all = (
             self._aside or self.partitions is not None or self.options.on_unreadable != "raise"
@@ -609,14 +609,14 @@ class FileBookmark:
     def _pieces(
         self, listings: Iterable[Iterable[Interval]], started: datetime, ranges: Sequence[Ends], most_rows: int = 0
     ) -> Generator[Piece, None, None]:
-        """Choose among the objects of listings of some ranges, piece by piece.
+        """Yield the choices among the objects of some ranges, piece by piece.
 
-        Pieces of a listing come in any order, and about so many listed rows are held at once. With limits a choice is
-        of candidates: what would be a batch by itself, and the first file that does not fit.
+        Pieces arrive in any order, and about `most_rows` listed rows are in memory at once. With limits, each choice
+        has candidates: the files that would be a batch by themselves, and the first file that does not fit.
         """
         from scripts.helpers.files.pieces import PIECE_ROWS, in_pieces
 
-        # Rows of what a person marked as done would come from every task.
+        # Otherwise every task would return the rows of files that an operator marked as done.
         aside = _all_waiting(self.aside_on_executors)
         chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
         known, then = self._known_in(ranges)
@@ -628,41 +628,41 @@ class FileBookmark:
                     yield Piece(*ends, of_piece.choose(piece, started, known, then=then))
 
     def _known_in(self, ranges: Sequence[Ends]) -> tuple[Known, Known | None]:
-        """Return what is known in ranges, and what was at the end of a range of runs; see `FileLedger.known_in`."""
+        """Return the objects known in ranges now, and at the end of a range of runs; see `FileLedger.known_in`."""
         return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:
-        """Return which folders have a ready marker, of those that a piece between two keys holds only a part of."""
+        """Return the folders with a ready marker, among the folders that a piece between two keys has only in part."""
         marker = self.options.ready_marker or ""
         there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
         return {key[: -len(marker)] for key in there.column("key").to_pylist()}
 
 
 def _is_cut(folder: str, ends: tuple[str | None, str | None]) -> bool:
-    """Tell whether one of the ends of a range of keys lies in a folder."""
+    """Return whether a range of keys starts or ends inside a folder."""
     return any(end is not None and end.startswith(folder) for end in ends)
 
 
 def _intervals(listings: Iterable[Iterable[Interval]]) -> Generator[Interval, None, None]:
-    """Yield the intervals of listings, one listing after another. The one that goes on ends when this is closed."""
+    """Yield the intervals of listings, one listing after another. Closing this generator ends the current listing."""
     for listing in listings:
         yield from listing
 
 
 class _Named(NamedTuple):
-    """Keys of objects to look at, all there are."""
+    """All keys of objects to look up."""
 
     keys: tuple[str, ...]
     has_more: bool = False
 
 
 def without_files(plan: FilesPlan, bad: pa.Table) -> FilesPlan:
-    """Return a plan that counts some of its files as set aside."""
+    """Return the plan with some of its files counted as set aside."""
     return plan.without(bad.num_rows, pc.sum(bad.column("size"), min_count=0).as_py())
 
 
 def warn_of_set_aside(location: Location, reasons: Mapping[str, str]) -> None:
-    """Say which files are set aside: the first of them, and how many."""
+    """Log a WARNING with the number of set-aside files and the first of them."""
     if not reasons:
         return
     first = min(reasons)
@@ -678,7 +678,7 @@ def _all_waiting(entries: Mapping[str, SetAside]) -> dict[str, SetAside]:
 
 
 def check_planned(source: str, rows: pa.Table) -> None:
-    """Raise LedgerError if an open plan would read files by keys that no listing of the source has shown."""
+    """Raise LedgerError if an open plan has keys that no listing of the source can have shown."""
     check_keys(source, rows.column("key"), "its open plan", "Discard the plan: watermarks discard-plan JOB --why …")
 
 
@@ -688,6 +688,6 @@ def _folder(key: str) -> str:
 
 
 def _before(batch: pa.RecordBatch) -> str:
-    """Return a key below the first one of a batch, so that the interval holds exactly its keys' range."""
+    """Return a key just below the first key of a batch, so that the interval starts with the batch."""
     first: str = batch.column("key")[0].as_py()
     return first[:-1]

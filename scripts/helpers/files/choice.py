@@ -1,4 +1,4 @@
-"""What one batch takes, of all that a source shows."""
+"""The choice of the objects that one batch takes from a source."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ logger = logging.getLogger(__name__)
 
 
 def taken_then(rows: pa.RecordBatch, then: Known, by_time: bool) -> pa.RecordBatch:
-    """Return the listed objects that were taken when a range of runs ended; `then` is what was known at that time.
+    """Return the listed objects that were taken by the end of a range of runs; `then` has what was known at that time.
 
-    An object is what it is now: one that was overwritten since was not taken then.
+    The current identity of an object counts: one that was overwritten since was not taken then.
     """
     if not rows.num_rows:
         return rows
     keys = rows.column("key")
-    # A key without its last character sorts before it, and no key of the rows lies between.
+    # A key without its last character sorts before the key, and none of the rows is between them.
     there = then.between(keys[0].as_py()[:-1], keys[-1].as_py())
     taken = there.filter(is_status(there, TAKEN))
     found = compare(Interval(None, None, rows), rows, taken, by_time)
-    # What had not been taken at the end of the range, or is another object by now.
+    # Objects that were not taken by the end of the range, or have another identity now.
     others = pa.concat_tables([found.new, found.modified]).column("key")
     return rows.filter(pc.invert(pc.is_in(keys, value_set=others.combine_chunks())))
 
@@ -60,22 +60,22 @@ def taken_then(rows: pa.RecordBatch, then: Known, by_time: bool) -> pa.RecordBat
 # --- choice ---------------------------------------------------------------------------------------
 
 _UNREADABLE = r"^/|//|/$|^$|:[^/]*$"
-"""Matches every key that `check_readable` refuses or that has a colon in its name, and few others."""
+"""Matches every key that `check_readable` refuses or that has a colon in its name, and few other keys."""
 
 _ARCHIVES = column_of(ARCHIVES, pa.string())
 _DELTA_LOG = "_delta_log/"
 
 MAX_ASKED = 100_000
-"""Objects that S3 is asked about one by one for a journal or a report: as many requests as pages of a listing of a
-hundred million objects. With more of them a listing is cheaper."""
+"""Most objects that are looked up in S3 one by one for a journal or a report. It is as many requests as a listing of a
+hundred million objects needs pages; for more objects a listing is cheaper."""
 MAX_KEY_BYTES = 2**31 - 1
-"""Bytes of all keys of a batch. Arrow's arrays of text hold no more, and the ledger has one array of a batch's keys."""
+"""Most bytes of all keys of a batch: the ledger has them in one Arrow array of texts, which holds no more."""
 
 
 class FileChoice(NamedTuple):
-    """The ledger's new rows, new objects left for later, how many are gone, and whether limits left any.
+    """The new rows of the ledger, objects left for later, the number of gone objects, and whether limits left any.
 
-    `aside` is what is set aside from then on, and `unreadable` why, of what this batch adds to that.
+    `aside` has all files set aside from now on, `unreadable` the reasons for those that this batch adds.
     """
 
     rows: pa.Table
@@ -85,17 +85,17 @@ class FileChoice(NamedTuple):
     aside: Mapping[str, SetAside]
     unreadable: Mapping[str, str]
     still_there: pa.Table
-    """What earlier batches took and is what it was, if that is asked for."""
+    """Objects that earlier batches took and that are unchanged; only collected with `clears`."""
     waiting: int = 0
-    """Partitions that are left whole, see `partitions.Chosen`."""
+    """Number of partitions that wait; see `partitions.Chosen`."""
     archived: Sequence[str] = ()
-    """Of whole partitions, all archived objects that are listed, also known ones."""
+    """Keys of all listed archived objects, including known ones, if partitions are read whole."""
     too_small: Sequence[str] = ()
-    """Of whole partitions, all listed objects below `min_size`: a known one may have been overwritten by it."""
+    """Keys of listed objects below `min_size`, if partitions are read whole: one may have replaced a known object."""
 
 
 class Piece(NamedTuple):
-    """What is chosen of the keys above `after` and not above `until`; None as in `Interval`."""
+    """The choice among the keys above `after` and not above `until`; None has the meaning of `Interval`."""
 
     after: str | None
     until: str | None
@@ -104,26 +104,26 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchChooser:
-    """The options of a bookmark, its ledger, and who takes the batch: version of the job and run id."""
+    """Chooses a batch by the options and the ledger of a bookmark. `taken_by` is the job's version and the run id."""
 
     location: Location
     options: FileOptions
     ledger: FileLedger
     taken_by: tuple[int, str]
     begins: bool = False
-    """Nothing is remembered yet, so that `start_from` counts."""
+    """Whether there is no state yet, so that `start_from` applies."""
     partitions: PartitionRule | None = None
-    """Takes partitions, in place of the limits of files."""
+    """Chooses partitions, in place of the limits on files."""
     aside: Mapping[str, SetAside] = field(default_factory=dict)
-    """What earlier batches have set aside."""
+    """Files that earlier batches set aside."""
     look_again: Callable[[Collection[str]], pa.Table] | None = None
-    """Shows what single objects are now: those that are to be taken again. None where the intervals show all."""
+    """Looks up single objects that are to be taken again. None if the intervals show all objects."""
     clears: bool = False
-    """What is taken goes after the commit: it does not count as gone then, and what is still there is told."""
+    """Whether taken files are removed after the commit. They do not count as gone then; remaining ones are returned."""
     markers: Callable[[Collection[str]], set[str]] | None = None
-    """Shows which of some folders are ready whose ready marker the intervals did not show: they end within a folder."""
+    """Looks up which folders are ready, if intervals end inside a folder and so may lack its ready marker."""
     is_part: bool = False
-    """The intervals are a part of the source. Limits leave its candidates for the batch then; see `spark`."""
+    """Whether the intervals are a part of the source. Then limits return its candidates for the batch; see `spark`."""
 
     def choose(
         self,
@@ -134,25 +134,25 @@ class BatchChooser:
         look: Callable[[Collection[str]], pa.Table] | None = None,
         then: Known | None = None,
     ) -> FileChoice:
-        """Choose among the objects of intervals that are compared with what is known.
+        """Compare the objects of intervals with the known ones, and choose those that the batch takes.
 
         Parameters
         ----------
         started
             When the objects were seen, by the clock of the source.
         deleted
-            Keys that are not there any more, where the intervals show some objects only, those that events named.
+            Keys that do not exist any more, if the intervals show only the objects that events named.
         look
-            Shows which of some objects are there now. Given where the intervals are of a report made at `started`,
-            which may be older than what is known and may lack objects.
+            Looks up which objects exist now. Given if the intervals come from a report made at `started`, which may be
+            older than the ledger and may lack objects.
         then
-            Of a range of runs: what was known when it ended. Only what was taken by then is let in, and nothing counts
-            as gone.
+            For a range of runs: the objects known when it ended. Only objects that were taken by then are chosen, and
+            none counts as gone.
 
         Raises
         ------
         SourceError, ArchivedObjectError
-            As the options ask for, or for a key that Spark cannot read. Nothing is stored then.
+            An option is ``raise``, or Spark cannot read a key. Nothing is stored.
         """
         there = [no_rows()]
         parts, ready, archived, too_small = self._compared(
@@ -170,16 +170,16 @@ class BatchChooser:
         again, aside = self._again()
         if again.num_rows:
             new = pa.concat_tables([new.filter(pc.invert(_is_among(new, again))), again])
-        # Before anything is left out: a key that Spark cannot read is an error now, not in the run that reaches it.
+        # Check keys before anything is left out, so that a bad key is an error now and not in a later run.
         new, unreadable = self._with_good_keys(new, aside)
         if self.markers is not None and self.options.ready_marker is not None:
             ready |= self.markers(set(folders_of(new.column("key")).to_pylist()) - ready)
         admitted = self._without_archived(self._settled(new, started, ready))
         if look:
             stale = self._stale(admitted, look)
-            # Not left for a later batch, which would find them in the same report.
+            # Do not leave them for a later batch, which would find them in the same report.
             new, admitted = _without(new, stale), _without(admitted, stale)
-        # Limits come last: what is left out for another reason must not use up the room of a batch.
+        # Apply limits last, so that objects left out for other reasons do not count towards them.
         taken, gone, has_more, waiting = self._limited(admitted, new, gone)
         remembered.append(ledger_rows(gone, GONE, *self.taken_by))
         rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered])
@@ -194,24 +194,24 @@ class BatchChooser:
         return FileChoice(rows, left, vanished, has_more, aside, unreadable, still_there, waiting, archived, too_small)
 
     def joined(self, pieces: Iterable[Piece]) -> FileChoice:
-        """Return what a limited batch takes, given the candidates of the pieces of a source.
+        """Return the choice of a limited batch, given the candidates of all pieces of a source.
 
-        Of what is left, a few objects stand for all: they would not fit into memory.
+        `left` has only a few of the objects that are left, because all would not fit into memory.
         """
         limits = self.options.max_files, self.options.max_bytes
         candidates, left, others, there, gone = no_rows(), no_rows(LISTED), [no_rows()], [no_rows()], 0
         for _, _, choice in pieces:
             is_taken = is_status(choice.rows, TAKEN)
             others.append(choice.rows.filter(pc.invert(is_taken)))
-            # With the first one that does not fit: the batch takes nothing younger, whatever a later piece has.
+            # Include the first file that does not fit: the batch takes no younger file, even from a later piece.
             found = pa.concat_tables([candidates, choice.rows.filter(is_taken)])
             candidates, _ = oldest_first(found, *limits, one_more=True)
-            # A slice keeps all of its piece in memory, so no more than one is kept.
+            # Keep at most one slice, because a slice keeps its whole piece in memory.
             left = left if left.num_rows else self.options.waiting(choice.left).slice(0, 1)
             there.append(choice.still_there)
             gone += choice.gone
         taken, has_more = oldest_first(candidates, *limits)
-        # Only whether any is left counts, so one of the candidates stands for those that do not fit.
+        # Add one of the candidates that do not fit: only whether `left` is empty matters.
         over = candidates.slice(0, int(has_more)).select(LISTED.names[:5])
         left = pa.concat_tables([left, over.append_column(LISTED.field(5), pa.nulls(over.num_rows, pa.string()))])
         rows = pa.concat_tables([taken, *others])
@@ -219,7 +219,7 @@ class BatchChooser:
         return FileChoice(rows.sort_by("key"), left, gone, has_more, {}, {}, pa.concat_tables(there))
 
     def _with_modified(self, new: pa.Table, modified: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
-        """Return new objects with those that were changed, as the option asks for, and what to remember of others."""
+        """Return the new objects, with modified ones if `on_modified` takes them, and rows for the ignored ones."""
         if modified.num_rows and self.options.on_modified == "raise":
             keys = modified.column("key")[:5].to_pylist()
             raise SourceError(str(self.location), reason="modified", keys=keys, count=modified.num_rows)
@@ -228,22 +228,22 @@ class BatchChooser:
         return pa.concat_tables([new, modified]), []
 
     def _limited(self, admitted: pa.Table, new: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table, bool, int]:
-        """Return what the batch takes, what is gone, whether a limit left any, and how many partitions wait."""
+        """Return the taken objects, the gone ones, whether a limit left any, and how many partitions wait."""
         if self.partitions is not None:
             return self.partitions.chosen(admitted, new, gone)
         taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes, one_more=self.is_part)
         return taken, gone, has_more, 0
 
     def _stale(self, admitted: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:
-        """Return the keys of objects that the batch would take and that are not what a report says of them.
+        """Return the keys of objects that the batch would take but that differ from a report.
 
-        They were deleted or overwritten after the report. A plan never changes, so one that has them would fail for
-        ever.
+        They were deleted or overwritten after the report. A plan never changes, so a plan with such an object would
+        fail forever.
         """
         stale: set[str] = set()
         asked: set[str] = set()
         while True:
-            # Others have room in the batch once these are out. All of a batch could be stale otherwise, run after run.
+            # Refill the batch without the stale objects, otherwise all of a batch could be stale in every run.
             taken, _ = oldest_first(_without(admitted, stale), self.options.max_files, self.options.max_bytes)
             unknown = _without(taken, asked)
             if not unknown.num_rows or taken.num_rows > MAX_ASKED:
@@ -265,25 +265,25 @@ class BatchChooser:
         return found
 
     def _free(self, aside: dict[str, SetAside], taken: pa.Table) -> None:
-        """Take off the list what the batch takes again, or in a new form.
+        """Remove the files from the list that the batch takes, again or with new content.
 
-        In its old one it is not there any more, so nobody has to decide about it.
+        The old content does not exist any more, so no decision about it is needed.
         """
         for key in aside.keys() & set(taken.column("key").to_pylist() if aside else ()):
             logger.info("event=no_longer_set_aside source=%s key=%r", self.location, key)
             del aside[key]
 
     def _not_aside(self, new: pa.Table) -> pa.Table:
-        """Leave out what is set aside, unless it has changed since or is to be taken again."""
+        """Return the objects without set-aside ones, unless these have changed since or are to be taken again."""
         suspect = new.filter(_is_among(new, self.aside)) if self.aside else new.slice(0, 0)
         entries = ((self.aside[row["key"]], row) for row in suspect.to_pylist())
         out = [entry.key for entry, row in entries if entry.decision != RETRY and is_same(vars(entry), row)]
         return new.filter(pc.invert(_is_among(new, out))) if out else new
 
     def _again(self) -> tuple[pa.Table, dict[str, SetAside]]:
-        """Look at what is to be taken again; return that, and the list after it.
+        """Look up the files that are to be taken again; return them, and the list that follows.
 
-        By itself, since a listing of date folders, and events, do not show old files.
+        They are looked up one by one, because a listing of date folders, or events, may not show old files.
         """
         aside = dict(self.aside)
         wanted = [key for key, entry in aside.items() if entry.decision == RETRY]
@@ -303,7 +303,7 @@ class BatchChooser:
         return pa.concat_tables(parts), aside
 
     def _skipped(self, aside: dict[str, SetAside], rows: pa.Table) -> pa.Table:
-        """Take what a person marked as done off the list, and return its rows for the ledger."""
+        """Remove the files that an operator marked as done from the list, and return their rows for the ledger."""
         done = [entry for entry in aside.values() if entry.decision == SKIP]
         for entry in done:
             del aside[entry.key]
@@ -313,7 +313,7 @@ class BatchChooser:
         return ledger_rows(listed, SKIPPED, *self.taken_by)
 
     def _with_good_keys(self, new: pa.Table, aside: dict[str, SetAside]) -> tuple[pa.Table, dict[str, str]]:
-        """Leave out keys that Spark cannot read, and set them aside, if the options say so."""
+        """Raise for keys that Spark cannot read, or set them aside; return the other objects and the reasons."""
         if self.options.on_unreadable == "raise":
             for _, error in self._bad_keys(new):
                 raise error
@@ -333,9 +333,9 @@ class BatchChooser:
         created: datetime | None,
         still_there: list[pa.Table],
     ) -> tuple[list[ListingDifference], set[str], list[str], list[str]]:
-        """Compare all intervals with what is known; find what is ready, what is archived and what is too small.
+        """Compare all intervals with the ledger; return differences, ready folders, archived keys and too small ones.
 
-        What is still there, and what is known by its time, is added to the lists.
+        Objects that earlier batches took and that are unchanged are added to `still_there`.
         """
         parts: list[ListingDifference] = []
         archived: list[str] = []
@@ -364,7 +364,7 @@ class BatchChooser:
             if created:
                 found = without_stale(found, there, created)
             if deleted is not None or then is not None:
-                # Events name some objects only: the others are not gone for that.
+                # Events name only some objects, so the other objects are not gone.
                 found = found._replace(gone=no_rows())
             if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
                 parts.append(found)
@@ -381,11 +381,11 @@ class BatchChooser:
 
     @property
     def _starts_partitions(self) -> bool:
-        """Whether it is partitions, and not files, before whose start nothing is taken."""
+        """Whether the start is a partition, and not a start of files."""
         return self.partitions is not None and self.partitions.start_from is not None
 
     def _begun(self, new: pa.Table, started: datetime) -> tuple[pa.Table, pa.Table]:
-        """Part what a first run sees into what it begins with, and what was there before."""
+        """Return the objects from the start on, and the earlier objects, which a first run ignores."""
         start_from: object
         if self.partitions is not None and self._starts_partitions:
             start_from, before = self.partitions.start_from, self.partitions.before_start(new)
@@ -399,7 +399,7 @@ class BatchChooser:
         return new.filter(pc.invert(before)), passed
 
     def _really_gone(self, gone: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> pa.Table:
-        """Leave out what a report does not name and the bucket still has: as gone, it would be taken once more."""
+        """Return the gone objects without those that the bucket still has: as gone, they would be taken again."""
         there = look(gone.column("key").to_pylist()).column("key")
         if len(there):
             logger.warning(
@@ -410,9 +410,9 @@ class BatchChooser:
         return gone.filter(pc.invert(pc.is_in(gone.column("key"), value_set=there.combine_chunks())))
 
     def _settled(self, new: pa.Table, started: datetime, ready: set[str]) -> pa.Table:
-        """Leave out what is too young, or in a folder that is not ready."""
+        """Return the objects without those that are too young or in a folder that is not ready."""
         if self.options.delay:
-            # Both times are of the source's clock. One that is ahead here would take what is still being written.
+            # Both times are from the source's clock. A local clock that is ahead would admit files still being written.
             limit = pa.scalar(started - self.options.delay, LISTED.field("modified").type)
             new = new.filter(pc.less_equal(new.column("modified"), limit))
         if self.options.ready_marker is not None:
@@ -433,7 +433,7 @@ class BatchChooser:
         return new.filter(pc.invert(mask))
 
     def _check_size(self, rows: pa.Table) -> None:
-        """Refuse more than a batch can hold."""
+        """Raise SourceError if the keys of a batch are too large for the ledger."""
         size = pc.sum(pc.binary_length(rows.column("key")), min_count=0).as_py()
         if size > MAX_KEY_BYTES:
             raise SourceError(
@@ -443,7 +443,7 @@ class BatchChooser:
             )
 
     def _bad_keys(self, new: pa.Table) -> Iterator[tuple[dict[str, Any], SourceError]]:
-        """Find objects whose keys Spark cannot read, each with the error that says why."""
+        """Yield the objects whose keys Spark cannot read, each with the error that says why."""
         suspect = new.filter(pc.match_substring_regex(new.column("key"), _UNREADABLE))
         for row in suspect.to_pylist():
             try:
@@ -453,7 +453,7 @@ class BatchChooser:
 
 
 def check_no_delta_table(location: Location, rows: pa.RecordBatch) -> None:
-    """Refuse the folder of a Delta Lake table: its files hold rows that were deleted or written anew as well."""
+    """Raise SourceError for a Delta Lake table, whose files also have rows that were deleted or replaced."""
     if pc.any(pc.starts_with(rows.column("key"), _DELTA_LOG), min_count=0).as_py():
         raise SourceError(
             str(location),
@@ -466,13 +466,13 @@ def _without(rows: pa.Table, keys: Collection[str]) -> pa.Table:
 
 
 def _is_among(rows: pa.Table, keys: Any) -> pa.ChunkedArray:
-    """Tell of each row whether its key is one of some, or that of a row of another table."""
+    """Return for each row whether its key is among some keys, or among the keys of another table."""
     names = keys.column("key").to_pylist() if isinstance(keys, pa.Table) else keys
     return pc.is_in(rows.column("key"), value_set=pa.array(sorted(names), pa.string()))
 
 
 def _unchanged(known: pa.Table, chosen: pa.RecordBatch, found: ListingDifference) -> pa.Table:
-    """Return what was taken and is listed as what it was."""
+    """Return the taken objects that are listed unchanged."""
     taken = known.filter(is_status(known, TAKEN))
     listed = pc.is_in(taken.column("key"), value_set=chosen.column("key"))
     return taken.filter(pc.and_(listed, pc.invert(_is_among(taken, found.modified))))

@@ -24,7 +24,7 @@ from scripts.helpers.schemas.kinds import Columns
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
 from scripts.helpers.spark.progress import time_limit
 
-# What reads files is imported when they are read: a run that finds none does without it.
+# Modules that read files are imported at the first read, so a run without new files does not import them.
 if TYPE_CHECKING:
     from scripts.helpers.files.readings import Readings
     from scripts.helpers.reading.by_schema import Asked, ReadFiles
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 INSIDE = {"location", "part", "read_with", "readable", "readings"}
 INSIDE |= {"check_unread", "fetched", "request_payer", "s3_client", "schemas", "table", "unpinned"}
-"""What only this package uses: an editor need not offer it."""
+"""Attributes for this package only, which completion in an editor does not offer."""
 
 
 class _FirstFiles(Table[dict[str, Any]]):
-    """Rows of a delta, as a notebook shows them."""
+    """Rows of a delta as a table for a notebook."""
 
     columns = (
         Column("key", itemgetter("key")),
@@ -50,31 +50,31 @@ class _FirstFiles(Table[dict[str, Any]]):
 class FileDelta(ReadableWhenSmall):
     """The new files of one batch, in the order of their keys' bytes.
 
-    An empty delta is a good answer: nothing is new.
+    An empty delta is not an error: nothing is new.
 
     Attributes
     ----------
     table : pyarrow.Table
         One row per file: key (relative to the source), etag, version_id, size, modified and more.
     has_more : bool
-        `max_files` or `max_bytes` left something for the next batch.
+        Whether `max_files` or `max_bytes` left files for the next batch.
     gone : int
-        Number of objects that are not there any more.
+        Number of objects that do not exist any more.
     request_payer : bool
-        Requests to the source are paid for by whoever makes them.
+        Whether the requester pays for requests to the source.
     unpinned : set
-        Ways in which the files were read whatever their version, by this delta or a part of it.
+        Ways in which this delta or a part of it read the latest versions, and not the planned ones.
     fetched : set
         Keys of files whose planned bytes `read_pandas` has read.
     readings : Readings or None
-        With ``on_unreadable="set_aside"``: what was read, by this delta or a part of it, and what cannot be.
+        With ``on_unreadable="set_aside"``: tracks the reads of this delta and its parts, and unreadable files.
     s3_client : S3Client or None
-        Fetches headers of CSV files and what pandas reads from S3, and looks whether files are unchanged: the one that
-        listed them, as boto3's own may have another endpoint or login. None makes one.
+        The client that listed the files, as boto3's default may have another endpoint or login. It fetches CSV headers
+        and files for pandas, and checks whether files are unchanged. If None, a client is created.
     schemas : KeptSchemas or None
-        In a job: the columns that earlier batches had.
+        In a job: the columns of earlier batches.
     part : str
-        Of a part that `split` made: the value that it is of. Each part keeps a schema of its own.
+        For a part made by `split`: the value of the part. Each part keeps its own schema.
 
 
     Examples
@@ -124,15 +124,15 @@ class FileDelta(ReadableWhenSmall):
 
     @property
     def files(self) -> tuple[Identity, ...]:
-        """The identities as tuples of key, ETag and size."""
+        """The identities of the files as tuples of key, ETag and size."""
         self._note_read()
         columns = (self.table.column(name).to_pylist() for name in Identity._fields)
         return tuple(Identity(*row) for row in zip(*columns, strict=True))
 
     @property
     def paths(self) -> list[str]:
-        """Full URIs with raw keys. Spark would glob them: `read` does not."""
-        # Whoever has the paths reads the latest versions, and is not seen doing it.
+        """Full URIs with raw keys. A reader of Spark would interpret them as globs; `read` does not."""
+        # The caller reads the latest versions of these paths, which cannot be tracked.
         self.unpinned.add("paths")
         self._note_read()
         if self.readings is not None:
@@ -141,7 +141,7 @@ class FileDelta(ReadableWhenSmall):
 
     @property
     def set_aside(self) -> Mapping[str, str]:
-        """Files that could not be read so far, and why, by key; `count` has them still. See `readings.Readings`."""
+        """Reasons for the files that could not be read, by key. `count` includes them. See `readings.Readings`."""
         return {} if self.readings is None else dict(self.readings.reasons)
 
     @property
@@ -156,17 +156,17 @@ class FileDelta(ReadableWhenSmall):
 
     @property
     def bytes(self) -> int:
-        """Sum of their sizes in bytes."""
+        """Sum of the sizes of the files in bytes."""
         return int(pc.sum(self.table.column("size")).as_py() or 0)
 
     def split(self, by: Callable[[str], K]) -> dict[K, FileDelta]:
-        """Part the delta by a function of the key, such as `paths.suffix`."""
+        """Return parts of the delta by the value of a function of the key, such as `paths.suffix`."""
         parts: dict[K, list[int]] = {}
         for index, key in enumerate(self.table.column("key").to_pylist()):
             parts.setdefault(by(key), []).append(index)
         deltas: dict[K, FileDelta] = {}
         for value, rows in parts.items():
-            # All parts share one set: what one of them read whatever its version, `unchanged` of the whole must know.
+            # All parts share the set `unpinned`, so that `unchanged` of the whole delta sees how each part was read.
             part = f"{self.part}/{value}".lstrip("/")
             deltas[value] = replace(self, table=self.table.take(rows), has_more=False, gone=0, part=part)
         return deltas
@@ -188,12 +188,12 @@ class FileDelta(ReadableWhenSmall):
         from scripts.helpers.reading.small_files import SmallFiles, check_small_files, try_small_files
 
         self._note_read()
-        # Before anything is fetched to infer a schema.
+        # Check the options before anything is fetched to infer a schema.
         check_small_files(self.location, asked.format, asked.schema or "inferred", on_changed, asked.options)
         small = SmallFiles(spark, self.location, asked.format, asked.path_column, on_changed, self.request_payer)
 
         def fetch(table: pa.Table) -> None:
-            # Here first: a task that fails takes its Python worker with it, and seconds.
+            # Try on the driver first: a failing task kills its Python worker, which costs seconds.
             try_small_files(self.location, table, request_payer=self.request_payer)
 
         return self.read_with(spark, asked, small, look=fetch, skip_changed=on_changed == "skip")
@@ -207,16 +207,16 @@ class FileDelta(ReadableWhenSmall):
         look: Callable[[pa.Table], None] | None = None,
         skip_changed: bool = False,
     ) -> DataFrame:
-        """Read the files in the columns that are decided on, and keep those: what `read` and its likes have in common.
+        """Read the files with the decided columns, and store these columns. All reads with Spark share this method.
 
         Parameters
         ----------
         read_files
-            Reads rows of some of the files.
+            Reads the rows of some of the files.
         look
-            Raises what is wrong with a file of some, without Spark.
+            Raises the error of a bad file among some files, without Spark.
         skip_changed
-            `read_files` leaves files out that were overwritten or deleted.
+            Whether `read_files` leaves out files that were overwritten or deleted.
         """
         from scripts.helpers.reading.by_schema import SchemaReader
         from scripts.helpers.reading.search import typed_read_errors
@@ -239,10 +239,10 @@ class FileDelta(ReadableWhenSmall):
         def exhaust(frame: DataFrame, table: pa.Table) -> None:
             if look is not None:
                 look(table)
-            # With the columns of all: a file whose columns are of other types would be well by a schema of its own.
+            # Use the columns of the whole batch: a file whose columns have other types would pass with its own schema.
             try:
                 with time_limit(spark, 0 if self.readings is None else self.readings.seconds):
-                    # Spark computes all columns of all rows, and keeps none.
+                    # With noop, Spark computes all columns of all rows, and stores none.
                     reader.read(*reader.again(decisions[-1], table)).write.format("noop").mode("overwrite").save()
             except TimeoutError as error:
                 keys = table.column("key").to_pylist()
@@ -252,7 +252,7 @@ class FileDelta(ReadableWhenSmall):
         with typed_read_errors(str(self.location)):
             check_values(spark, asked.format, asked.options)
             frame: DataFrame = self._watched(asked.format, read, exhaust)
-        # Here, and not while a file that cannot be read is searched for in parts of the batch.
+        # Store the columns only now, and not while parts of the batch are read to find an unreadable file.
         if kept is not None and self.readable.num_rows:
             kept.keep(name, decisions[-1])
             kept.on_read(frame)
@@ -272,22 +272,22 @@ class FileDelta(ReadableWhenSmall):
         Parameters
         ----------
         on_schema_change
-            As of `read`, for names of columns only: types of pandas change with what a batch holds, and no value is
-            lost to them. None reads the columns that there are. Of CSV they are kept even so: a column that was text
-            stays text, and a file that shares no column with earlier batches is an error, but for ``take``.
+            As in `read`, but only for names of columns: pandas chooses types by the values of a batch, so no value is
+            lost. None reads the columns of the files. For CSV the columns are stored even then: a text column stays
+            text, and a file that shares no column with earlier batches is an error, except with ``take``.
 
         Raises
         ------
         SchemaChangedError
-            The policy does not let a change pass.
+            The policy does not allow a change of columns.
         """
         from scripts.helpers.reading.pandas_files import parser_of, read_pandas
 
         if on_schema_change is not None:
             check_policy(on_schema_change)
-        # Before any file is looked at, which would be set aside for what the caller did.
+        # Check the options before any file is read, otherwise files would be set aside for an error of the caller.
         parser_of(self.location, format, options)
-        # Beside those of Spark's readers, which have types.
+        # Keep it apart from the schemas of Spark's readers, which have types.
         name = f"pandas:{schema_name(format, self.part)}"
         known = None if self.schemas is None else self.schemas.of(name)
 
@@ -298,7 +298,7 @@ class FileDelta(ReadableWhenSmall):
                 options=options, kept=None if on_schema_change == "take" else known,
             )  # fmt: skip
 
-        # All of it is read by then.
+        # Nothing is left to exhaust: pandas has read all files.
         frame: pd.DataFrame = self._watched(format, read, lambda frame, table: None)
         self.fetched.update(self.readable.column("key").to_pylist())
         self._note_read(frame)
@@ -319,7 +319,7 @@ class FileDelta(ReadableWhenSmall):
     def _decided_by_names(
         self, frame: pd.DataFrame, format: str, known: Columns | None, policy: OnSchemaChange | None
     ) -> Decision:
-        """Return the columns that a policy lets pass, and the ones to keep: as text those that were text once."""
+        """Return the columns that the policy allows, and the ones to store. A column that was text once stays text."""
         assert self.schemas is not None
         given = Given(str(self.location), self.schemas.context, is_text=True, may_lack=format == "json")
         names = None if known is None else dict.fromkeys(known, ANY)
@@ -327,32 +327,32 @@ class FileDelta(ReadableWhenSmall):
         kinds = {name.lower(): kind for name, kind in (known or {}).items()}
         for name in frame if format == "csv" else ():
             is_text = pd.api.types.is_string_dtype(frame.dtypes[name])
-            # Without any value nothing shows that it is text.
+            # A column without values does not show whether it is text.
             if not is_text or frame[name].notna().any():
                 kinds[str(name).lower()] = "string" if is_text else ANY
         kept = {name: kinds.get(name.lower(), ANY) for name in decision.kept}
         return replace(decision, kept=kept, changes=decision.changes if policy else ())
 
     def _note_read(self, rows: Any = None) -> None:
-        """Report to the job what was read of the files, or that it reads them in another way."""
+        """Report to the job the rows that were read, or that it reads the files in another way."""
         if self.schemas is not None:
             self.schemas.on_read(rows)
 
     def _watched(self, format: str, read: Callable[[pa.Table], Any], exhaust: Callable[[Any, pa.Table], None]) -> Any:
-        """Read the files; see `Readings.read`."""
+        """Read the files, through `Readings.read` if there is one."""
         if self.readings is None:
             return read(self.table)
         return self.readings.read(self.table, format, read, exhaust)
 
     def unchanged(self, on_changed: OnChanged = "raise", s3_client: S3Client | None = None) -> FileDelta:
-        """Look at the source again, whether these files are still what was planned.
+        """Check at the source whether these files are still as planned, and return the delta.
 
         Parameters
         ----------
         on_changed
-            ``raise`` raises a ChangedObjectError that names them. ``skip`` returns the delta without
-            them: a file that was overwritten is new in the next batch. Files whose VersionId is known
-            are an error only if that version is gone, unless `read` or `paths` was used, which do not go by it.
+            ``raise`` raises a ChangedObjectError that names changed files. ``skip`` returns the delta without
+            them: a file that was overwritten is new in the next batch. A file with a known VersionId is an error
+            only if that version is gone, unless `read` or `paths` was used, which ignore the version.
         """
         pinned = on_changed == "raise" and not self.unpinned
         client = s3_client or self.s3_client
@@ -362,6 +362,6 @@ class FileDelta(ReadableWhenSmall):
         return replace(self, table=found)
 
     def check_unread(self, s3_client: S3Client | None) -> None:
-        """Raise ChangedObjectError if a file changed and not all were read by their ETag, so that other bytes count."""
+        """Raise ChangedObjectError if a file changed, unless all files were read by their ETag as planned."""
         if self.unpinned or not self.fetched.issuperset(self.readable.column("key").to_pylist()):
             self.unchanged("raise", s3_client)
