@@ -1,8 +1,8 @@
-"""A file bookmark worked out by Spark's executors: for buckets whose listing is too much for one machine.
+"""A file bookmark computed by Spark's executors, for buckets whose listing is too large for one machine.
 
 The key space is cut into ranges, one for each task. A task lists its range, compares it with the part of the
-ledger that can hold its keys, and writes what is new to a file of the ledger itself. Only the names of
-those files come to the driver. It is the code of `FileBookmark`, so the answer is the same.
+ledger that can have its keys, and writes the new files to a file of the ledger itself. Only the names of the
+ledger files are sent to the driver. The tasks run the code of `FileBookmark`, so the result is the same.
 """
 
 from __future__ import annotations
@@ -60,25 +60,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # --- limits ---------------------------------------------------------------------------------------
-# Where a batch with limits ends, if its files lie in many shares that never come together.
+# The end of a batch with limits, if its files are in many shares that are never in one place.
 #
-# The batch is the oldest files within the limits, as `rules.oldest_first` takes them of one table. Here each share
-# shows blocks: neighbours among its files in that order, with count and size. The blocks of all shares tell between
-# which two files the batch must end. Only the files between are shown again, in smaller blocks, until none is left
-# between the two.
+# The batch is the oldest files within the limits, as `rules.oldest_first` takes them from one table. Here each share
+# returns blocks: neighbours among its files in that order, with count and size. The blocks of all shares determine
+# between which two files the batch must end. Only the files between these two are returned again, in smaller blocks,
+# until none is left between them.
 
 
 class PlaceInOrder(NamedTuple):
-    """The place of a file in the order in which batches take files. No two files of a source share one."""
+    """The place of a file in the order in which batches take files. It is unique in a source."""
 
     modified: int
     """LastModified in microseconds since 1970, UTC."""
     key: str
-    """Python compares texts by code points, which is the order of their UTF-8 bytes, as Arrow compares them."""
+    """Python compares texts by code points, which is the order of their UTF-8 bytes, by which Arrow compares them."""
 
 
 class Block(NamedTuple):
-    """Files of a share that follow one another in that order."""
+    """Consecutive files of a share in that order."""
 
     first: PlaceInOrder
     last: PlaceInOrder
@@ -88,16 +88,16 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Stretch:
-    """Between which files a batch ends.
+    """The two files between which a batch ends.
 
     Attributes
     ----------
     after
-        A file of the batch, as all older ones are; None where none is known yet.
+        A file that is in the batch, as are all older files; None if no such file is known yet.
     until
-        The oldest file that is known not to be in the batch; None where none is known yet.
+        The oldest file that is known not to be in the batch; None if no such file is known yet.
     is_settled
-        No file is left between the two.
+        Whether no file is left between the two.
     """
 
     after: PlaceInOrder | None = None
@@ -106,23 +106,23 @@ class Stretch:
 
 
 class Blocks(NamedTuple):
-    """What one share, or all together, have in and before a stretch."""
+    """The files of one share before a stretch, as totals, and within it, as blocks."""
 
     files: int
-    """Files before the stretch, which the batch takes, and their size in bytes."""
+    """Number of files before the stretch, which the batch takes. `bytes` is their size."""
     bytes: int
     blocks: list[Block]
 
 
 def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
-    """Return the files of a share before a stretch, and blocks of those within.
+    """Return the totals of a share's files before a stretch, and blocks of its files within the stretch.
 
     Parameters
     ----------
     rows
-        At least the columns key, size and modified.
+        Files with at least the columns key, size and modified.
     parts
-        About how many blocks to make; up to three times as many where sizes differ. At least 2.
+        Approximate number of blocks, at least 2. Up to three times as many are made if sizes differ.
     """
     before = rows.slice(0, 0)
     if stretch.after is not None:
@@ -132,7 +132,7 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
         rows = rows.filter(is_earlier(rows, stretch.until))
     order = pc.sort_indices(rows, OLDEST_FIRST).to_pylist()
     sizes = rows.column("size").to_pylist()
-    # Small in both measures, so that what a limit cuts through is small as well.
+    # Keep blocks small in files and in bytes, so that the block in which a limit falls is small too.
     most_files = max(1, -(-len(order) // parts))
     most_bytes = -(-sum(sizes) // parts)
     blocks: list[Block] = []
@@ -149,18 +149,18 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
 
 
 def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stretch:
-    """Return a smaller stretch, given what all shares have in it; `until` stays None if all files fit."""
+    """Return a smaller stretch, given the blocks of all shares in it; `until` stays None if all files fit."""
     before = sum(share.files for share in shares), sum(share.bytes for share in shares)
     blocks = [block for share in shares for block in share.blocks]
     after, until = stretch.after, stretch.until
-    # All that is not younger than the start of a block lies in blocks that start no later. If they fit, so does it.
+    # Every file up to the start of a block is in a block that starts no later. If these blocks fit, the files fit.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.first):
         files, size = files + block.files, size + block.bytes
         if not limits.fit(files, size):
             break
         after = block.first
-    # Blocks that end no later than another one hold nothing younger than its end. If they are too much, so is it.
+    # Blocks that end no later than a block have no file after its end. If they do not fit, that end does not fit.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.last):
         files, size = files + block.files, size + block.bytes
@@ -174,7 +174,7 @@ def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stre
 
 
 def is_earlier(rows: pa.Table, place: PlaceInOrder) -> Any:
-    """Tell of each file whether it comes before a place."""
+    """Return for each file whether it is before a place."""
     return _compared(rows, place, pc.less)
 
 
@@ -187,7 +187,7 @@ def _place(rows: pa.Table, index: int) -> PlaceInOrder:
 
 
 def _compared(rows: pa.Table, place: PlaceInOrder, compare: Callable[[Any, Any], Any]) -> Any:
-    """Compare files with a place: the key decides between equal times."""
+    """Compare files with a place by time, and by key if the times are equal."""
     moment = pa.scalar(place.modified, LISTED.field("modified").type)
     modified = rows.column("modified")
     by_key = pc.and_(pc.equal(modified, moment), compare(rows.column("key"), place.key))
@@ -197,58 +197,58 @@ def _compared(rows: pa.Table, place: PlaceInOrder, compare: Callable[[Any, Any],
 # --- spark ----------------------------------------------------------------------------------------
 
 TASKS_PER_CORE = 8
-"""Ranges differ in size, which nobody knows beforehand: small tasks even that out."""
+"""Ranges differ in size, which is not known beforehand: many small tasks balance the load."""
 WORKERS_PER_TASK = 4
-"""Requests at once of one task by default. As many tasks list at the same time as the cluster has cores, each with a
-client."""
+"""Parallel requests of one task by default. The cluster runs as many listing tasks at a time as it has cores, each with
+its own client."""
 LEAST_KEYS = 1_000
-"""Of a range that the ledger cuts: a request shows as many."""
+"""Least keys of a range that is cut by the ledger: one request lists as many."""
 MOST_KEYS = 500_000
-"""Of a range that the ledger cuts: a task holds the files of the ledger that reach into it, at 500 bytes a key."""
+"""Most keys of a range that is cut by the ledger: a task holds its ledger files in memory, at 500 bytes per key."""
 MARKS_PER_RANGE = 64
-"""Keys of the ledger by which a range is cut: enough for ranges that differ by a few hundredths."""
+"""Sampled ledger keys per range: enough to cut ranges whose sizes differ by a few percent."""
 MERGED_FILE_ROWS = 100_000
-"""Least rows of a file that executors merge, while there are as many: few files, each for a range of its own."""
+"""Least rows of a merged file that executors write, if there are as many: few files, each for its own range."""
 DRIVER_FILES = 1_000_000
-"""Most files that `SparkFileDelta.read` names to Spark's readers, which keep about a kilobyte of each on the driver."""
+"""Most files that `SparkFileDelta.read` passes to Spark's readers, which need about 1 KB of each on the driver."""
 LIMIT_BLOCKS = 20_000
-"""Blocks of files that all ranges together show the driver to find where a batch with limits ends: a few megabytes."""
+"""Blocks that all ranges together send to the driver to find the end of a batch with limits: a few megabytes."""
 NAMED_CHANGES = 1_000
-"""Most keys of changed objects that a task names; more than a few tell nobody more."""
+"""Most keys of changed objects that a task returns; a reader needs only a few."""
 
 
 @dataclass(frozen=True)
 class SparkFileDelta(ReadableWhenSmall):
-    """The new files of one batch as a DataFrame, which are read as those of a `FileDelta` are.
+    """The new files of one batch as a DataFrame. They are read with the methods of a `FileDelta`.
 
     `read` keeps the names of all its files on the driver, as Spark's readers do, about a kilobyte each. So it refuses
-    more than 1,000,000 files, and raises what `to_driver` raises. With `read_small` a task finds its files in the
-    ledger, so their names never come to the driver. Which columns their folders give a Spark job looks up first. It
-    needs a schema, which is kept, and values that do not fit stop the run or are rescued. Nothing looks for other
-    columns, and columns of CSV are found by the header of the first file: for the policies ``add``, ``warn`` and
-    ``raise``, and for CSV files with several headers, use ``to_driver().read_small``. A CSV file with another header
-    than the first one is a SourceError.
+    more than 1,000,000 files, and raises the errors of `to_driver`. With `read_small`, a task finds its files in the
+    ledger, so their names are never sent to the driver. A Spark job first finds the columns that their folders have.
+    `read_small` requires a schema, which is stored, and values that do not fit stop the run or are rescued. It does not
+    look for other columns, and finds CSV columns by the header of the first file. For the policies ``add``, ``warn``
+    and ``raise``, and for CSV files with several headers, use ``to_driver().read_small``. A CSV file whose header
+    differs from the first one raises SourceError.
 
     Attributes
     ----------
     files : DataFrame
         One row per file, with the columns of `FileDelta.table`; read from the ledger when it is used.
-        A file of the ledger that is damaged fails the Spark job; `small_files.typed_fetch_errors` makes that a
+        A damaged ledger file fails the Spark job; `small_files.typed_fetch_errors` turns that error into a
         LedgerError, as `job.write` does.
     count, bytes, gone : int
-        Number of new files, their size, and the number of objects that are not there any more.
+        Number of new files, their size in bytes, and the number of objects that do not exist any more.
     ledger_uri : str
-        Where the files of the ledger lie.
+        The folder of the ledger files.
     ledger_files : tuple
-        The files of the ledger that name the new files, in the order of their keys.
+        The ledger files that name the new files, in the order of their keys.
     request_payer : bool
-        Requests to the source are paid for by whoever makes them.
+        Whether the requester pays for requests to the source.
     has_more : bool
-        `max_files` or `max_bytes` left something for the next batch.
+        Whether `max_files` or `max_bytes` left files for the next batch.
     schemas : KeptSchemas or None
-        In a job: the columns that earlier batches had.
+        In a job: the columns of earlier batches.
     s3_client : S3Client or None
-        Fetches the headers of CSV files for `read`; None makes one.
+        Fetches the headers of CSV files for `read`. If None, a client is created.
     """
 
     location: Location
@@ -267,7 +267,7 @@ class SparkFileDelta(ReadableWhenSmall):
         return f"<SparkFileDelta {str(self.location)!r}: {self.count:,} files, {self.bytes:,} bytes>"
 
     def to_driver(self) -> FileDelta:
-        """Return the same files as a `FileDelta`, whose names are in this process.
+        """Return the same files as a `FileDelta`, with all their names on the driver.
 
         Raises
         ------
@@ -293,7 +293,7 @@ class SparkFileDelta(ReadableWhenSmall):
 
     @property
     def paths(self) -> list[str]:
-        """Full URIs with raw keys, as those of `FileDelta.paths`; errors are those of `to_driver`."""
+        """Full URIs with raw keys, as `FileDelta.paths` has them. Raises the errors of `to_driver`."""
         return self.to_driver().paths
 
     def _read(self, spark: SparkSession, asked: Asked) -> DataFrame:
@@ -319,17 +319,17 @@ class SparkFileDelta(ReadableWhenSmall):
 
         def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:
             if schema is None and asked.format != "text":
-                # Only the names in the first header are asked for.
+                # The caller only needs the names in the first header.
                 return small(table, None, options)
             shares = _given(spark, parts)
             return small.read_shares(shares, _Planned(taken), folders, schema, options, header)
 
-        # By the first file alone: its folders are those of all.
+        # Decide the columns by the first file alone, because all files have the same folders.
         alone = FileDelta(self.location, first, request_payer=self.request_payer, schemas=self.schemas)
         return alone.read_with(spark, asked, read, skip_changed=on_changed == "skip")
 
     def _first_file(self) -> pa.Table:
-        """Return the first file that is not empty, as a reader of schemas takes it; no row if there is none."""
+        """Return the first file that is not empty, or else the first file, to read its schema; no row without files."""
         if not self.count:
             return no_rows(LISTED)
         files = self.files.select(*Planned._fields)
@@ -339,7 +339,7 @@ class SparkFileDelta(ReadableWhenSmall):
 
 
 def _header_of_first(delta: SparkFileDelta, first: pa.Table, options: Mapping[str, Any]) -> bytes | None:
-    """Return the header of the first file, by which the columns of all are found."""
+    """Return the header of the first file, by which the columns of all files are found; None if it is empty."""
     header = None
     for one in planned_of(first):
         header = header_of(delta.location, one, options, delta.s3_client, delta.request_payer)
@@ -353,21 +353,21 @@ def _header_of_first(delta: SparkFileDelta, first: pa.Table, options: Mapping[st
 
 @dataclass(frozen=True)
 class Executors:
-    """What runs the ranges of a bookmark as tasks of Spark; see `FileBookmark.new_files_on_spark`.
+    """Runs the ranges of a bookmark as Spark tasks; see `FileBookmark.new_files_on_spark`.
 
-    A task holds what is known of its range, half a million keys, and works on 200,000 listed objects at a time. So the
-    memory of executors does not grow with the bucket, however unequal ranges are.
+    A task has the known objects of its range in memory, half a million keys, and works on 200,000 listed objects at a
+    time. So the memory of executors does not grow with the bucket, even if ranges are very unequal.
 
-    With `max_files` or `max_bytes`, executors keep on their disks what they find, each at most as much as fits into
-    the batch, and show the driver blocks of it until the end of the batch is known (`limits`). Only what is
-    taken goes to the ledger. If Spark loses an executor meanwhile, its ranges are listed again.
+    With `max_files` or `max_bytes`, executors keep the files that they find on their disks, each at most as many as fit
+    into the batch, and send blocks of them to the driver until the end of the batch is known (see "limits" above). Only
+    taken files go to the ledger. If Spark loses an executor meanwhile, its ranges are listed again.
     """
 
     spark: SparkSession
     bookmark: FileBookmark
 
     def __post_init__(self) -> None:
-        """Refuse what executors cannot do. SourceError and InvalidValueError say what to use instead."""
+        """Raise SourceError or InvalidValueError for options that executors do not support; it names an alternative."""
         location, chosen = self.bookmark.location, self.bookmark.options
         if self.bookmark.partitions is not None or self.bookmark.clears:
             raise InvalidValueError("On Spark partitions and clears cannot be used. Use new_files instead.")
@@ -389,9 +389,9 @@ class Executors:
             )
 
     def find(self) -> Found[SparkFileDelta]:
-        """List the source on the executors, and take what is new; errors are those of `FileBookmark.find`."""
+        """List the source on the executors, and take the new files. Raises the errors of `FileBookmark.find`."""
         local = self.bookmark
-        # A task gets only those files of the ledger that can hold its keys.
+        # Pass a task only the ledger files that can have its keys.
         state, end = (one and replace(one, segments=()) for one in (local.state, local.until))
         known = local.ledger.in_files()
         then = local.then.in_files() if local.then else []
@@ -411,7 +411,7 @@ class Executors:
             sum(share[name] for share in found) for name in ("count", "bytes", "gone", "left", "ignored")
         )
         if local.begins and local.options.start_from is not None:
-            # What executors log of it nobody sees here.
+            # Log it on the driver, where the logs of the executors do not appear.
             logger.warning(
                 "event=start_from source=%s start_from=%s ignored=%d taken=%d: what was there before is not taken",
                 local.location, local.options.start_from, ignored, count,
@@ -421,7 +421,7 @@ class Executors:
         return local.taken(delta, segment, None if left else started, aside, elsewhere=self._merged)
 
     def resume(self, stored: Mapping[str, Any]) -> Found[SparkFileDelta]:
-        """Take what a frozen plan says. SourceChangedError if it is that of another source."""
+        """Return the files of a frozen plan. SourceChangedError if the plan belongs to another source."""
         plan = self.bookmark.opened_plan(stored)
         delta = self._delta(self._files_of(plan), plan.count, plan.bytes, plan.gone, has_more=plan.has_more)
         return Found(delta, plan)
@@ -437,15 +437,15 @@ class Executors:
         )  # fmt: skip
 
     def check_unchanged(self, plan: FilesPlan) -> None:
-        """Let executors compare the planned objects with what is there now.
+        """Compare the planned objects with the current objects, on the executors.
 
-        A task looks at the objects of one file of the ledger: at each by itself, or at neighbours by pages of a
-        listing. It is the latest version that counts.
+        A task checks the objects of one ledger file: each with its own request, or neighbours with pages of a listing.
+        It compares the latest versions.
 
         Raises
         ------
         ChangedObjectError
-            Names what was overwritten or deleted: of each file of the ledger up to 1,000 keys.
+            It names up to 1,000 overwritten and up to 1,000 deleted keys of each ledger file.
         LedgerError, SourceError
             The ledger or the source could not be read.
         """
@@ -466,11 +466,11 @@ class Executors:
         return str(Location.parse(self.bookmark.options.ledger_uri or ""))
 
     def _limited(self, task: _Task, parts: Sequence[Any]) -> list[dict[str, Any]]:
-        """Let executors find what is new in their ranges, and store the oldest of it all within the limits."""
+        """Find new files on the executors, and store the oldest of all ranges within the limits."""
         from pyspark import StorageLevel
 
         candidates = _given(self.spark, parts).mapInArrow(_Candidates(task), "candidates string")
-        # On disk, as there may be many more than the batch takes. Not in the ledger, where jobs delete nothing.
+        # Keep them on disk, as they may be many more than the batch takes; in the ledger no job would delete them.
         candidates.persist(StorageLevel.DISK_ONLY)
         try:
             end = self._end(candidates, max(2, LIMIT_BLOCKS // len(parts)))
@@ -480,7 +480,7 @@ class Executors:
             candidates.unpersist()
 
     def _end(self, candidates: DataFrame, parts: int) -> PlaceInOrder | None:
-        """Return the oldest file that does not fit into the batch; None if all do."""
+        """Return the oldest file that does not fit into the batch; None if all files fit."""
         stretch = Stretch()
         while not stretch.is_settled:
             found = _shares_of(candidates, partial(_blocks, stretch, parts))
@@ -491,13 +491,13 @@ class Executors:
         return self.bookmark.ledger.files(plan.segment) if plan.segment else []
 
     def _stored(self, shares: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return the files of the ledger that hold what tasks found, in the order of their keys.
+        """Return the ledger files with the rows that tasks found, in the order of their keys.
 
-        Rows of neighbours that are too few for a file of their own are written here, together.
+        Rows of neighbouring tasks that are too few for their own file are written together here.
         """
         files: list[dict[str, Any]] = []
         few: list[pa.Table] = []
-        # Not as they come: Spark Connect's server deals parts out in an order of its own, and pieces come as listed.
+        # Sort the shares: Spark Connect's server distributes parts in its own order, and pieces arrive as listed.
         for share in sorted(shares, key=lambda share: byte_order(share["after"] or "")):
             if share["files"]:
                 files += self._files_with(few) + share["files"]
@@ -512,7 +512,7 @@ class Executors:
         return files_of(self.bookmark.ledger.stored(pa.concat_tables(tables)))
 
     def _merged(self, segments: Sequence[Mapping[str, Any]], oldest: bool) -> list[dict[str, Any]] | None:
-        """Let executors merge segments; None for no more than one file, which the driver writes sooner."""
+        """Merge segments on the executors; None for at most one file, which the driver writes faster."""
         together = self.bookmark.ledger.again(segments).in_files()
         if sum(map(rows_in, together)) <= FILE_ROWS:
             return None
@@ -525,7 +525,7 @@ class Executors:
         return [segment_of(in_order)] if in_order else []
 
     def _read(self, files: Files) -> DataFrame:
-        """Read what is taken from files of the ledger, each of which is proven whole."""
+        """Return a DataFrame of the taken files in ledger files, each of which is verified by its checksum."""
         types = {"size": T.LongType(), "version": T.LongType(), "modified": T.TimestampType()}
         schema = T.StructType([T.StructField(name, types.get(name, T.StringType())) for name in LEDGER.names])
         if not files:
@@ -533,7 +533,7 @@ class Executors:
         return _given(self.spark, files).mapInArrow(self._taken, schema)
 
     def _ranges(self, known: Sequence[Files]) -> tuple[list[Ends], datetime]:
-        """Cut the key space; return the ranges and the time of the source before any of them is listed."""
+        """Cut the key space into ranges; return them, and the time of the source's clock before any range is listed."""
         location, options = self.bookmark.location, self.bookmark.options
         if not location.has_ranges:
             return [(None, None)], datetime.now().astimezone()
@@ -543,26 +543,26 @@ class Executors:
             str(location), make_client(AT_ONCE), location.bucket, location.prefix,
             versioned=options.versioned, request_payer=options.request_payer,
         )  # fmt: skip
-        # Of date folders only what the ledger knows there: their ranges are few, and most of the ledger is older.
+        # For date folders, use only their part of the ledger: there are few, and most of the ledger is older.
         held = known
         if bounds != [(None, None)]:
             held = [[file for file in files if any(files_between([file], *ends) for ends in bounds)] for files in known]
         rows = sum(map(rows_in, held))
         cuts: list[str] = []
-        # Fewer would make a single range.
+        # Fewer keys would be a single range.
         if rows >= 2 * LEAST_KEYS:
             wanted = max(min(wanted, rows // LEAST_KEYS), rows // MOST_KEYS)
             cuts = quantiles(self._marks(held, max(1, rows // (wanted * MARKS_PER_RANGE)), rows), wanted)
         elif bounds == [(None, None)]:
-            cuts = find_cuts(pages, wanted)  # Too little is known to tell where keys are many.
+            cuts = find_cuts(pages, wanted)  # The ledger is too small to show where the keys are.
         if pages.date is None:
             pages.first_key("")
-        # The time of the first of these answers: no task has listed anything before it.
+        # This is the time of the first of these responses, before any task lists its range.
         assert pages.date is not None
         return [ends for bound in bounds for ends in parted(cuts, *bound)], pages.date
 
     def _marks(self, known: Sequence[Files], step: int, rows: int) -> list[str]:
-        """Return every so many-th key of the ledger: read here where it is small, by executors where it is large."""
+        """Return every `step`-th key of the ledger. The driver reads a small ledger, the executors a large one."""
         parts: list[dict[str, Any]] = []
         for files in known:
             for file, start in zip(files, places([int(file["count"]) for file in files], step), strict=True):
@@ -575,17 +575,17 @@ class Executors:
 
 
 def _executed(spark: SparkSession, share: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
-    """Give each part to a task of its own and return the shares of all."""
+    """Run `share` on each part in its own task and return all results."""
     return _shares_of(_given(spark, parts), share) if parts else []
 
 
 def _given(spark: SparkSession, parts: Iterable[Any]) -> DataFrame:
-    """Return a DataFrame of which each partition holds a part, as JSON."""
+    """Return a DataFrame with one partition for each part, as JSON."""
     return spread(spark, [json.dumps(part).encode() for part in parts])
 
 
 def _shares_of(parts: DataFrame, share: Callable[[Any], Any]) -> list[Any]:
-    """Let executors do something with each part and return the shares of all, in whatever order."""
+    """Run `share` on each part on the executors and return all results, in any order."""
     with typed_fetch_errors():
         shares = parts.mapInArrow(_OfEach(share), "share string").collect()
     return [json.loads(row["share"]) for row in shares]
@@ -597,13 +597,13 @@ def _blocks_in(share: Mapping[str, Any]) -> Blocks:
 
 
 def _between(segments: Sequence[Files], after: str | None, until: str | None) -> list[dict[str, Any]]:
-    """Return segments of those files that can hold keys above `after` and not above `until`."""
+    """Return the segments with only the files that can have keys above `after` and not above `until`."""
     found = filter(None, (files_between(files, after, until) for files in segments))
     return [{"count": rows_in(held), "files": held} for held in found]
 
 
 def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:
-    """Part files of the ledger into shares of so many rows each; the last one has the rest."""
+    """Return the rows of ledger files as shares of `rows` rows each; the last share has the rest."""
     shares: list[list[dict[str, Any]]] = []
     share: list[dict[str, Any]] = []
     room = rows
@@ -621,15 +621,15 @@ def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:
     return shares
 
 
-@lru_cache(maxsize=2)  # One that lists, and one that reads the ledger.
+@lru_cache(maxsize=2)  # One client lists, and one reads the ledger.
 def _client(workers: int = WORKERS_PER_TASK) -> S3Client:
-    """Make one client for all tasks of a Python worker that have so many requests at once."""
+    """Return the client that all tasks of a Python worker with this number of parallel requests share."""
     return make_client(workers)
 
 
 @dataclass(frozen=True)
 class _OfEach:
-    """What an executor does with each part that it gets: `share` returns what the driver learns of it."""
+    """Runs `share` on an executor for each part, and returns its result to the driver."""
 
     share: Callable[[Any], Any]
 
@@ -642,7 +642,7 @@ class _OfEach:
 
 @dataclass(frozen=True)
 class _Task:
-    """What an executor does with a range: list it, compare it, store what is new."""
+    """Work of an executor on a range: list it, compare it with the ledger, store the new files."""
 
     source: str
     state: FilesState | None
@@ -651,12 +651,12 @@ class _Task:
     started: str
     options: Mapping[str, Any]
     few: int
-    """Rows that are too few for a file of the ledger: the driver gets them, and writes those of many tasks together."""
+    """Most rows that are too few for a ledger file: the driver gets them, and writes those of many tasks together."""
     most_rows: int
-    """Listed objects that are worked on at once."""
+    """Number of listed objects that are processed at once."""
 
     def share(self, part: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the driver learns of a range."""
+        """Return the result of a range for the driver."""
         bookmark, pieces = self.chosen(part)
         share = _Share(bookmark.ledger)
         for after, until, choice in pieces:
@@ -664,7 +664,7 @@ class _Task:
         return share.stored(part["after"], self.few)
 
     def chosen(self, part: Mapping[str, Any]) -> tuple[FileBookmark, Iterator[Piece]]:
-        """List a range and choose among its objects, piece by piece, with the bookmark that does."""
+        """Return the bookmark of a range, and the choices among its objects, piece by piece."""
         state = None if self.state is None else replace(self.state, segments=tuple(part["known"])).to_store()
         end = None if self.until is None else replace(self.until, segments=tuple(part["then"])).to_store()
         client = _client(self.options["workers"])
@@ -676,14 +676,14 @@ class _Task:
 
 
 class _Share:
-    """What a task found: rows for the ledger, and counts for the driver."""
+    """The results of a task: rows for the ledger, and counts for the driver."""
 
     def __init__(self, ledger: FileLedger) -> None:
         self._gathered = Gathered(ledger)
         self._counts = dict.fromkeys(("count", "bytes", "gone", "ignored", "left"), 0)
 
     def add(self, ends: Ends, rows: pa.Table, left: int) -> None:
-        """Add the rows of a piece between two keys, and how many of its objects keep the time of the last listing."""
+        """Add the rows of a piece; `left` is the number of its objects that keep the time of the last listing."""
         taken = rows.filter(is_status(rows, TAKEN))
         self._counts["count"] += taken.num_rows
         self._counts["bytes"] += pc.sum(taken.column("size"), min_count=0).as_py()
@@ -693,12 +693,12 @@ class _Share:
         self._gathered.add(*ends, rows)
 
     def stored(self, after: str | None, few: int, *, has_more: bool = False) -> dict[str, Any]:
-        """Write the rows to the ledger, unless they are few, and return what the driver needs.
+        """Write the rows to the ledger, unless they are few, and return the result for the driver.
 
         Parameters
         ----------
         after
-            The key above which all of it lies; shares are put in order by it.
+            The key below all rows, by which shares are sorted.
         """
         files, rows = self._gathered.taken(few)
         sent = b64encode(to_bytes(rows)).decode() if rows is not None else None
@@ -707,10 +707,10 @@ class _Share:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """What an executor does with a range if the batch has limits: find what may be in it, and store nothing yet.
+    """Work of an executor on a range if the batch has limits: find the candidates for the batch, without storing them.
 
-    Of all new files of a range the batch can take those only that would be a batch by themselves. The first one that
-    does not fit is kept as well: the batch takes nothing younger, also where another range has room for it.
+    The batch can take only those new files of a range that would be a batch by themselves. The first file that does not
+    fit is kept too, because the batch takes no younger file, even if one of another range would fit.
     """
 
     task: _Task
@@ -726,24 +726,24 @@ class _Candidates:
 
 
 def _candidates(kept: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that the batch may take of what a task kept, and its other rows."""
+    """Return the rows of a task that the batch may take, and its other rows."""
     rows = from_bytes(b64decode(kept["rows"]))
     is_taken = is_status(rows, TAKEN)
     return rows.filter(is_taken), rows.filter(pc.invert(is_taken))
 
 
 def _blocks(stretch: Stretch, parts: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return blocks of those candidates in a stretch, to find the end of a batch."""
+    """Return blocks of the candidates in a stretch, to find the end of a batch."""
     taken, _ = _candidates(kept)
     return blocks_of(taken, stretch, parts)._asdict()
 
 
 def _store(source: str, ledger_uri: str, end: PlaceInOrder | None, few: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Store the candidates before the end of the batch, once that is known."""
+    """Store the candidates before the end of the batch, once the end is known; return the result for the driver."""
     candidates, others = _candidates(kept)
     taken = candidates if end is None else candidates.filter(is_earlier(candidates, end))
     out = candidates.num_rows - taken.num_rows
-    # What is gone or ignored is remembered by the first batch that sees it, as on the driver.
+    # Store gone and ignored objects in the first batch that sees them, as on the driver.
     rows = pa.concat_tables([taken, others]).sort_by("key")
     share = _Share(FileLedger(source, (), SegmentFiles(ledger_uri, _client())))
     share.add((kept["after"], kept["until"]), rows, kept["left"] + out)
@@ -751,7 +751,7 @@ def _store(source: str, ledger_uri: str, end: PlaceInOrder | None, few: int, kep
 
 
 def _sample(ledger_uri: str, part: Mapping[str, Any]) -> list[str]:
-    """Return some keys of a file of the ledger, before ranges are cut."""
+    """Return a sample of the keys of a ledger file, from which ranges are cut."""
     return _sampled(SegmentFiles(ledger_uri, _client()).rows(part["file"]), part)
 
 
@@ -760,7 +760,7 @@ def _sampled(rows: pa.Table, part: Mapping[str, Any]) -> list[str]:
 
 
 def _merge(source: str, ledger_uri: str, oldest: bool, part: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Merge the rows of several segments in a range, write them to files, and return these."""
+    """Merge the rows of several segments in a range, write them to files, and return the files."""
     ledger = FileLedger(source, part["segments"], SegmentFiles(ledger_uri, _client()))
     merged = ledger.merged(ledger.known(), part["after"], part["until"], oldest)
     return list(chain.from_iterable(map(files_of, merged)))
@@ -768,13 +768,13 @@ def _merge(source: str, ledger_uri: str, oldest: bool, part: Mapping[str, Any]) 
 
 @dataclass(frozen=True)
 class _Taken:
-    """What an executor does with a file of the ledger: read it, prove it, and show what is taken."""
+    """Work of an executor on a ledger file: read and verify it, and return the taken files."""
 
     ledger_uri: str
     source: str
 
     def rows(self, file: Mapping[str, Any], start: int = 0, length: int | None = None) -> pa.Table:
-        """Return the taken ones of all rows, or of so many from a place on."""
+        """Return the rows of taken files, from all rows or from `length` rows starting at `start`."""
         rows = SegmentFiles(self.ledger_uri, _client()).rows(file).slice(start, length)
         taken = rows.filter(is_status(rows, TAKEN))
         check_planned(self.source, taken)
@@ -788,13 +788,13 @@ class _Taken:
 
 
 def _layouts(taken: _Taken, file: Mapping[str, Any]) -> list[Any]:
-    """Count the columns that the folders of a file of the ledger give, before a read."""
+    """Return the sets of columns that the folders of a ledger file's keys have, with counts, before a read."""
     return list(layouts_of(taken.rows(file).column("key").to_pylist()).items())
 
 
 @dataclass(frozen=True)
 class _Planned:
-    """What an executor does with slices of the ledger: find the objects that are to be fetched."""
+    """Work of an executor on slices of the ledger: find the objects to fetch."""
 
     taken: _Taken
 
@@ -804,7 +804,7 @@ class _Planned:
 
 
 def _look(taken: _Taken, request_payer: bool, file: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Compare the objects of a file of the ledger with what is there, before the commit."""
+    """Compare the objects of a ledger file with the current objects, before the commit."""
     location = Location.parse(taken.source)
     overwritten, deleted = find_changed(location, taken.rows(file), _client(), request_payer=request_payer)
     return {"overwritten": overwritten[:NAMED_CHANGES], "deleted": deleted[:NAMED_CHANGES]}
@@ -821,7 +821,7 @@ def _as_batch(share: Any) -> pa.RecordBatch:
 
 @contextmanager
 def _marked_errors() -> Iterator[None]:
-    """Raise our own errors so that `typed_fetch_errors` finds them in Spark's."""
+    """Raise errors of this package in a form that `typed_fetch_errors` finds inside Spark's errors."""
     try:
         yield
     except WatermarkError as error:
