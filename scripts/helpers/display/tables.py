@@ -132,7 +132,7 @@ class Table(list[T]):
 
 
 def need_pandas() -> Any:
-    """Import and return pandas; raise ConfigurationError if it is missing. Only `to_pandas` requires it."""
+    """Import and return pandas, which is optional; raise ConfigurationError if it is missing."""
     # Look for it first, because an ImportError from pandas itself means that it is broken, not that it is missing.
     if find_spec("pandas") is None:
         raise ConfigurationError("to_pandas needs pandas. Install it: pip install pandas.")

@@ -100,8 +100,8 @@ class FileBookmark:
     taken_by
         Version of the job and run id to store in the ledger with the files taken now.
     until
-        The `state_after` of a later run: take only new files that this run had taken by its end. Then the
-        limits of a batch, `delay` and `ready_marker` are ignored.
+        The `state_after` of a later run: take only the new files that were taken by the end of that run. The
+        limits of a batch, `delay` and `ready_marker` are then ignored.
     saves
         Whether a state is saved. Otherwise nothing is written to the ledger, and there is no `state_after`.
     partitions
@@ -166,7 +166,7 @@ class FileBookmark:
         self.partitions, self.clears = partitions, clears
         self._aside = (self.until or self.state).set_aside
         if partitions is not None and partitions.whole:
-            self._aside = {}  # All files of a whole partition are read, or the run stops.
+            self._aside = {}  # Set nothing aside: all files of a whole partition are read, or the run stops.
         look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
         if until is not None:
             # Ignore later decisions: when the range of runs ended, set-aside files were not taken.
@@ -302,7 +302,7 @@ class FileBookmark:
         started
             The time of the caller, used if the source returns no time of its own.
         position
-            As of `find`.
+            The same as in `find`.
         """
         named = set(told.keys)
         if self.options.ready_marker is not None:

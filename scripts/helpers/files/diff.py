@@ -139,7 +139,7 @@ def _same(rows: pa.Table, known: pa.Table, by_time: bool) -> pa.ChunkedArray:
     if by_time:
         same = pc.and_(same, pc.equal(rows.column("modified"), known.column("modified")))
     # The comparison is null if either row has no version, as before `versioned` was set: then ETag and size decide.
-    # They also decide if both rows have the version that an unversioned bucket reuses for each overwrite.
+    # They also decide if both rows have the version of an unversioned object, which each overwrite reuses.
     by_version = pc.equal(rows.column("version_id"), known.column("version_id"))
     overwritable = pc.equal(rows.column("version_id"), OVERWRITABLE)
     decides = pc.and_(pc.is_valid(by_version), pc.invert(pc.and_(by_version, overwritable)))

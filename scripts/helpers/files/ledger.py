@@ -71,7 +71,7 @@ The second argument is `oldest` of `FileLedger.merged`."""
 
 
 class FileLedger:
-    """The segments that a state refers to. Each is read when it is first needed, and only once.
+    """The segments that a state refers to, read when they are first needed.
 
     Parameters
     ----------

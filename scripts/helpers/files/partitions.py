@@ -305,7 +305,7 @@ class PartitionRule:
         of_batch = pa.array(sorted(numbers), pa.int64())
         taken = admitted.filter(pc.is_in(of_admitted, value_set=of_batch))
         if self.whole:
-            # Do not store the gone files of a partition that waits: they show its next batch that it has changed.
+            # Do not store the gone files of a partition that waits: by them a later batch sees that it has changed.
             gone = gone.filter(pc.or_(pc.is_null(of_gone), pc.is_in(of_gone, value_set=of_batch)))
         return Chosen(taken, gone, has_more and not self.latest, len(waiting))
 

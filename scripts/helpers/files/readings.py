@@ -63,7 +63,7 @@ class Readings:
     location, table
         The planned files.
     client, request_payer
-        How the files are checked.
+        The S3 client for checking the files, and whether the requester pays.
     on_bad
         Function that moves files from the plan to the list, given the reasons by key. It may raise an error.
     is_replay

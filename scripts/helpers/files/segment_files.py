@@ -178,7 +178,7 @@ class SegmentFiles:
         return self._client
 
     def put(self, rows: pa.Table) -> dict[str, Any]:
-        """Write rows sorted by key to a new file; return its name, counts, checksum, and first and last key."""
+        """Write rows sorted by key to a new file; return its name, sizes, checksum, and first and last key."""
         data, keys = to_bytes(rows, parquet=True), rows.column("key")
         name = f"{uuid4().hex}.parquet"
         try:
@@ -269,7 +269,7 @@ class SegmentFiles:
         return name
 
     def _refused(self, action: str, name: str, error: ClientError | BotoCoreError | OSError) -> Exception:
-        """Return the error for a failed request. The file itself may be intact."""
+        """Return the error for a failed request, which does not show whether the file is intact."""
         uri, code, text = self.location.uri(name), code_of(error), str(error)
         if isinstance(error, PermissionError) or code in ("AccessDenied", "403"):
             # S3 passes on a refusal of the encryption key: kms:Decrypt for a read, kms:GenerateDataKey for a write.

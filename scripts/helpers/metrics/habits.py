@@ -44,7 +44,7 @@ LEAST_PERIOD = timedelta(minutes=1)
 LEAST_COUNTS, LIKE_COUNTS = 6, 3
 """Fewest earlier runs from which a usual size is learned, and fewest of the same weekday that are used alone."""
 TWICE = 2
-"""Factor below the smallest, or above the largest, usual count from which a count is unusual."""
+"""A count is unusual if it is more than this many times below the smallest or above the largest usual count."""
 LEAST_DIFFERENCE = 10
 """Least difference in rows or files that is reported: 2 files after days of 5 are no news, but 0 always is."""
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

@@ -26,7 +26,7 @@ def silence(head: Head, now: datetime) -> timedelta | None:
 
 
 def may_be_dead(head: Head, now: datetime) -> bool:
-    """Return whether the run with the lease shows no sign of life, or has a lease so long that it could hide its death.
+    """Return whether the run with the lease shows no sign of life, or has a lease that could hide its death for long.
 
     A run sends three heartbeats per lease. Two missed ones are not chance, but a run without heartbeats looks the same,
     so an operator has to check.

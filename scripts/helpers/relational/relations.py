@@ -18,7 +18,7 @@ from scripts.helpers.relational.ids import BUCKET_BITS, RANK_BITS, IdBlock
 #
 # A struct becomes columns `a.b`. An array `a` becomes a table `root_a` with the columns `id`, `index` and `a.val`, or
 # `a.val.b` if its elements are structs. An array inside it becomes the table `root_a.val.b`. The names are those of
-# AWS's `join_and_relationalize` example. Maps are this package's choice: a table like an array's, `m.key` and `m.val`.
+# AWS's `join_and_relationalize` example. Maps are an addition: a table like an array's, with `m.key` and `m.val`.
 
 ID, INDEX = "id", "index"
 """Columns of each child table: the id that the parent row holds, and the position in the array, from 0."""
