@@ -553,7 +553,7 @@ class FileBookmark:
         return rest
 
     def _check_versions(self, taken: pa.Table) -> None:
-        """Log a WARNING, or raise if versions are required, if the bucket keeps no versions of taken objects."""
+        """Log that `versioned` has no effect if the bucket keeps no versions of taken objects, or raise if it must."""
         if not self.options.versioned:
             return
         count = pc.equal(taken.column("version_id"), OVERWRITABLE).combine_chunks().true_count

@@ -340,7 +340,7 @@ def sort_key(values: Values) -> tuple[tuple[bool, Any], ...]:
 
 
 def is_file_start(start_from: Any) -> bool:
-    """Return whether a start is one of files (None, a time or "now"), and not a partition."""
+    """Return whether a start is a `FileOptions.start_from` (None, a time or "now"), and not a partition."""
     return start_from is None or isinstance(start_from, datetime) or start_from == "now"
 
 

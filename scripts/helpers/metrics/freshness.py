@@ -33,7 +33,7 @@ def age(head: Head, now: datetime) -> timedelta | None:
 
 
 def lag(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the oldest time cursor of a job; None without one, or if one is not known."""
+    """Return the time since the oldest time cursor of a job; None without one, or if one is `unread` or has no zone."""
     moments = _moments(head)
     cursors = [moment for moment in moments if moment is not None]
     # Return no lag if a cursor is not known: it may be the oldest one, and a lag that is too low raises no alarm.
