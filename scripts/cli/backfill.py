@@ -33,7 +33,7 @@ DEFAULT_NAME = "backfill"
 
 
 @dataclass(frozen=True)
-class _Begun:
+class _BegunSlice:
     """A slice that has begun and is not done."""
 
     job_id: str
@@ -112,7 +112,7 @@ def _is_given(option: str, arguments: Sequence[str]) -> bool:
     return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
 
 
-def _begun(around: Surroundings, job: str, context: str) -> list[_Begun]:
+def _begun(around: Surroundings, job: str, context: str) -> list[_BegunSlice]:
     """Return the slices that own rows. A slice that ended before it planned anything is a gap like any other."""
     found = []
     for slice_job, (name, bounds) in around.watermarks.unfinished(job, context).items():
@@ -121,7 +121,7 @@ def _begun(around: Surroundings, job: str, context: str) -> list[_Begun]:
         except UnknownJobError:
             continue
         if head.claim is not None or head.plan is not None or context in head.watermarks:
-            found.append(_Begun(slice_job, name, bounds, head))
+            found.append(_BegunSlice(slice_job, name, bounds, head))
     return found
 
 
@@ -161,7 +161,7 @@ class _Work:
     state: RowsState
     read: Sequence[ShownRange]
     gaps: Sequence[ShownRange]
-    begun: Sequence[_Begun]
+    begun: Sequence[_BegunSlice]
     planned: Sequence[ShownRange]
     arguments: Sequence[str]
 
@@ -231,7 +231,7 @@ class _Work:
     def _as_json(self, spans: Sequence[ShownRange]) -> list[dict[str, Any]]:
         return [{"low": low, "high": high} for low, high in placed(self.state, spans)]
 
-    def _is_to_finish(self, one: _Begun) -> bool:
+    def _is_to_finish(self, one: _BegunSlice) -> bool:
         """Return whether a begun slice may be finished: its target merges, or the live job never reads its rows."""
         low, high = map(range_end, one.bounds)
         merges = "merge" in self.arguments or "--write_disposition=merge" in self.arguments

@@ -26,7 +26,7 @@ COMPLETE_VARIABLE = "_WATERMARKS_COMPLETE"
 """Environment variable with which a shell asks the command for completions."""
 COMPLETE_JOBS = "WATERMARKS_COMPLETE_JOBS"
 """Environment variable: complete names of jobs too, which sends requests to AWS at each press of the key."""
-COMPLETED_REQUESTS = 50
+MAX_COMPLETION_REQUESTS = 50
 """Maximum requests for one press of the key, because the user is waiting."""
 
 
@@ -40,7 +40,7 @@ class JobName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         if not os.environ.get(COMPLETE_JOBS):
             return []
         try:
-            found = list_jobs(surroundings(ctx).store, max_requests=COMPLETED_REQUESTS).jobs
+            found = list_jobs(surroundings(ctx).store, max_requests=MAX_COMPLETION_REQUESTS).jobs
         except WatermarkError:
             return []
         names = (job.job_id for job in found)

@@ -16,7 +16,7 @@ from scripts.cli.progress import progress
 from scripts.cli.retracting import retract_now
 from scripts.cli.screen import moment, show_folded, show_rows, state_text
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.batch.head_of_log import NOT_IN_LOG, HeadOfLog, head_of_log
+from scripts.helpers.batch.head_of_log import FIELDS_LOST_WITHOUT_HEAD, HeadOfLog, head_of_log
 from scripts.helpers.batch.leftovers import examine_targets, forget_target, publish_waiting
 from scripts.helpers.batch.publishing import after_restore as restore
 from scripts.helpers.decisions.doctor import DAMAGED, Finding
@@ -143,13 +143,13 @@ def _write_from_log(around: Surroundings, job: str, said: Said, answers: Sequenc
     """Make a head from the log, show it, ask for confirmation, and write it."""
     with progress(around, f"reading the log of {printable(job)}"):
         made = head_of_log(around.watermarks, job, why=said.why, who=said.who, **given)
-    _show_made(around, made, answers)
+    _show_head_from_log(around, made, answers)
     asked(around, f"Write this head of job {printable(job)}?", yes=said.yes)
     made.write(around.watermarks)
     around.shown.print(f"Done: version {made.decided.after.version:,}, in a new epoch.", style="green")
 
 
-def _show_made(around: Surroundings, made: HeadOfLog, answers: Sequence[str]) -> None:
+def _show_head_from_log(around: Surroundings, made: HeadOfLog, answers: Sequence[str]) -> None:
     """Show the head made from the log, and which of its fields the log does not have."""
     out, after, entry = around.shown, made.decided.after, made.entry
     out.print(Text.assemble("Job ", (printable(after.job_id), "bold"), f" in table {printable(around.table)}"))
@@ -159,7 +159,7 @@ def _show_made(around: Surroundings, made: HeadOfLog, answers: Sequence[str]) ->
     lines = [f"Not whole, and left out: {key}" for key in made.skipped]
     lines += ["Starts a new epoch.", *answers]
     lines += [f"The next run publishes version {one.version} for {one.target}" for one in after.unpublished]
-    lines += ["A log entry does not hold:", *(f"- {field}" for field in NOT_IN_LOG)]
+    lines += ["A log entry does not hold:", *(f"- {field}" for field in FIELDS_LOST_WITHOUT_HEAD)]
     for line in lines:
         show_folded(out, Text(printable(line)))
 

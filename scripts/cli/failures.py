@@ -37,7 +37,7 @@ _DENIED = re.compile(r"not authorized to perform: (\S+) on resource: (\S+)")
 _REFUSED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId",
             "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSignatureException")  # fmt: skip
-_OF_AWS = (AccessRefusedError, CredentialsError, StoreUnavailableError, TableNotFoundError)
+_AWS_ERRORS = (AccessRefusedError, CredentialsError, StoreUnavailableError, TableNotFoundError)
 """Errors that another table, region, profile or endpoint may fix."""
 LOOKED_AT = 200
 """Maximum requests to find a name similar to the one given."""
@@ -50,12 +50,12 @@ def told(around: Surroundings) -> Iterator[None]:
         yield
     except WatermarkError as error:
         # Region and profile do not matter for a file, and its errors name the file.
-        about_aws = isinstance(error, _OF_AWS) and not _is_of_file(around, error)
+        about_aws = isinstance(error, _AWS_ERRORS) and not _is_about_file(around, error)
         name, reason = type(error).__name__, error.reason
         report_error(around, name, str(error), hint_for(around, error), reason=reason, is_of_aws=about_aws)
         sys.exit(exit_code(error))
     except (ClientError, BotoCoreError) as error:
-        name, hint, code = _of_aws(around, error)
+        name, hint, code = _described_aws_error(around, error)
         report_error(around, name, str(error), hint, is_of_aws=True)
         sys.exit(code)
     except OSError as error:
@@ -93,10 +93,10 @@ def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
         return _unknown(around, error.job_id)
     if error.reason == "unknown_glue_job":
         return _unknown_in_glue(around, error.job_id)
-    if isinstance(error, TableNotFoundError) and _is_of_file(around, error):
+    if isinstance(error, TableNotFoundError) and _is_about_file(around, error):
         return "Check --table, WATERMARKS_TABLE and the folder that you are in."
     if isinstance(error, AccessRefusedError):
-        return None if _is_of_file(around, error) else _refused(error)
+        return None if _is_about_file(around, error) else _refused(error)
     if isinstance(error, CredentialsError):
         return _credentials(around, str(error))
     if isinstance(error, UnknownRunError) or error.reason == "unknown_version":
@@ -108,7 +108,7 @@ def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
     return f"watermarks show {_quoted(error.job_id)}" if isinstance(error, RunInProgressError) else None
 
 
-def _is_of_file(around: Surroundings, error: WatermarkError) -> bool:
+def _is_about_file(around: Surroundings, error: WatermarkError) -> bool:
     """Return whether an error is about a local file: the table, or a file to which access is refused."""
     if isinstance(error, AccessRefusedError):
         return ":" not in error.action
@@ -186,7 +186,7 @@ def _credentials(around: Surroundings, text: str) -> str:
     return f"{login}, or give another --profile"
 
 
-def _of_aws(around: Surroundings, error: ClientError | BotoCoreError) -> tuple[str, str | None, int]:
+def _described_aws_error(around: Surroundings, error: ClientError | BotoCoreError) -> tuple[str, str | None, int]:
     """Return name, hint and exit code of an error from services other than DynamoDB."""
     if isinstance(error, ClientError):
         code = error.response["Error"]["Code"]

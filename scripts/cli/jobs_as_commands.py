@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from scripts.cli.commands import PROGRAM
 
-PASS_ON = {"ignore_unknown_options": True, "help_option_names": []}
+PASS_THROUGH_SETTINGS = {"ignore_unknown_options": True, "help_option_names": []}
 """Settings with which click passes all options to the job's own parser, including --help."""
 
 
@@ -19,7 +19,7 @@ def job_command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     """Return a decorator that makes a command of a function that runs a job."""
 
     def made(function: Callable[..., Any]) -> click.Command:
-        return click.command(name, context_settings=PASS_ON, add_help_option=False)(function)
+        return click.command(name, context_settings=PASS_THROUGH_SETTINGS, add_help_option=False)(function)
 
     return made
 

@@ -47,7 +47,7 @@ class Commands(click.Group):
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
         """Parse the group's own options."""
-        is_json = _asks_json(args)
+        is_json = _is_json_requested(args)
         with _said(is_json):
             made = super().make_context(info_name, args, *rest, **extra)
         made.meta[_IS_JSON] = is_json
@@ -84,7 +84,7 @@ def _said(is_json: bool) -> Iterator[None]:
         raise _AsJson(error) from error
 
 
-def _asks_json(args: Sequence[str]) -> bool:
+def _is_json_requested(args: Sequence[str]) -> bool:
     """Return whether the raw arguments ask for JSON, because wrong arguments cannot be parsed."""
     pairs = itertools.pairwise(args)
     return "--output=json" in args or ("--output", "json") in pairs

@@ -70,7 +70,7 @@ class Demo:
         """Put the flights of some months into the bucket, one object per day; `only` one day, or all `without` one."""
         count = size = 0
         with progress(f"landing flights of months {first} to {last}"):
-            for day, rows in dataset.days(dataset.of_months(table, first, last)):
+            for day, rows in dataset.days(dataset.rows_of_months(table, first, last)):
                 if str(day) == without or (only and str(day) != only):
                     continue
                 kind = dataset.format_of(day)
@@ -82,7 +82,7 @@ class Demo:
     def land_weather(self, table: pa.Table, first: int, last: int) -> None:
         """Append some months to the weather table, as one Parquet file."""
         sink = io.BytesIO()
-        pyarrow.parquet.write_table(dataset.of_months(table, first, last), sink)
+        pyarrow.parquet.write_table(dataset.rows_of_months(table, first, last), sink)
         key = f"landing/weather/{first:02d}-{last:02d}.parquet"
         self.s3.put_object(Bucket=BUCKET, Key=key, Body=sink.getvalue())
         console.print(f"  landed weather, {len(sink.getvalue()):,} bytes", style="dim")

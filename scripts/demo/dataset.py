@@ -48,7 +48,7 @@ def weather() -> pa.Table:
     return _read("weather.csv").sort_by("time_hour")
 
 
-def of_months(table: pa.Table, first: int, last: int) -> pa.Table:
+def rows_of_months(table: pa.Table, first: int, last: int) -> pa.Table:
     """Return the rows of some months of 2013."""
     return table.filter(pc.and_(pc.greater_equal(table["month"], first), pc.less_equal(table["month"], last)))
 

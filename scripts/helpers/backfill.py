@@ -262,7 +262,7 @@ class Backfill:
         # read. In this order, such a crash leaves the slice begun, and its next run records it.
         outcome = self.job.commit()
         self._check_published()
-        self._change_record(self._finished)
+        self._change_record(self._record_finished)
         return outcome
 
     @property
@@ -329,7 +329,7 @@ class Backfill:
             after = change(before)
             return stored if stored and after == before else after.to_store(self._live)
 
-        verb = "done" if change == self._finished else "begun"
+        verb = "done" if change == self._record_finished else "begun"
         self._watermarks.decisions.change_watermark(
             backfill_record_id(self.live_job_id, self.transformation_ctx, self._live),
             changed,
@@ -345,7 +345,7 @@ class Backfill:
             return record
         return record.drop(gone).begin(self._name, self._bounds)
 
-    def _finished(self, record: BackfillRecord) -> BackfillRecord:
+    def _record_finished(self, record: BackfillRecord) -> BackfillRecord:
         if record.is_covered(self._bounds) and not record.has_begun(self._name, self._bounds):
             return record
         return record.finish(self._name, self._bounds)

@@ -552,7 +552,7 @@ class TargetAheadError(TargetError):
 
     def __init__(self, job_id: str, target: str, ahead: Mapping[str, tuple[int, int]], *, by_script: bool) -> None:
         self.job_id, self.ahead, self.by_script = job_id, dict(ahead), by_script
-        found = [_of_versions(*versions) for versions in self.ahead.values()]
+        found = [_versions_text(*versions) for versions in self.ahead.values()]
         if by_script:
             take, keep = (f"after_restore(…, sinks=[…], retract={retract}, why=…)" for retract in (True, False))
         else:
@@ -585,7 +585,7 @@ class RowsMissingError(TargetError):
         self.job_id, self.versions, self.present, self.back_to = job_id, versions, present, back_to
         super().__init__(
             target,
-            f"it has no rows of {_of_versions(*versions)} of job {job_id!r}, and the restored table of watermarks "
+            f"it has no rows of {_versions_text(*versions)} of job {job_id!r}, and the restored table of watermarks "
             "counts them as loaded. They were taken back after the backup, or deleted by hand, and the next run would "
             f"not read them again. Nothing was changed. To read them again, repeat this with --back-to {back_to} "
             f"(in Python, back_to={back_to}). If the rows are there under other names, or are not to come again, "
@@ -593,7 +593,7 @@ class RowsMissingError(TargetError):
         )
 
 
-def chosen_type(column: str) -> str:
+def how_to_read_text(column: str) -> str:
     """Return how to read a CSV column as text, because otherwise its values decide its type."""
     return f' Rows of read_pandas("csv") have the type that dtype={{"{column}": "string"}} names there.'
 
@@ -613,7 +613,7 @@ class TargetSchemaError(TargetError):
         as_text = next((name for name, kinds in self.changed.items() if "string" in kinds), None)
         if as_text is not None:
             mistaken = "If the table has numbers by mistake, write to another one"
-            remedy += f"{chosen_type(as_text)} {mistaken}, or: watermarks reset JOB --retract --why …"
+            remedy += f"{how_to_read_text(as_text)} {mistaken}, or: watermarks reset JOB --retract --why …"
         super().__init__(target, f"the rows do not fit the table: {self.found}. {remedy} Nothing is written.")
 
 
@@ -878,13 +878,13 @@ class Advice(NamedTuple):
     part: str = "Read them apart: delta.split."
 
 
-OF_READ = Advice()
-ADVICE = ContextVar("ADVICE", default=OF_READ)
+ADVICE_OF_READ = Advice()
+ADVICE = ContextVar("ADVICE", default=ADVICE_OF_READ)
 """The remedies that a MisfitError names, in terms of the call that reads."""
 
 
 @contextmanager
-def advising(advice: Advice) -> Iterator[None]:
+def advice_in_errors(advice: Advice) -> Iterator[None]:
     """Let errors inside the block name the remedies of a call other than `read`."""
     token = ADVICE.set(advice)
     try:
@@ -918,7 +918,7 @@ class MisfitError(SourceError):
         self.what = detail or what
         text = detail or " ".join([f"{what}.", *filter(None, told)])
         # Spark raises the error after the call that reads has returned, so the error stores that call's whole text.
-        self.detail = detail if advice is OF_READ else text
+        self.detail = detail if advice is ADVICE_OF_READ else text
         super().__init__(source, text)
 
 
@@ -995,7 +995,7 @@ def _files(count: int) -> str:
     return "1 file" if count == 1 else f"{count:,} files"
 
 
-def _of_versions(first: int, last: int) -> str:
+def _versions_text(first: int, last: int) -> str:
     return f"version {first}" if first == last else f"versions {first} to {last}"
 
 

@@ -20,11 +20,11 @@ from scripts.helpers.rows.states import RowsState
 from scripts.helpers.schemas.kept import schemas_of
 from scripts.helpers.tables.spans import TableState, check_table_plan
 
-OF_STATES: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
+READERS_OF_STATES: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
     "rows": RowsState.read, "backfills": BackfillRecord.read, "files": FilesState.read,
     "partition": PartitionState.read, "table": TableState.read, "ids": IdsState.read,
 }  # fmt: skip
-OF_PLANS: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
+READERS_OF_PLANS: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
     "rows": check_rows_plan, "files": FilesPlan.read, "table": check_table_plan, "ids": planned_first,
 }  # fmt: skip
 """The checks, by the kind of a state or plan. A plan of kind ``nothing`` has no other field."""
@@ -64,7 +64,9 @@ def files_waiting(head: Head) -> int:
 def _read(place: str, name: str, stored: Any, *, unpacks: bool = True) -> Any:
     if not isinstance(stored, Mapping) or "kind" not in stored:
         return stored
-    read = (OF_PLANS if place == PLANS else OF_STATES).get(Fields(stored, name).text("kind", longest=64))
+    read = (READERS_OF_PLANS if place == PLANS else READERS_OF_STATES).get(
+        Fields(stored, name).text("kind", longest=64)
+    )
     found = stored if read is None else read(stored, name)
     if unpacks:
         schemas_of(stored, name)

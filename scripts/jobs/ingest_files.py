@@ -29,7 +29,7 @@ FORMATS = ("csv", "json", "parquet", "orc", "text")
 OPTIONS = ("include", "exclude", "ready_marker", "layout", "max_files", "max_bytes", "ledger_uri", "on_unreadable")
 OWN = {"schema", "on_schema_change", "rescue"}
 """Options of `FileDelta.read` that are not Spark's and have an argument of this job."""
-LIST = "none"
+NO_QUEUE = "none"
 """Value of --events-queue to list the source instead, for schedulers that can override an argument but not omit it."""
 
 
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     choice.add_argument(
         "--events-queue",
         metavar="URL",
-        help=f"take files from the S3 events in this SQS queue; {LIST}: list the source (default: {LIST})",
+        help=f"take files from the S3 events in this SQS queue; {NO_QUEUE}: list the source (default: {NO_QUEUE})",
     )
     choice.add_argument(
         "--relist",
@@ -85,14 +85,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     choice.add_argument(
         "--metadata-journal",
-        type=_of_catalog,
+        type=_catalog_name,
         metavar="CATALOG.NAMESPACE",
         help="take files from the journal table of S3 Metadata; CATALOG is one of pyiceberg's configuration, NAMESPACE "
         "that of the bucket's tables, such as b_landing",
     )
     choice.add_argument(
         "--metadata-inventory",
-        type=_of_catalog,
+        type=_catalog_name,
         metavar="CATALOG.NAMESPACE",
         help="read the live inventory table of S3 Metadata where the source would be listed",
     )
@@ -113,9 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     own = sorted(OWN & arguments.reader_options.keys())
     if own:
         parser.error(f"--reader-options are Spark's. Give --{own[0].replace('_', '-')} by itself.")
-    if arguments.events_queue not in (None, LIST) and arguments.metadata_journal:
+    if arguments.events_queue not in (None, NO_QUEUE) and arguments.metadata_journal:
         parser.error("--events-queue and --metadata-journal both name changed files. Give one of the two.")
-    if arguments.relist is not None and arguments.events_queue in (None, LIST) and not arguments.metadata_journal:
+    if arguments.relist is not None and arguments.events_queue in (None, NO_QUEUE) and not arguments.metadata_journal:
         parser.error(
             "--relist goes with the URL of --events-queue or with --metadata-journal only: without them each run lists."
         )
@@ -172,7 +172,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
 
 def queue_of(arguments: argparse.Namespace) -> S3EventQueue | None:
     """Return the SQS queue that the arguments name; None to list the source."""
-    if arguments.events_queue in (None, LIST):
+    if arguments.events_queue in (None, NO_QUEUE):
         return None
     from scripts.helpers.listing.events import S3EventQueue
 
@@ -201,7 +201,7 @@ def inventory_of(arguments: argparse.Namespace) -> S3MetadataInventory | None:
     return S3MetadataInventory(catalog, _namespace(arguments.metadata_inventory))
 
 
-def _of_catalog(text: str) -> str:
+def _catalog_name(text: str) -> str:
     catalog, _, namespace = text.partition(".")
     if not catalog or not namespace:
         raise argparse.ArgumentTypeError(f"{text!r} is not CATALOG.NAMESPACE, such as s3tables.b_landing")

@@ -29,10 +29,10 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import session
 
 USER, PASSWORD = "JDBC_USER", "JDBC_PASSWORD"
-OF_LIVE_JOBS = ("start_from", "high", "lookback", "descending", "max_rows", "take_over", "on_schema_change")
+LIVE_JOB_OPTIONS = ("start_from", "high", "lookback", "descending", "max_rows", "take_over", "on_schema_change")
 """Options for live jobs only: where to read, whose lease to end, and how to keep the schema. A slice has its own bounds
 and its own lease, and keeps no schema."""
-OF_DATABASES = (
+DATABASE_OPTIONS = (
     "jdbc_table", "query", "jdbc_secret", "jdbc_connection", "jdbc_options", "where", "columns", "partitions",
     "snapshot",
 )  # fmt: skip
@@ -144,7 +144,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def check_source_options(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """Exit with a usage error if options of databases are given for files, or options of Spark without it."""
-    unfit = [name for name in OF_DATABASES if getattr(arguments, name)]
+    unfit = [name for name in DATABASE_OPTIONS if getattr(arguments, name)]
     if unfit and not arguments.source.startswith("jdbc:") and not is_sql_url(arguments.source):
         parser.error(f"--source is not a database URL: omit {', '.join(map(_option, unfit))}")
     for_spark = [name for name in ("snapshot", "spark_conf") if getattr(arguments, name)]
@@ -159,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_source_options(parser, arguments)
     if not arguments.backfill_low and not arguments.backfill_high:
         return session.run_job(ingest, arguments)
-    unfit = [name for name in OF_LIVE_JOBS if getattr(arguments, name)]
+    unfit = [name for name in LIVE_JOB_OPTIONS if getattr(arguments, name)]
     unfit += ["job_bookmark_option"] if not Mode.from_args(vars(arguments)).saves else []
     if unfit:
         options = ", ".join(map(_option, unfit))

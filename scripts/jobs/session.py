@@ -144,11 +144,11 @@ def add_options(group: argparse._ActionsContainer, options: type, **own: Mapping
             said |= {"action": "append", "default": []}
         said |= given
         shown = " (default: %(default)s)" if said["default"] else ""
-        said["help"] = told_of(options, name) + given.get("help", "") + shown
+        said["help"] = help_of_field(options, name) + given.get("help", "") + shown
         group.add_argument(f"--{name.replace('_', '-')}", **said)
 
 
-def told_of(options: type, name: str) -> str:
+def help_of_field(options: type, name: str) -> str:
     """Return the help of a field: the first sentence about it in its class's docstring, with a small first letter."""
     lines = iter(inspect.cleandoc(options.__doc__ or "").splitlines())
     any(name in line.split(", ") for line in lines)  # Advances the iterator past the field's name.

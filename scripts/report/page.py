@@ -29,7 +29,7 @@ from scripts.helpers.rows.cursor_ranges import ShownRange
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import charts
 from scripts.report.facts import JobFacts
-from scripts.report.periods import MOST, MOST_IN_RANGE, RANGES, Periods, in_periods, stretches
+from scripts.report.periods import MAX_PERIODS_IN_RANGE, MOST, RANGES, Periods, in_periods, stretches
 from scripts.report.reading import choose, damaged, read_facts
 
 READERS = 8
@@ -38,7 +38,7 @@ SPARK_PERIODS = 24
 """Points of a job's sparkline, one for every four pixels."""
 MOST_NAMED = 3
 """How many stretches without a version a chart's description names, because screen readers read it without a pause."""
-OF_HISTORY = {column.heading: column for column in History.columns}
+HISTORY_COLUMNS = {column.heading: column for column in History.columns}
 """The columns of a history, as shown in a REPL and on the command line, by their headings."""
 MOST_ROWS, LEAST_ROWS = 20_000, 20
 """Rows of all histories together, and the minimum for each. They limit the size of the file."""
@@ -166,7 +166,7 @@ def attention(entry: JobEntry) -> tuple[float, float, str]:
 
 def _history_columns(entries: Sequence[LogEntry]) -> dict[str, bool]:
     """Return which columns of a history have a value in any row; the page omits the others."""
-    has = {name: any(column.value(entry) is not None for entry in entries) for name, column in OF_HISTORY.items()}
+    has = {name: any(column.value(entry) is not None for entry in entries) for name, column in HISTORY_COLUMNS.items()}
     return has | {"who": any(entry.change.who or entry.change.releases for entry in entries)}
 
 
@@ -277,7 +277,7 @@ def _over_time(facts: JobFacts) -> list[OverTime]:
     """Return the job over each time range; empty for a job without a version."""
     made = []
     for name, span in RANGES.items():
-        found = in_periods(facts, MOST if span is None else MOST_IN_RANGE, span)
+        found = in_periods(facts, MOST if span is None else MAX_PERIODS_IN_RANGE, span)
         if found is None:
             return []
         columns = _figures(found)
@@ -444,7 +444,7 @@ def _environment() -> Environment:
         "printable": printable,
         "slug": lambda word: word.replace(" ", "-"),
         "sentence": _sentence,
-        "cell": lambda entry, name: cell_text(OF_HISTORY[name], entry),
+        "cell": lambda entry, name: cell_text(HISTORY_COLUMNS[name], entry),
         "width": _width,
     }
     return environment

@@ -14,7 +14,7 @@ from scripts.report.facts import JobFacts
 
 MOST = 60
 """Maximum periods in a chart, so that each is six pixels wide on a phone of 360 pixels."""
-MOST_IN_RANGE = 32
+MAX_PERIODS_IN_RANGE = 32
 """Maximum periods in a chart of one time range: hours of a day, quarters of the days of a week, days of a month. It is
 about half of `MOST`, because each range adds a copy of the chart to the page."""
 RANGES = MappingProxyType(

@@ -37,7 +37,7 @@ MOST_VERSIONS = 1_000
 """Maximum versions that are read of one job, the newest ones: almost three years of a daily job."""
 MOST_JOB_RUNS = 100
 """Maximum job runs that are searched for runs without success: a day of a job that runs every 15 minutes."""
-OF_ONE_JOB = (NothingThereError, AmbiguousHistoryError, NewerFormatError, CorruptItemError, InvalidIdError)
+SINGLE_JOB_ERRORS = (NothingThereError, AmbiguousHistoryError, NewerFormatError, CorruptItemError, InvalidIdError)
 """Errors that concern only one job."""
 
 
@@ -54,7 +54,7 @@ def look_up(watermarks: Watermarks, job_id: str, problem: str | None = None) -> 
     """Read one head, or an item of the original class. If that fails, `problem` or the error's text is its problem."""
     try:
         return ListedJob(job_id, watermarks.latest(job_id))
-    except OF_ONE_JOB as error:
+    except SINGLE_JOB_ERRORS as error:
         if isinstance(error, UnknownJobError) and RunStore(watermarks.store).job(job_id) is not None:
             return ListedJob(job_id, None)
         return ListedJob(job_id, None, problem or str(error))
@@ -90,7 +90,7 @@ def read_facts(
             job.job_id, now, replace(job.head, watermarks=states), None, entries, is_whole, gaps,
             _unsuccessful(watermarks, job.job_id, since), threshold,
         )  # fmt: skip
-    except OF_ONE_JOB as error:
+    except SINGLE_JOB_ERRORS as error:
         return JobFacts(job.job_id, now, None, str(error))
     except DAMAGE as error:
         return damaged(job.job_id, now, error)
@@ -142,5 +142,5 @@ def _gaps(lookups: BoundedLookups, job_id: str, context: str) -> Sequence[ShownR
     """Return the gaps of a rows context; None if its state or its record of backfills is damaged or too large."""
     try:
         return RowsProgress(lookups).gaps(job_id, context)
-    except (InvalidValueError, *OF_ONE_JOB):
+    except (InvalidValueError, *SINGLE_JOB_ERRORS):
         return None

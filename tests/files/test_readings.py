@@ -198,7 +198,7 @@ def test_file_that_goes_while_a_reader_looks_into_it_is_set_aside_when_it_may_be
 def test_files_are_searched_when_spark_may_have_met_a_bad_one(
     readings: Readings, folder: Path, error: Exception, is_found: bool
 ) -> None:
-    readings.give_all()
+    readings.note_all_given()
     (folder / "2.csv.gz").unlink()
 
     assert readings.found(error) == ({"2.csv.gz": GONE} if is_found else {})
@@ -251,7 +251,7 @@ def test_reason_is_the_first_cause_when_java_tells_it(readings: Readings) -> Non
     ids=["source", "value", "type"],
 )
 def test_no_file_is_searched_when_the_caller_is_to_blame(readings: Readings, folder: Path, error: Exception) -> None:
-    readings.give_all()
+    readings.note_all_given()
     (folder / "2.csv.gz").unlink()
 
     assert readings.found(error) == {}

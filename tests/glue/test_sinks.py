@@ -14,7 +14,7 @@ import pytest
 
 from scripts.helpers.errors import GlueOptionError, NotOffGlueError, PlanConflictError, SourceError
 from scripts.helpers.glue import DynamicFrame, DynamicFrameCollection, GlueContext, Job, sinks
-from scripts.helpers.glue.sinks import of_database, write_catalog_table
+from scripts.helpers.glue.sinks import url_of_database, write_catalog_table
 from tests.glue.options import Put
 
 Begin = Callable[..., Job]
@@ -359,9 +359,9 @@ def test_batch_needs_a_run_when_it_is_to_be_written_once(
     ],
 )
 def test_other_database_of_the_server_is_named_when_options_say_so(url: str, found: str) -> None:
-    assert of_database(url, "two") == found
+    assert url_of_database(url, "two") == found
     with pytest.raises(GlueOptionError, match="does not go into a URL of this kind"):
-        of_database("jdbc:sqlserver://host;databaseName=one", "two")
+        url_of_database("jdbc:sqlserver://host;databaseName=one", "two")
 
 
 def test_old_files_are_deleted_and_new_ones_stay_when_a_path_is_purged(

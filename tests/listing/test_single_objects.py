@@ -157,7 +157,7 @@ def pages_from(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def choose(pays: int, apart: int, part: int = 1_000) -> None:
         monkeypatch.setattr(listing, "PAYS", pays)
         monkeypatch.setattr(listing, "APART", apart)
-        monkeypatch.setattr(listing, "ON_A_PAGE", part)
+        monkeypatch.setattr(listing, "KEYS_PER_PAGE", part)
 
     return choose
 

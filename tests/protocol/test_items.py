@@ -328,7 +328,7 @@ REQUESTS = {
     "renew_lease": write_item("t", requests.renew_lease(CLAIMED)),
     "expire": write_item("t", requests.expire("parking", "jr_1", NOW)),
     "expire of a version": write_item("t", requests.expire("parking", "jr_1", NOW, 3)),
-    "query_log": query("t", requests.log_of("parking")),
+    "query_log": query("t", requests.log_query("parking")),
     "query_job": query("t", Between("parking")),
 }
 

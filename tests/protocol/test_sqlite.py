@@ -68,7 +68,7 @@ writes = st.one_of(
 reads = st.one_of(
     st.builds(items.key, jobs, range_keys),
     st.builds(Between, jobs),
-    st.builds(requests.log_of, jobs, below=st.none() | st.integers(1, 3), page=st.none() | st.integers(1, 3)),
+    st.builds(requests.log_query, jobs, below=st.none() | st.integers(1, 3), page=st.none() | st.integers(1, 3)),
 )
 
 

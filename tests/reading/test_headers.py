@@ -15,7 +15,7 @@ from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LISTED
-from scripts.helpers.reading.headers import HEAD, by_header, can_compare, csv_header
+from scripts.helpers.reading.headers import HEAD, can_compare, csv_header, grouped_by_header
 
 
 def planned(folder: Path, **bodies: bytes) -> FileDelta:
@@ -25,7 +25,7 @@ def planned(folder: Path, **bodies: bytes) -> FileDelta:
 
 
 def groups_of(delta: FileDelta, *, skip_changed: bool = False) -> list[list[str]]:
-    found = by_header(delta.location, delta.table, partial(csv_header, None), None, skip_changed=skip_changed)
+    found = grouped_by_header(delta.location, delta.table, partial(csv_header, None), None, skip_changed=skip_changed)
     return [[key.removesuffix(".csv") for key in group.column("key").to_pylist()] for group, _ in found]
 
 

@@ -18,7 +18,7 @@ import pytest
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, UnreadableObjectError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.listing.listing import Location
-from scripts.helpers.reading.probe import FOOTER, GONE, OVERWRITTEN, named_in, probe, why
+from scripts.helpers.reading.probe import FOOTER, GONE, OVERWRITTEN, keys_named_in, probe, why
 
 SOURCE = "s3://landing/parking/"
 
@@ -157,4 +157,4 @@ def test_files_are_found_in_a_text_when_it_names_them_as_they_are_or_url_encoded
 
     text = "cannot read s3a://landing/a b.csv, s3a://landing/c%20d.csv, s3a://landing/e%2520f.csv"
 
-    assert named_in(text, keys) == ["a b.csv", "c d.csv", "e%20f.csv"]
+    assert keys_named_in(text, keys) == ["a b.csv", "c d.csv", "e%20f.csv"]

@@ -142,8 +142,10 @@ def test_table_equals_the_source_when_attempts_and_a_person_interleave(
 
 def published_rows_stay(patch: pytest.MonkeyPatch) -> None:
     """A decision takes back what is staged, and leaves what readers have seen."""
-    by_batch = Statements.by_batch
-    patch.setattr(Statements, "by_batch", lambda to, verb, *of: [] if verb == "DELETE" else by_batch(to, verb, *of))
+    statements_by_batch = Statements.statements_by_batch
+    patch.setattr(
+        Statements, "by_batch", lambda to, verb, *of: [] if verb == "DELETE" else statements_by_batch(to, verb, *of)
+    )
 
 
 def batch_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:

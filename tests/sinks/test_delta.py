@@ -118,7 +118,7 @@ def test_rows_are_refused_and_counted_when_a_partition_of_the_table_would_keep_t
 
 
 @pytest.mark.parametrize(
-    ("value", "is_of_spark"),
+    ("value", "is_spark_error"),
     [
         pytest.param("x" * 251, None, id="long"),
         pytest.param("\u00e9" * 50, False, id="long-when-escaped"),
@@ -128,7 +128,7 @@ def test_rows_are_refused_and_counted_when_a_partition_of_the_table_would_keep_t
     ],
 )
 def test_rows_are_refused_before_the_commit_when_no_folder_can_have_the_name_of_their_partition(
-    table: Table, value: str | float, is_of_spark: bool | None
+    table: Table, value: str | float, is_spark_error: bool | None
 ) -> None:
     """Of the two engines, one escapes letters and writes zeros that the other leaves."""
     rows = [(1, value), (2, value[:1] if isinstance(value, str) else 1.5)]
@@ -137,7 +137,7 @@ def test_rows_are_refused_before_the_commit_when_no_folder_can_have_the_name_of_
         frame = table.spark.createDataFrame(rows, f"id long, kind {'string' if isinstance(value, str) else 'double'}")
     sink, batch = table.sink(partition_by=["kind"]), BatchId(JOB, "e1", 1)
 
-    if is_of_spark in (None, table.spark is not None):
+    if is_spark_error in (None, table.spark is not None):
         with pytest.raises(InvalidValueError, check=because("unfit_partition"), match="'kind': 1 row has"):
             staged_by(sink, batch, 7, frame)
         assert table.staged == []

@@ -160,7 +160,7 @@ def retraction_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def retraction_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
     """What was deleted once is believed to stay away, whatever is still being copied."""
-    patch.setattr(publishing, "COPY_LASTS", timedelta(seconds=-1))
+    patch.setattr(publishing, "COPY_DURATION", timedelta(seconds=-1))
 
 
 def every_version_is_as_good(patch: pytest.MonkeyPatch) -> None:

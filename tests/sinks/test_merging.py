@@ -227,13 +227,13 @@ def test_table_of_deletes_is_called_after_its_target_when_the_server_takes_the_n
 ) -> None:
     table += "t" * (longest - 63)
 
-    name = Statements(server, "public", table).gone_table
+    name = Statements(server, "public", table).deletes_table
 
     assert (name == GONE + table, len(name.encode()) <= longest) == (is_whole, True)
 
 
 def test_table_of_deletes_is_the_one_of_earlier_versions_when_its_target_has_a_long_name() -> None:
-    name = Statements(PostgreSQL(), "public", "t" * 40).gone_table
+    name = Statements(PostgreSQL(), "public", "t" * 40).deletes_table
 
     assert name == GONE + "6a87499eebbac686"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.batch.publishing import COPY_LASTS
+from scripts.helpers.batch.publishing import COPY_DURATION
 from scripts.helpers.errors import InvalidValueError, RetractedError, RetractionError, TargetError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.outputs import Output
@@ -98,7 +98,7 @@ def test_file_is_deleted_again_when_a_late_copy_brought_it_back(world: Directory
 
     world.run_with(4)
     again, listed = world.seen, len(world.watermarks.latest(JOB).retracting)
-    clock.move(seconds=COPY_LASTS.total_seconds() + 1)
+    clock.move(seconds=COPY_DURATION.total_seconds() + 1)
     world.run_with(5)
 
     assert (again, listed) == ([1, 2, 3, 4], 1)

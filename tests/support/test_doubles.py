@@ -86,7 +86,7 @@ sent = st.one_of(
     st.tuples(
         st.just("query"),
         st.builds(
-            lambda job_id, below, page: dynamodb.query(TABLE, requests.log_of(job_id, below=below, page=page)),
+            lambda job_id, below, page: dynamodb.query(TABLE, requests.log_query(job_id, below=below, page=page)),
             jobs, st.none() | st.integers(1, 3), st.none() | st.integers(1, 3),
         ),
     ),

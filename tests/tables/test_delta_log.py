@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.tables.delta import DeltaCommit, may_be_gone, read_commit, taken_by
+from scripts.helpers.tables.delta import DeltaCommit, possibly_vacuumed_files, read_commit, taken_by
 
 AT = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 MILLISECONDS = int(AT.timestamp() * 1_000)
@@ -116,4 +116,4 @@ OVER = commit(5, *remove("d"))
 def test_files_may_be_gone_when_the_table_has_them_no_longer_and_the_span_needs_them(
     commits: list[DeltaCommit], after: int | None, until: int, of_feed: bool, gone: set[str]
 ) -> None:
-    assert may_be_gone(commits, after, until, feed=of_feed) == gone
+    assert possibly_vacuumed_files(commits, after, until, feed=of_feed) == gone

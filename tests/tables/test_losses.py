@@ -24,7 +24,7 @@ from scripts.helpers.sinks import connectors
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.tables import IcebergTable, delta, iceberg
 from scripts.helpers.tables.iceberg import Metadata, Snapshot
-from scripts.helpers.tables.sources import expired_where
+from scripts.helpers.tables.sources import raising_expired
 from scripts.helpers.tables.spans import TableSpan
 from scripts.helpers.watermarks import Watermarks
 from tests.support.reasons import because
@@ -93,7 +93,7 @@ def reading(*, is_planned: bool = True) -> AbstractContextManager[None]:
     def is_gone(error: Exception) -> bool:
         return "gone" in str(error)
 
-    return expired_where(is_gone, "s3://lake/sales", "rows", "orders", is_planned=is_planned)
+    return raising_expired(is_gone, "s3://lake/sales", "rows", "orders", is_planned=is_planned)
 
 
 def raised_by(error: Exception, cause: Exception | None) -> Exception:

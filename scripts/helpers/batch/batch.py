@@ -377,11 +377,11 @@ class Batch:
         self.run.amend({**self.run.plan.contexts, context: planned}, following)
 
     def watch(self, readings: Readings, context: str | None) -> None:
-        """Set aside files of a source that make the run fail, if the source is tracked and saved; see `looked_into`."""
+        """Set aside files that make the run fail, if their source is saved; see `setting_aside_unreadable`."""
         self._watched.append((readings, bool(context) and self.saves))
 
     @contextmanager
-    def looked_into(self) -> Iterator[None]:
+    def setting_aside_unreadable(self) -> Iterator[None]:
         """Find out whether unreadable files made the block fail, and set these files aside.
 
         Raises
@@ -392,10 +392,10 @@ class Batch:
         try:
             yield
         except Exception as error:
-            self._look_into(error)
+            self._set_aside_unreadable(error)
             raise
 
-    def _look_into(self, error: Exception) -> None:
+    def _set_aside_unreadable(self, error: Exception) -> None:
         if self.run.closed:
             return
         if any(readings.is_spoiled for readings, _ in self._watched):
@@ -440,7 +440,7 @@ class Batch:
             logger.warning("event=search_failed job=%s error=%s", self.run.job_id, type(failure).__name__)
             return {}
 
-    def read_through(self, reader: RowReader) -> None:
+    def add_reader(self, reader: RowReader) -> None:
         """Add the reader that translates the errors of a source, for `typed_errors`."""
         self._readers.append(reader)
 
@@ -458,7 +458,7 @@ class Batch:
 
     # --- rows for sinks -------------------------------------------------------------------------
 
-    def give(self, context: str | None, rows: Any = None, *, is_looked_for: bool = True) -> None:
+    def give(self, context: str | None, rows: Any = None, *, is_recognisable: bool = True) -> None:
         """Note a frame of a source that the job got; None if the job reads the source in another way.
 
         Parameters
@@ -468,9 +468,9 @@ class Batch:
         """
         if rows is None:
             self._written.add(context or "")
-        elif context and is_looked_for and hasattr(rows, "sparkSession"):
+        elif context and is_recognisable and hasattr(rows, "sparkSession"):
             self.frames.setdefault(context, []).append(rows)
-        elif context and is_looked_for:
+        elif context and is_recognisable:
             # A source that the user wrote may return a type without weak references.
             with suppress(TypeError):
                 self._given.append((context, ref(rows)))
@@ -517,7 +517,7 @@ class Batch:
                 if readings.is_spoiled:
                     raise UnreadableFilesError(str(readings.location), readings.reasons)
             try:
-                with self.looked_into():
+                with self.setting_aside_unreadable():
                     self._outcome = self._commit(metrics)
             except BaseException as error:
                 self.end.tell(error)
@@ -574,12 +574,12 @@ class Batch:
     ) -> None:
         """Commit on a clean exit if the job read any source; otherwise abort and keep the plan."""
         # A child process that a job forks leaves the same block with SystemExit. Only the parent may end the run.
-        if error is not None and self.end.is_elsewhere:
+        if error is not None and self.end.is_forked_process:
             return
         with self.end.always:
             if isinstance(error, Exception):
                 try:
-                    self._look_into(error)
+                    self._set_aside_unreadable(error)
                 except WatermarkError as found:
                     self.run.__exit__(type(found), found, None)
                     self.publication.drop()

@@ -56,13 +56,13 @@ class EndOfRun:
         self.always = ExitStack()
 
     @property
-    def is_elsewhere(self) -> bool:
+    def is_forked_process(self) -> bool:
         """Whether this process is a fork of the one in which the run began. A fork must not end the run."""
         return os.getpid() != self._process
 
     def watch(self, job: object) -> None:
         """End the run when the job is garbage-collected, or Python exits, without a commit."""
-        weakref.finalize(job, self._forgotten)
+        weakref.finalize(job, self._end_forgotten_run)
 
     def before_commit(self, check: Callable[[], Any]) -> None:
         """Add a check to call before the commit; an error prevents the commit."""
@@ -72,7 +72,7 @@ class EndOfRun:
         """Add a hook to call after the commit; an error is logged."""
         self._hooks.append(hook)
 
-    def whatever_comes(self, hook: Callable[[], Any]) -> None:
+    def call_at_end(self, hook: Callable[[], Any]) -> None:
         """Add a hook to call when the run has ended, with or without an error."""
         self.always.callback(hook)
 
@@ -141,11 +141,11 @@ class EndOfRun:
                     values[name] = known[0]
         return JobReport(run.job_id, run.run_id, outcome, now, values)
 
-    def _forgotten(self) -> None:
+    def _end_forgotten_run(self) -> None:
         """Log that the run was never committed, release its job, and report it."""
         run = self._run
         # A fork inherits this finalizer. It must not abort, because the parent is still working on the job.
-        if run.closed or self.is_elsewhere:
+        if run.closed or self.is_forked_process:
             return
         logger.error(
             "event=commit_forgotten job=%s run=%s: the run ended without commit, so nothing was saved and the next run "

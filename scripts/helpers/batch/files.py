@@ -129,7 +129,7 @@ class FileSource:
         """
         kept = SchemaKeeping(self.batch)
         # A frame with all rows of its partitions may be aggregated, so `contexts_of` must not look for it.
-        on_read = partial(self.batch.give, self.context, is_looked_for=not whole)
+        on_read = partial(self.batch.give, self.context, is_recognisable=not whole)
         return KeptSchemas(
             self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
         )
@@ -254,13 +254,13 @@ class NewFiles(FileSource):
             # With `start_from`, the first run must list the files that were there before, to remember them. Events do
             # not name them, so a later listing would take them.
             return self.listed(bookmark, reach, self.listing)
-        return self._told(bookmark, self.events, saves=reach.saves)
+        return self._found_by_events(bookmark, self.events, saves=reach.saves)
 
-    def _told(self, bookmark: FileBookmark, events: EventSource, *, saves: bool) -> FilesTaken:
+    def _found_by_events(self, bookmark: FileBookmark, events: EventSource, *, saves: bool) -> FilesTaken:
         end = self.batch.end
         if not saves:
             # Register this before messages are received, so that an error, too, returns them to the queue at once.
-            end.whatever_comes(partial(end.call, [partial(events.extend, 0)]))
+            end.call_at_end(partial(end.call, [partial(events.extend, 0)]))
         told = events.receive(bookmark.location, bookmark.options.max_files)
         found = bookmark.find_among(told, self.batch.clock())
         if saves:

@@ -22,13 +22,13 @@ from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.fields import MAX_COUNT
 from scripts.helpers.protocol.head import Head, LogEntry, Outputs
-from scripts.helpers.protocol.requests import IS_NEW, Put, as_it_was, log_of
+from scripts.helpers.protocol.requests import IS_NEW, Put, log_query, unchanged_conditions
 from scripts.helpers.sinks.choice import sink_of
 from scripts.helpers.sinks.outputs import mark_of
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.watermarks import Watermarks
 
-NOT_IN_LOG = (
+FIELDS_LOST_WITHOUT_HEAD = (
     "the open plan: the next run makes a new one, and what a run wrote for it to a sink of your own stays",
     "batches that wait for their target: the next run publishes those since the last rewind or reset that are staged",
     "rows that a rewind or a reset had still to take back, and versions that were taken back before",
@@ -53,7 +53,9 @@ class HeadOfLog:
     def write(self, watermarks: Watermarks) -> None:
         """Write the head and its log entry; StaleError if the item has changed since it was read."""
         watermarks.store.write_chunks(self.decided.after.job_id, self.decided.chunks)
-        put = Put(items.head_to_item(self.decided.after), IS_NEW if self.item is None else as_it_was(self.item))
+        put = Put(
+            items.head_to_item(self.decided.after), IS_NEW if self.item is None else unchanged_conditions(self.item)
+        )
         if not watermarks.store.table.write(put):
             raise StaleError(f"The head of job {self.decided.after.job_id!r} changed while you looked. Look again.")
         assert self.decided.after.log_entry is not None
@@ -136,7 +138,7 @@ def _log(watermarks: Watermarks, job_id: str) -> tuple[list[LogEntry], list[str]
     entries: list[LogEntry] = []
     skipped: list[str] = []
     newest = 0
-    for item in watermarks.store.query(log_of(job_id)):
+    for item in watermarks.store.query(log_query(job_id)):
         range_key = item[items.RANGE_KEY]["S"]
         with suppress(ValueError):
             version = int(range_key.removeprefix(items.LOG_PREFIX))

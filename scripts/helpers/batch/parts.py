@@ -26,7 +26,7 @@ HIDES_SOURCES = ("LogicalRDD", "LocalRelation")
 WITHIN = {"Aggregate": "an aggregate", "Window": "a window", "Deduplicate": DISTINCT, "Distinct": DISTINCT}
 WITHIN |= dict.fromkeys(("FlatMapGroupsInPandas", "FlatMapGroupsInArrow"), "an aggregate")
 """Nodes whose rows depend on other rows of the same source."""
-BY_KEYS = re.compile(
+ONE_ROW_PER_KEY = re.compile(
     r"Window \[row_number\(\) windowspecdefinition\((?!.*windowspecdefinition).*?\], \[(?P<exactly>.*?)\], \["
     r"|Aggregate \[(?P<grouped>[^\[\]]*)\], \[(?P<taken>[^\[\]]*)\]"
     r"|Deduplicate \[.* more fields|Deduplicate \[(?P<among>.*)\]|Distinct"
@@ -143,7 +143,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
 
 def _is_by_keys(node: Node, keys: set[str]) -> bool:
     """Return whether the node does not change the result of the merge, or was added by this package."""
-    by = BY_KEYS.match(node.text) if keys else None
+    by = ONE_ROW_PER_KEY.match(node.text) if keys else None
     if by is None:
         return internal("") in node.text
     columns = {name.lower() for name in COLUMN.findall(by["exactly"] or by["grouped"] or by["among"] or "")}

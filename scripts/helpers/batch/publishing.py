@@ -54,12 +54,12 @@ class Witness:
         self._lost: dict[str, tuple[Output, int]] = {}
 
     def ask_last(self) -> None:
-        """Ask the targets of the last commit; see `ask_if_reached`."""
+        """Ask the targets of the last commit; see `ask_if_reachable`."""
         last = self._run.head.last if isinstance(self._run, Run) else None
         for output in last.outputs if last is not None else ():
-            self.ask_if_reached(output)
+            self.ask_if_reachable(output)
 
-    def ask_if_reached(self, output: Output | Retraction, sink: Sink | None = None) -> None:
+    def ask_if_reachable(self, output: Output | Retraction, sink: Sink | None = None) -> None:
         """Ask a target through its sink, or else without the script. Log any error but TargetAheadError; see `ask`."""
         try:
             sink = sink or opened(output, self._spark, self._s3_client)
@@ -255,14 +255,14 @@ def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], 
     # Stop at a version without watermarks: nothing before it counts as loaded.
     entries = takewhile(lambda entry: entry.watermarks, history)
     claimed = [output for entry in entries for output in entry.change.outputs if not head.has_retracted(entry.version)]
-    missing = [(sink.name, versions) for sink in sinks if (versions := _missing_at(sink, claimed, now))]
+    missing = [(sink.name, versions) for sink in sinks if (versions := _missing_versions(sink, claimed, now))]
     if missing:
         target, versions = min(missing, key=lambda found: found[1][-1])
         back_to = versions[-1] - 1 if versions[-1] > history[-1].version else 0
         raise RowsMissingError(head.job_id, target, (versions[-1], versions[0]), present=head.version, back_to=back_to)
 
 
-def _missing_at(sink: Sink, outputs: Sequence[Output], now: datetime) -> list[int]:
+def _missing_versions(sink: Sink, outputs: Sequence[Output], now: datetime) -> list[int]:
     """Return the newest versions that a target has no rows of: those after the newest one that is there."""
     missing = []
     for output in outputs:
@@ -291,7 +291,7 @@ T = TypeVar("T", bound=Output | Retraction)
 SWEEP_EVERY = 10
 """While no run fails, only one of so many versions deletes what suspended attempts staged after others had published,
 and earlier records of the job: each such sweep costs a listing."""
-COPY_LASTS = timedelta(days=1)
+COPY_DURATION = timedelta(days=1)
 """Runs repeat a deletion for this long, because a copy within S3 may finish after the files of its batch were deleted,
 and put one back. One request takes minutes; a copy in many parts can last as long as its process is suspended."""
 
@@ -476,10 +476,10 @@ class Publication:
 
     def _retract(self, sink: Sink, retraction: Retraction) -> None:
         assert isinstance(self.run, Run)
-        self.witness.ask_if_reached(retraction, sink)
+        self.witness.ask_if_reachable(retraction, sink)
         self.witness.note_loss(sink)
         take_back(sink, retraction)
-        if self._clock() - retraction.since > COPY_LASTS:
+        if self._clock() - retraction.since > COPY_DURATION:
             self.run.taken_back((retraction,))
 
     def _resume(self, sink: Sink, output: Output) -> None:
@@ -489,7 +489,7 @@ class Publication:
             self.run.job_id, output.version, printable(output.target),
         )  # fmt: skip
         # Ask before publishing, because the published version hides that the target lacks earlier ones.
-        self.witness.ask_if_reached(output, sink)
+        self.witness.ask_if_reachable(output, sink)
         self._publish(sink, output)
         self._sweep(sink, output)
 

@@ -51,7 +51,7 @@ def rows_since(
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
     rows = SchemaKeeping(batch).rows(context, name, found, policy)
     # Rows of Spark are not looked for, because `contexts_of` finds them by the node that counts them.
-    batch.give(context, rows, is_looked_for=not hasattr(rows, "sparkSession"))
+    batch.give(context, rows, is_recognisable=not hasattr(rows, "sparkSession"))
     return rows
 
 
@@ -130,7 +130,7 @@ class CursorRows:
 
     def nothing(self) -> Any:
         """Return no rows, with the columns of the source."""
-        self.batch.read_through(self.rows)
+        self.batch.add_reader(self.rows)
         return self.rows.rows(RowWindow(self.rows.columns(self.names, strings=True), None, None))
 
     def _window(self, reach: Reach) -> RowWindow:
@@ -147,7 +147,7 @@ class CursorRows:
 
     def _taken(self, window: RowWindow, planned: Stored, state: Stored | None, before: Any) -> SourcePart[Any]:
         batch, rows = self.batch, self.rows
-        batch.read_through(rows)
+        batch.add_reader(rows)
         found = rows.rows(window)
         if self.context:
             # Rows in memory are counted here; Spark counts its rows while it reads them.
@@ -217,7 +217,7 @@ class TableCommits:
         is_lazy = hasattr(found, "sparkSession")
         if is_lazy:
             # Spark reads the rows when they are written. Without Spark they are in memory, and cannot fail later.
-            batch.read_through(self)
+            batch.add_reader(self)
         if self.context and is_lazy:
             found = batch.counts.watch_all(self.context, found, is_empty=span.is_empty)
         elif self.context:
@@ -281,8 +281,8 @@ class NestedRows:
         from scripts.helpers.relational.relations import Relations
 
         relations = Relations(self.df, self.root, block)
-        self.batch.read_through(relations)
-        self.batch.end.whatever_comes(relations.release)
+        self.batch.add_reader(relations)
+        self.batch.end.call_at_end(relations.release)
         tables = relations.tables()
         facts = f"first_id={block.first} tables={len(tables)}"
         return SourcePart(tables, relations.plan, relations.state_after, facts)

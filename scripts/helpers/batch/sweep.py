@@ -41,7 +41,7 @@ class References:
     def oldest_run(self) -> Head | None:
         """The head with the oldest run that is still entered, even if its lease has ended; None if there is no run."""
         claimed = [head for head in self.heads.values() if head.claim is not None]
-        return min(claimed, key=_began, default=None)
+        return min(claimed, key=_start_of_run, default=None)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class LedgerSweep:
     def _to_sweep(self, folder: LedgerFolder, older_than: timedelta) -> tuple[Sweep, References]:
         references = self.references()
         oldest = references.oldest_run
-        since = _began(oldest) if oldest is not None else None
+        since = _start_of_run(oldest) if oldest is not None else None
         leftovers = left_over(references.used_by.keys(), since, older_than, folder)
         return Sweep(folder, leftovers, oldest if leftovers.held else None), references
 
@@ -177,6 +177,6 @@ class LedgerSweep:
         return self._chunks[key]
 
 
-def _began(head: Head) -> datetime:
+def _start_of_run(head: Head) -> datetime:
     assert head.claim is not None
     return head.claim.since

@@ -84,7 +84,7 @@ def verify(
             "of Spark, or both as frames of pandas or tables of pyarrow."
         )
     for column in (ours, theirs):
-        _as(column, watermark)
+        _as_column_type(column, watermark)
     compared = Compared.of(engine.types(rows, ours), engine.types(other, theirs), columns)
     _warn_of_nulls(rows, ours, watermark, job_id, context)
     covered = covered_below(watermarks.progress.coverage(job_id, context), tuple(given) if given[1:] else watermark)
@@ -111,7 +111,7 @@ def verify(
 def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job_id: str, context: str) -> None:
     """Log how many rows of the source are not compared because they have no cursor."""
     # Ask from the watermark on: a database counts the NULLs by its index, and reads few other rows.
-    nulls = rows.facts((column,), (_as(column, watermark),), descending=False).nulls
+    nulls = rows.facts((column,), (_as_column_type(column, watermark),), descending=False).nulls
     if nulls:
         logger.warning(
             "event=nulls_not_compared job=%s context=%s column=%s rows=%d: rows without a cursor are in no interval. "
@@ -141,10 +141,12 @@ def _window(rows: RowSource, names: Sequence[str], span: Span) -> RowWindow:
 
 def _bound(columns: Sequence[CursorColumn], end: Bound) -> Bound:
     padded = [*end, *[None] * (len(columns) - len(end))]
-    return tuple(None if value is None else _as(column, value) for column, value in zip(columns, padded, strict=True))
+    return tuple(
+        None if value is None else _as_column_type(column, value) for column, value in zip(columns, padded, strict=True)
+    )
 
 
-def _as(column: CursorColumn, value: Cursor) -> Cursor:
+def _as_column_type(column: CursorColumn, value: Cursor) -> Cursor:
     # The target may store a decimal where the source has a whole number, or the other way round.
     if isinstance(value, int) and decimal_type(column.type)[0]:
         value = Decimal(value)

@@ -18,7 +18,7 @@ from scripts.helpers.sinks.places import is_within, place_of_name
 from scripts.helpers.sinks.sink import Sink
 from scripts.helpers.sinks.staged_rows import columns_of
 
-IN_THE_TABLE = ("database", "iceberg")
+KINDS_STAGED_IN_TABLE = ("database", "iceberg")
 """Kinds of sinks that stage beside the table itself. Another spelling of the table's name leads to the same place."""
 
 
@@ -71,7 +71,7 @@ def write(
         batch.run.check()
     # Publish earlier batches that only this sink can reach before the new rows: readers see batches in order.
     batch.publication.finish(sink)
-    with batch.looked_into(), batch.typed_errors():
+    with batch.setting_aside_unreadable(), batch.typed_errors():
         try:
             output = sink.stage(batch_id, batch.run.fence, rows, replaces=not batch.saves)
         except TargetError as error:
@@ -111,7 +111,7 @@ def _is_staged_beside_another(batch: Batch, sink: Sink, output: Output) -> bool:
     staged = [other.folder for _, other in batch.publication.staged if other.sink == output.sink]
     # Only output staged within the database, or on a branch of the table, identifies its table. A staging folder
     # may be shared by several targets, and each path has only one spelling by now.
-    if not staged or output.sink not in IN_THE_TABLE or "://" in output.staging:
+    if not staged or output.sink not in KINDS_STAGED_IN_TABLE or "://" in output.staging:
         return False
     return not set(staged).isdisjoint(sink.staged(output.job))
 

@@ -293,7 +293,10 @@ class _PyMySQL(_Session):
         with self.ran(sql("SELECT * FROM (\n{}\n) t LIMIT 0", query)) as cursor:
             # Use `_result`, as `description` has neither the flags nor the character set.
             return [
-                (field.name, *_sent(field.type_code, field.flags, field.charsetnr, field.length, field.scale))
+                (
+                    field.name,
+                    *_mysql_column_type(field.type_code, field.flags, field.charsetnr, field.length, field.scale),
+                )
                 for field in cursor._result.fields
             ]
 
@@ -360,7 +363,7 @@ def _declared(metadata: Mapping[bytes, bytes] | None) -> tuple[str, int, int]:
     return kind, 0, 6
 
 
-def _sent(code: int, flags: int, charset: int, length: int, scale: int) -> tuple[str, int, int]:
+def _mysql_column_type(code: int, flags: int, charset: int, length: int, scale: int) -> tuple[str, int, int]:
     """Return type, precision and scale of a column of MySQL, from a connection that uses utf8mb4.
 
     An unknown type gets a name that no reader supports, so that the later error names the column.

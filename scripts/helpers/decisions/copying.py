@@ -27,7 +27,7 @@ from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import places_of
 from scripts.helpers.protocol.races import Written
-from scripts.helpers.protocol.requests import Between, Delete, Put, as_it_was
+from scripts.helpers.protocol.requests import Between, Delete, Put, unchanged_conditions
 from scripts.helpers.protocol.store import Store
 
 
@@ -74,19 +74,19 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
         raise RunInProgressError(job_id, head.claim.run_id, head.claim.lease_until)
     _check_whole(head, found)
     if there is None or there.arriving_from != here:
-        there = _swapped(target, there, head.arriving(here, there))
+        there = _swap_or_raise(target, there, head.arriving(here, there))
     if head.moved_to is None:
-        head = _swapped(source, head, head.moved(place))
+        head = _swap_or_raise(source, head, head.moved(place))
     # Leave items alone that changed since they were listed: another copy was completed meanwhile, and a run wrote them.
     for range_key, item in listed.items():
         if range_key not in found:
-            target.table.write(Delete(items.key(job_id, range_key), as_it_was(item)))
+            target.table.write(Delete(items.key(job_id, range_key), unchanged_conditions(item)))
     for range_key, item in found.items():
         if range_key not in listed:
             target.put(item, if_new=True)
         elif item != listed[range_key]:
-            target.table.write(Put(item, as_it_was(listed[range_key])))
-    _swapped(target, there, head.arrived(there))
+            target.table.write(Put(item, unchanged_conditions(listed[range_key])))
+    _swap_or_raise(target, there, head.arrived(there))
     return Copied(len(found) + 1, left_out)
 
 
@@ -109,7 +109,7 @@ def _of_job(store: Store, job_id: str) -> tuple[dict[str, items.Item], int]:
     found = {item[items.RANGE_KEY]["S"]: item for item in store.query(Between(job_id))}
     found.pop(items.HEAD_KEY, None)
     # Do not copy items of the Job Runs API: a run is active, or waits, in one table only.
-    copied = {range_key: item for range_key, item in found.items() if not items.is_of_job_runs(range_key)}
+    copied = {range_key: item for range_key, item in found.items() if not items.is_job_runs_key(range_key)}
     return copied, len(found) - len(copied)
 
 
@@ -126,7 +126,7 @@ def _check_whole(head: Head, found: Mapping[str, items.Item]) -> None:
                 raise CorruptItemError(head.job_id, range_key, "it is gone, though the head refers to it")
 
 
-def _swapped(store: Store, before: Head | None, after: Head) -> Head:
+def _swap_or_raise(store: Store, before: Head | None, after: Head) -> Head:
     _check_same(isinstance(store.swap(before, after), Written), store, after.job_id)
     return after
 

@@ -28,7 +28,7 @@ from scripts.helpers.protocol.chunks import MAX_SPILL_BYTES, cut, references, re
 from scripts.helpers.protocol.head import Head, LogEntry, Order, Outputs, Seen
 from scripts.helpers.protocol.lookups import STATES
 from scripts.helpers.protocol.names import check_context, check_readable_run_id, check_run_id, new_token
-from scripts.helpers.protocol.outputs import Output, Retraction, has_batches
+from scripts.helpers.protocol.outputs import Output, Retraction, shows_batches
 from scripts.helpers.protocol.races import TO_DECIDE, TO_RECORD, Written
 from scripts.helpers.protocol.values import ImplausibleError, Spilled, as_stored, same_values
 
@@ -297,10 +297,10 @@ class Decisions:
     ) -> Decided:
         """Return what `restore` writes in place of a head."""
         for one in retract:
-            if not has_batches(one.sink, one.batch_column):
+            if not shows_batches(one.sink, one.batch_column):
                 sink = f"{one.sink.capitalize()}Sink(…, batch_column=…)"
                 remedy = f" If these were, name the column: after_restore(…, sinks=[{sink}], retract=True, why=…)."
-                raise _not_told(one.target, f"the rows of versions {one.first} to {one.last}", remedy)
+                raise _unmarked_rows_error(one.target, f"the rows of versions {one.first} to {one.last}", remedy)
         if back_to is None or back_to == head.version:
             return Decided(head.restored(order, seen, retract))
         outputs = self._later_outputs(head, back_to)
@@ -370,7 +370,9 @@ class Decisions:
         outputs = self._later_outputs(head, version, None if retract else max(LOOKED_AT, head.version - first + 1))
         for output in outputs if retract else ():
             if not output.is_retractable and output not in head.unpublished:
-                raise _not_told(output.target, f"the {_counted(output)} that version {output.version} left there")
+                raise _unmarked_rows_error(
+                    output.target, f"the {_counted(output)} that version {output.version} left there"
+                )
         return outputs
 
     def _checked(self, made: JobDecision) -> Order:
@@ -469,7 +471,7 @@ def _declared(head: Head, states: Mapping[str, Any], order: Order, chunks: Mappi
     return Decided(head.declared(in_head, order), {**chunks, **large}, states)
 
 
-def _not_told(target: str, rows: str, remedy: str = "") -> InvalidValueError:
+def _unmarked_rows_error(target: str, rows: str, remedy: str = "") -> InvalidValueError:
     return InvalidValueError(
         f"{target!r} is not a folder of files, so {rows} cannot be taken back: no column holds their batch. Decide "
         "without retract, and delete those rows by hand, or let the target merge by key. Rows that are written with "

@@ -56,7 +56,7 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
     except CorruptItemError as error:
         return [_damaged(error.range_key, error.detail, job_id)]
     found = {item[items.RANGE_KEY]["S"]: item for item in store.query(Between(job_id))}
-    found = {key: item for key, item in found.items() if not items.is_of_job_runs(key)}
+    found = {key: item for key, item in found.items() if not items.is_job_runs_key(key)}
     if head is None and not found:
         raise UnknownJobError(job_id, store.table_name)
     if head is None and any(map(_is_log, found)):

@@ -148,7 +148,7 @@ class FileBookmark:
         self._context = transformation_ctx
         self.state, self.until = self._opened(state), None if until is None else self._opened(until)
         files = SegmentFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
-        if files is not None and files.would_be_listed(self.location):
+        if files is not None and files.is_listed_by(self.location):
             raise InvalidValueError(
                 f"ledger_uri {self.options.ledger_uri!r} is in the source, so its files would be new there. "
                 "Use another prefix, or a folder whose name starts with _."
@@ -318,8 +318,8 @@ class FileBookmark:
             Interval(_before(batch), batch.column("key")[-1].as_py(), batch)
             for batch in there.combine_chunks().to_batches()
         ]
-        known = self.ledger.known_of(named.union(self._aside))
-        then = self.then.known_of(named) if self.then else None
+        known = self.ledger.known_for_keys(named.union(self._aside))
+        then = self.then.known_for_keys(named) if self.then else None
         choice = self._chooser.choose(intervals, started, known, deleted, then=then)
         return self._taken(choice, None, position, told.has_more)
 
@@ -335,7 +335,7 @@ class FileBookmark:
         position
             The position up to which the journal was read.
         """
-        asked = self._to_ask(changes)
+        asked = self._keys_to_look_up(changes)
         if len(asked) > MAX_ASKED:
             return None
         logger.info(
@@ -425,7 +425,7 @@ class FileBookmark:
 
     def explain(self, key: str) -> Explanation:
         """Return when and by which run a key was taken, or why it was not. The key is relative to the source."""
-        row, now = self.ledger.known_of([key]).latest(key), self.lister.look_at(key)
+        row, now = self.ledger.known_for_keys([key]).latest(key), self.lister.look_at(key)
         unlisted = None
         if now is None:
             unlisted = self.location.why_unlisted(key)
@@ -506,12 +506,12 @@ class FileBookmark:
             s3_client=self._s3_client,
         )  # fmt: skip
 
-    def _to_ask(self, changes: pa.Table) -> tuple[str, ...]:
+    def _keys_to_look_up(self, changes: pa.Table) -> tuple[str, ...]:
         """Return the keys to look up in S3, because a record differs from the ledger.
 
         Every record of a key is compared, because the newest may be the deletion of an older version.
         """
-        known = self.ledger.known_of({*changes.column("key").to_pylist(), *self._aside})
+        known = self.ledger.known_for_keys({*changes.column("key").to_pylist(), *self._aside})
         by_key: dict[str, Mapping[str, Any] | None] = {}
         asked = set()
         for row in changes.to_pylist():
@@ -519,11 +519,11 @@ class FileBookmark:
             if key not in by_key:
                 latest = known.latest(key)
                 by_key[key] = None if latest is None or latest["status"] == GONE else latest
-            if self._is_other(row, by_key[key]):
+            if self._differs_from_ledger(row, by_key[key]):
                 asked.add(key)
         return tuple(asked)
 
-    def _is_other(self, row: Mapping[str, Any], latest: Mapping[str, Any] | None) -> bool:
+    def _differs_from_ledger(self, row: Mapping[str, Any], latest: Mapping[str, Any] | None) -> bool:
         if row["deleted"]:
             return latest is not None  # Only a known object can be gone.
         return latest is None or self.options.compare == "mtime" or not is_same(latest, row)

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 # --- range of runs --------------------------------------------------------------------------------
 
 
-def taken_then(rows: pa.RecordBatch, then: Known, by_time: bool) -> pa.RecordBatch:
+def rows_taken_by_end(rows: pa.RecordBatch, then: Known, by_time: bool) -> pa.RecordBatch:
     """Return the listed objects that were taken by the end of a range of runs; `then` has what was known at that time.
 
     The current identity of an object counts: one that was overwritten since was not taken then.
@@ -162,8 +162,8 @@ class BatchChooser:
         modified = pa.concat_tables([no_rows(LISTED), *(part.modified for part in parts)])
         gone = pa.concat_tables([no_rows(), *(part.gone for part in parts)])
         if look and gone.num_rows:
-            gone = self._really_gone(gone, look)
-        new, remembered = self._with_modified(self._not_aside(new), self._not_aside(modified))
+            gone = self._without_existing(gone, look)
+        new, remembered = self._with_modified(self._without_set_aside(new), self._without_set_aside(modified))
         if self.begins and (self._starts_partitions or self.options.start_from is not None):
             new, before = self._begun(new, started)
             remembered.append(ledger_rows(before, IGNORED, *self.taken_by))
@@ -176,19 +176,19 @@ class BatchChooser:
             ready |= self.markers(set(folders_of(new.column("key")).to_pylist()) - ready)
         admitted = self._without_archived(self._settled(new, started, ready))
         if look:
-            stale = self._stale(admitted, look)
+            stale = self._stale_keys(admitted, look)
             # Do not leave them for a later batch, which would find them in the same report.
             new, admitted = _without(new, stale), _without(admitted, stale)
         # Apply limits last, so that objects left out for other reasons do not count towards them.
         taken, gone, has_more, waiting = self._limited(admitted, new, gone)
         remembered.append(ledger_rows(gone, GONE, *self.taken_by))
         rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered])
-        rows = pa.concat_tables([rows, self._skipped(aside, rows)])
+        rows = pa.concat_tables([rows, self._take_rows_marked_done(aside, rows)])
         if not self.is_part:
             self._check_size(rows)
         rows = rows.sort_by("key")
         left = new.filter(pc.invert(pc.is_in(new.column("key"), value_set=rows.column("key"))))
-        self._free(aside, taken)
+        self._remove_taken_from_list(aside, taken)
         vanished = gone.num_rows - (gone.filter(is_status(gone, TAKEN)).num_rows if self.clears else 0)
         still_there = pa.concat_tables(there)
         return FileChoice(rows, left, vanished, has_more, aside, unreadable, still_there, waiting, archived, too_small)
@@ -234,7 +234,7 @@ class BatchChooser:
         taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes, one_more=self.is_part)
         return taken, gone, has_more, 0
 
-    def _stale(self, admitted: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:
+    def _stale_keys(self, admitted: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:
         """Return the keys of objects that the batch would take but that differ from a report.
 
         They were deleted or overwritten after the report. A plan never changes, so a plan with such an object would
@@ -249,9 +249,9 @@ class BatchChooser:
             if not unknown.num_rows or taken.num_rows > MAX_ASKED:
                 return stale
             asked.update(unknown.column("key").to_pylist())
-            stale |= self._not_as_reported(unknown, look)
+            stale |= self._keys_unlike_report(unknown, look)
 
-    def _not_as_reported(self, unknown: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:
+    def _keys_unlike_report(self, unknown: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:
         there = look(unknown.column("key").to_pylist())
         now = {row["key"]: row for row in there.to_pylist()}
         reported = {row["key"]: row for row in unknown.to_pylist()}
@@ -264,7 +264,7 @@ class BatchChooser:
             )  # fmt: skip
         return found
 
-    def _free(self, aside: dict[str, SetAside], taken: pa.Table) -> None:
+    def _remove_taken_from_list(self, aside: dict[str, SetAside], taken: pa.Table) -> None:
         """Remove the files from the list that the batch takes, again or with new content.
 
         The old content does not exist any more, so no decision about it is needed.
@@ -273,7 +273,7 @@ class BatchChooser:
             logger.info("event=no_longer_set_aside source=%s key=%r", self.location, key)
             del aside[key]
 
-    def _not_aside(self, new: pa.Table) -> pa.Table:
+    def _without_set_aside(self, new: pa.Table) -> pa.Table:
         """Return the objects without set-aside ones, unless these have changed since or are to be taken again."""
         suspect = new.filter(_is_among(new, self.aside)) if self.aside else new.slice(0, 0)
         entries = ((self.aside[row["key"]], row) for row in suspect.to_pylist())
@@ -293,7 +293,7 @@ class BatchChooser:
         for key in set(wanted).difference(there.column("key").to_pylist()):
             aside[key] = replace(aside[key], decision=WAITING, reason=GONE_REASON)
             logger.warning("event=retry_is_gone source=%s key=%r: it stays set aside", self.location, key)
-        parts, known = [no_rows(LISTED)], self.ledger.known_of(wanted)
+        parts, known = [no_rows(LISTED)], self.ledger.known_for_keys(wanted)
         for batch in there.combine_chunks().to_batches():
             chosen = self.options.chosen(batch)
             if chosen.num_rows:
@@ -302,7 +302,7 @@ class BatchChooser:
                 parts += [found.new, found.modified]
         return pa.concat_tables(parts), aside
 
-    def _skipped(self, aside: dict[str, SetAside], rows: pa.Table) -> pa.Table:
+    def _take_rows_marked_done(self, aside: dict[str, SetAside], rows: pa.Table) -> pa.Table:
         """Remove the files that an operator marked as done from the list, and return their rows for the ledger."""
         done = [entry for entry in aside.values() if entry.decision == SKIP]
         for entry in done:
@@ -315,11 +315,11 @@ class BatchChooser:
     def _with_good_keys(self, new: pa.Table, aside: dict[str, SetAside]) -> tuple[pa.Table, dict[str, str]]:
         """Raise for keys that Spark cannot read, or set them aside; return the other objects and the reasons."""
         if self.options.on_unreadable == "raise":
-            for _, error in self._bad_keys(new):
+            for _, error in self._unreadable_rows(new):
                 raise error
             return new, {}
         reasons: dict[str, str] = {}
-        for row, _ in self._bad_keys(new):
+        for row, _ in self._unreadable_rows(new):
             reasons[row["key"]] = "Spark cannot take its name"
             aside[row["key"]] = entry_of(row, reasons[row["key"]], *self.taken_by)
         return new.filter(pc.invert(_is_among(new, list(reasons)))) if reasons else new, reasons
@@ -356,7 +356,7 @@ class BatchChooser:
                     mask = pc.less(interval.rows.column("size"), self.options.min_size)
                     too_small += interval.rows.column("key").filter(mask).to_pylist()
             if then is not None:
-                chosen = taken_then(chosen, then, self.options.compare == "mtime")
+                chosen = rows_taken_by_end(chosen, then, self.options.compare == "mtime")
             there = known.between(interval.after, interval.until)
             found = compare(interval, chosen, there, self.options.compare == "mtime")
             if self.clears:
@@ -398,7 +398,7 @@ class BatchChooser:
         )  # fmt: skip
         return new.filter(pc.invert(before)), passed
 
-    def _really_gone(self, gone: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> pa.Table:
+    def _without_existing(self, gone: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> pa.Table:
         """Return the gone objects without those that the bucket still has: as gone, they would be taken again."""
         there = look(gone.column("key").to_pylist()).column("key")
         if len(there):
@@ -442,7 +442,7 @@ class BatchChooser:
                 "max_files=1_000_000 and run until has_more is false, or give each of several prefixes a context.",
             )
 
-    def _bad_keys(self, new: pa.Table) -> Iterator[tuple[dict[str, Any], SourceError]]:
+    def _unreadable_rows(self, new: pa.Table) -> Iterator[tuple[dict[str, Any], SourceError]]:
         """Yield the objects whose keys Spark cannot read, each with the error that says why."""
         suspect = new.filter(pc.match_substring_regex(new.column("key"), _UNREADABLE))
         for row in suspect.to_pylist():

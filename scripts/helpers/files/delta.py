@@ -136,7 +136,7 @@ class FileDelta(ReadableWhenSmall):
         self.unpinned.add("paths")
         self._note_read()
         if self.readings is not None:
-            self.readings.give_all()
+            self.readings.note_all_given()
         return self.location.readable_uris(self.readable.column("key").to_pylist())
 
     @property

@@ -111,7 +111,7 @@ class FileLedger:
         files = [self.files(segment) for segment in self.segments if self._files and "data" not in segment]
         return cuts_of(files, FILE_ROWS)
 
-    def known_of(self, keys: Collection[str]) -> Known:
+    def known_for_keys(self, keys: Collection[str]) -> Known:
         """Return the known objects of some keys; the result may have further keys."""
         if self._known is not None:
             return self._known
@@ -267,4 +267,4 @@ class _KnownByRanges(Known):
 
     def latest(self, key: str) -> dict[str, Any] | None:
         """Return the same as `Known.latest`."""
-        return self._ledger.known_of([key]).latest(key)
+        return self._ledger.known_for_keys([key]).latest(key)

@@ -22,7 +22,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.reading.fetched_lines import unmarked
-from scripts.helpers.reading.probe import GONE, OVERWRITTEN, named_in, probe, why
+from scripts.helpers.reading.probe import GONE, OVERWRITTEN, keys_named_in, probe, why
 from scripts.helpers.reading.search import NotAFileError, check_cause, java_causes, search
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Readings:
         """Return the files of a table that are not set aside."""
         return self._without(table, self.reasons)
 
-    def give_all(self) -> None:
+    def note_all_given(self) -> None:
         """Note that the caller may read all files in a way that cannot be tracked."""
         self._given.append(_Given(frozenset(self.table.column("key").to_pylist()), "paths", lambda table: None))
 
@@ -133,14 +133,14 @@ class Readings:
             known = self._keys()
             changed = dict.fromkeys(error.deleted, GONE) | dict.fromkeys(error.overwritten, OVERWRITTEN)
             return {key: reason for key, reason in changed.items() if key in known}
-        if not _is_of_reading(error):
+        if not _may_be_caused_by_file(error):
             return {}
         assert isinstance(error, Exception)
         found: dict[str, str] = {}
         for given in self._given:
             table = self._only(self.readable(self.table), given.keys - found.keys())
             try:
-                found |= self._bad_of(table, given.exhaust, given.format)
+                found |= self._find_bad_files(table, given.exhaust, given.format)
             except NotAFileError as other:
                 logger.info("event=no_file_to_blame source=%s reason=%s", self.location, other)
                 return {}
@@ -179,11 +179,11 @@ class Readings:
         self, table: pa.Table, exhaust: Callable[[pa.Table], None], format: str, error: Exception
     ) -> dict[str, str]:
         """Return the files at which a reader failed, with reasons; raise its error if no file is the cause."""
-        if not _is_of_reading(error):
+        if not _may_be_caused_by_file(error):
             raise error
         try:
             check_cause(error)
-            found = self._bad_of(table, exhaust, format, error)
+            found = self._find_bad_files(table, exhaust, format, error)
         except NotAFileError:
             raise error from None
         # If only several files together exceeded the time limit, and no single one did, all files can be read.
@@ -191,7 +191,7 @@ class Readings:
             raise error
         return found
 
-    def _bad_of(
+    def _find_bad_files(
         self, table: pa.Table, exhaust: Callable[[pa.Table], None], format: str, known: Exception | None = None
     ) -> dict[str, str]:
         """Return the reasons of bad files: check all files again, then read the others in ever smaller parts."""
@@ -203,7 +203,7 @@ class Readings:
                 exhaust(self._only(table, keys))
             except Exception as raised:
                 error = unmarked(raised) or raised
-                if not _is_of_reading(error):
+                if not _may_be_caused_by_file(error):
                     raise NotAFileError(type(error).__name__) from raised
                 causes.update({key: _cause(error, format) for key in keys})
                 return error
@@ -212,7 +212,7 @@ class Readings:
         causes: dict[str, str] = {}
 
         def named(error: Exception, keys: Sequence[str]) -> list[str]:
-            return named_in(str(error), keys)
+            return keys_named_in(str(error), keys)
 
         for key in search(table.column("key").to_pylist(), fails, named, None if reasons else known):
             if known is not None and key not in causes:
@@ -230,7 +230,7 @@ class Readings:
 _OF_FILES = ArchivedObjectError, ChangedObjectError, FileContentError, MisfitError, UnreadableObjectError
 
 
-def _is_of_reading(error: BaseException) -> bool:
+def _may_be_caused_by_file(error: BaseException) -> bool:
     """Return whether a file may be the cause of an error. Of Spark's errors, only those of jobs and storage count."""
     if isinstance(error, WatermarkError):
         # All other errors of this package are about the call or the store.

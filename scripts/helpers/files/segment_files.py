@@ -165,7 +165,7 @@ class SegmentFiles:
             raise LedgerError(uri, "a ledger lies on S3 or in a local directory. Use s3://bucket/prefix/.")
         self._client = s3_client
 
-    def would_be_listed(self, source: Location) -> bool:
+    def is_listed_by(self, source: Location) -> bool:
         """Return whether a listing of a source would show these files as new."""
         ours, theirs = self.location.uri("").replace("s3a:", "s3:"), source.uri("").replace("s3a:", "s3:")
         return ours.startswith(theirs) and not is_hidden(f"{ours[len(theirs) :]}0.parquet")

@@ -308,7 +308,7 @@ class SparkFileDelta(ReadableWhenSmall):
             )
         taken = _Taken(self.ledger_uri, str(self.location))
         layouts: Counter[tuple[str, ...]] = Counter()
-        for share in _executed(spark, partial(_layouts, taken), self.ledger_files):
+        for share in _run_on_executors(spark, partial(_layouts, taken), self.ledger_files):
             for names, count in share:
                 layouts[tuple(names)] += count
         folders = check_layouts(self.location, layouts)
@@ -404,7 +404,7 @@ class Executors:
         for after, until in ranges:
             share = {"after": after, "until": until, "known": _between(known, after, until)}
             parts.append(share | {"then": _between(then, after, until)})
-        found = self._limited(task, parts) if local.limits.is_any else _executed(self.spark, task.share, parts)
+        found = self._limited(task, parts) if local.limits.is_any else _run_on_executors(self.spark, task.share, parts)
         has_more = any(share["has_more"] for share in found)
         files = self._stored(found)
         count, size, gone, left, ignored = (
@@ -450,7 +450,7 @@ class Executors:
             The ledger or the source could not be read.
         """
         look = partial(_look, self._taken, self.bookmark.options.request_payer)
-        found = _executed(self.spark, look, self._files_of(plan))
+        found = _run_on_executors(self.spark, look, self._files_of(plan))
         overwritten, deleted = (
             sorted(chain.from_iterable(share[how] for share in found)) for how in ("overwritten", "deleted")
         )
@@ -475,7 +475,7 @@ class Executors:
         try:
             end = self._end(candidates, max(2, LIMIT_BLOCKS // len(parts)))
             store = partial(_store, str(self.bookmark.location), self._ledger_uri, end, task.few)
-            return _shares_of(candidates, store)
+            return _collect_shares(candidates, store)
         finally:
             candidates.unpersist()
 
@@ -483,7 +483,7 @@ class Executors:
         """Return the oldest file that does not fit into the batch; None if all files fit."""
         stretch = Stretch()
         while not stretch.is_settled:
-            found = _shares_of(candidates, partial(_blocks, stretch, parts))
+            found = _collect_shares(candidates, partial(_blocks, stretch, parts))
             stretch = narrowed(stretch, [_blocks_in(share) for share in found], self.bookmark.limits)
         return stretch.until
 
@@ -520,7 +520,7 @@ class Executors:
         for after, until in parted(cuts_of(together, MERGED_FILE_ROWS)):
             parts.append({"after": after, "until": until, "segments": _between(together, after, until)})
         merge = partial(_merge, str(self.bookmark.location), self._ledger_uri, oldest)
-        files = chain.from_iterable(_executed(self.spark, merge, parts))
+        files = chain.from_iterable(_run_on_executors(self.spark, merge, parts))
         in_order = sorted(files, key=lambda file: byte_order(file["first"]))
         return [segment_of(in_order)] if in_order else []
 
@@ -569,14 +569,14 @@ class Executors:
                 parts.append({"file": file, "start": start, "step": step})
         if rows > FILE_ROWS:
             sample = partial(_sample, self._ledger_uri)
-            return list(chain.from_iterable(_executed(self.spark, sample, parts)))
+            return list(chain.from_iterable(_run_on_executors(self.spark, sample, parts)))
         tables = SegmentFiles(self._ledger_uri).rows_of([part["file"] for part in parts])
-        return list(chain.from_iterable(map(_sampled, tables, parts)))
+        return list(chain.from_iterable(map(_sampled_keys, tables, parts)))
 
 
-def _executed(spark: SparkSession, share: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+def _run_on_executors(spark: SparkSession, share: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
     """Run `share` on each part in its own task and return all results."""
-    return _shares_of(_given(spark, parts), share) if parts else []
+    return _collect_shares(_given(spark, parts), share) if parts else []
 
 
 def _given(spark: SparkSession, parts: Iterable[Any]) -> DataFrame:
@@ -584,7 +584,7 @@ def _given(spark: SparkSession, parts: Iterable[Any]) -> DataFrame:
     return spread(spark, [json.dumps(part).encode() for part in parts])
 
 
-def _shares_of(parts: DataFrame, share: Callable[[Any], Any]) -> list[Any]:
+def _collect_shares(parts: DataFrame, share: Callable[[Any], Any]) -> list[Any]:
     """Run `share` on each part on the executors and return all results, in any order."""
     with typed_fetch_errors():
         shares = parts.mapInArrow(_OfEach(share), "share string").collect()
@@ -752,10 +752,10 @@ def _store(source: str, ledger_uri: str, end: PlaceInOrder | None, few: int, kep
 
 def _sample(ledger_uri: str, part: Mapping[str, Any]) -> list[str]:
     """Return a sample of the keys of a ledger file, from which ranges are cut."""
-    return _sampled(SegmentFiles(ledger_uri, _client()).rows(part["file"]), part)
+    return _sampled_keys(SegmentFiles(ledger_uri, _client()).rows(part["file"]), part)
 
 
-def _sampled(rows: pa.Table, part: Mapping[str, Any]) -> list[str]:
+def _sampled_keys(rows: pa.Table, part: Mapping[str, Any]) -> list[str]:
     return list(rows.column("key").to_pylist()[part["start"] :: part["step"]])
 
 

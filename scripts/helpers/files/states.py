@@ -30,7 +30,7 @@ MAX_FILE_BYTES = 1024 * 1024 * 1024
 """Most bytes of one ledger file, which has at most half a million rows."""
 LEDGER_FILE = r"[0-9a-f]{32}\.parquet"
 """Names that `SegmentFiles.put` creates. Any other name could be a path to a foreign file."""
-_OF_KIND = {"string": str, "int": int, "bigint": int, "date": date}
+_TYPE_OF_KIND = {"string": str, "int": int, "bigint": int, "date": date}
 
 
 Segment = Mapping[str, Any]
@@ -252,7 +252,9 @@ class PartitionState:
         fields = Fields(stored, name)
         _check_format(fields)
         columns, kinds, values = fields.names("columns"), fields.names("types"), fields.of("value", list, "a list")
-        fits = [value is None or type(value) is _OF_KIND.get(kind) for kind, value in zip(kinds, values, strict=False)]
+        fits = [
+            value is None or type(value) is _TYPE_OF_KIND.get(kind) for kind, value in zip(kinds, values, strict=False)
+        ]
         if not all(fits) or not len(columns) == len(kinds) == len(values) > 0:
             raise fields.wrong("value", "a value of each of its columns")
         digest = fields.text("sha256", pattern=SHA256, what="a hash")

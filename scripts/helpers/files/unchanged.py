@@ -113,7 +113,9 @@ def find_changed(
     has_versions = bool(table.column("version_id").null_count < table.num_rows)
     lister = Lister(location, s3_client, ListingOptions(has_versions, request_payer, WORKERS_HERE))
     if not location.is_s3:
-        return _differing(table, pa.concat_tables(pa.Table.from_batches([one.rows]) for one in lister.below([""])))
+        return _keys_unlike_listing(
+            table, pa.concat_tables(pa.Table.from_batches([one.rows]) for one in lister.below([""]))
+        )
     s3_client = s3_client or make_client(WORKERS_HERE)
     overwritten: list[str] = []
     deleted: list[str] = []
@@ -123,7 +125,7 @@ def find_changed(
         if rows := lister.on_pages(part.column("key").to_pylist(), s3_client, []):
             # Check differing objects one by one: a page shows only the newest versions, but the planned one may still
             # exist. Also, a server may omit the first key of a range of versions (moto does).
-            suspects = chain(*_differing(part, pa.Table.from_pylist(rows, LISTED)))
+            suspects = chain(*_keys_unlike_listing(part, pa.Table.from_pylist(rows, LISTED)))
             part = part.filter(pc.is_in(part.column("key"), pa.array(suspects, pa.string())))
         found = _look(location, part, s3_client, request_payer, pinned)
         overwritten += found[0]
@@ -131,7 +133,7 @@ def find_changed(
     return overwritten, deleted
 
 
-def _differing(table: pa.Table, listed: pa.Table) -> Changed:
+def _keys_unlike_listing(table: pa.Table, listed: pa.Table) -> Changed:
     """Return the keys of planned objects that a listing shows with another identity, and of those it lacks."""
     rows = listed.combine_chunks().to_batches()[0] if listed.num_rows else no_batch(LISTED)
     found = compare(Interval(None, None, rows), rows, ledger_rows(table, TAKEN, 0, ""))

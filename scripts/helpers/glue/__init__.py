@@ -33,7 +33,7 @@ NOT_HERE = (
 )  # fmt: skip
 """Other names of Glue's library. Types resolve to Spark's types, which frames use. A name that Spark lacks can be
 imported too: using it raises an error that says what to do instead."""
-SELDOM = {
+NAMES_OUTSIDE_STAR_IMPORTS = {
     "Command", "Connections", "DataFrameReader", "DataFrameWriter", "DataSource", "DynamicFrameReader",
     "DynamicFrameWriter", "ExecutionProperty", "GlueArgumentParser", "GlueJobUtils", "StreamingDataSource", "callsite",
     "describe_transform", "explodeWithIndex", "get_transform", "get_transforms", "iteritems", "iterkeys", "itervalues",
@@ -83,7 +83,7 @@ __all__ += list(NOT_HERE)
 
 
 def __getattr__(name: str) -> Any:
-    if name in {*NOT_HERE, *SELDOM}:
+    if name in {*NOT_HERE, *NAMES_OUTSIDE_STAR_IMPORTS}:
         from scripts.helpers.glue.transforms import NotHere
 
         return getattr(T, name.replace("Field", "StructField"), None) or NotHere(name)

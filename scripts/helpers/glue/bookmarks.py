@@ -108,10 +108,10 @@ class JobBookmarks:
             raise ValidationException(f"Version is {Version!r}; it must be a whole number from 1.", operation)
         with _glue_errors(operation, JobName, RunId):
             if Version is not None:
-                return {"JobBookmarkEntry": self._entry(self._of_version(JobName, Version, RunId))}
+                return {"JobBookmarkEntry": self._entry(self._entry_of_version(JobName, Version, RunId))}
             if RunId is None:
-                return {"JobBookmarkEntry": self._present(JobName)}
-            return {"JobBookmarkEntry": self._entry(self._left_by(JobName, RunId), RunId)}
+                return {"JobBookmarkEntry": self._current_entry(JobName)}
+            return {"JobBookmarkEntry": self._entry(self._entry_of_run(JobName, RunId), RunId)}
 
     def get_job_bookmarks(self, *, JobName: str, MaxResults: int = MAX_RESULTS, NextToken: int | None = None) -> Json:
         """Return the entries of a job page by page, newest version first. boto3 no longer has this call.
@@ -188,7 +188,7 @@ class JobBookmarks:
         page = self.get_job_bookmarks(**request)
         return page if page["NextToken"] != ALL_RETURNED else {**page, "NextToken": None}
 
-    def _present(self, job_id: str) -> Json:
+    def _current_entry(self, job_id: str) -> Json:
         """Return the current entry, including states that are stored in chunks."""
         while True:
             head = self._watermarks.latest(job_id)
@@ -199,7 +199,7 @@ class JobBookmarks:
             if self._watermarks.latest(job_id).version == head.version:
                 return self._entry_of(replace(head, watermarks=values))
 
-    def _left_by(self, job_id: str, run_id: str) -> LogEntry:
+    def _entry_of_run(self, job_id: str, run_id: str) -> LogEntry:
         """Return the entry of the last version that a run made."""
         item = self._watermarks.get_watermark(job_id, run_id)
         version = item.get("version")
@@ -208,7 +208,7 @@ class JobBookmarks:
             raise NothingThereError(run_id)
         return replace(found[0], watermarks=item["watermarks"])
 
-    def _of_version(self, job_id: str, version: int, run_id: str | None) -> LogEntry:
+    def _entry_of_version(self, job_id: str, version: int, run_id: str | None) -> LogEntry:
         """Return the entry of a version, including states that are stored in chunks."""
         found = self._watermarks.history(job_id, limit=1, before=version + 1)
         if not found or found[0].version != version or run_id not in (None, found[0].change.run_id):

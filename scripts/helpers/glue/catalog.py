@@ -70,7 +70,7 @@ class CatalogTable:
         return self.format in DATABASES
 
     @property
-    def in_database(self) -> str:
+    def name_in_database(self) -> str:
         """Return a database table's name without the database, which the connection names as well."""
         return self.location.partition(".")[2] or self.location
 
@@ -97,7 +97,7 @@ class Catalog:
         serde = storage.get("SerdeInfo", {})
         kind = parameters.get("classification", "").lower()
         library = serde.get("SerializationLibrary", "").rpartition(".")[2]
-        lake = _lake(parameters, storage.get("InputFormat", ""))
+        lake = _lake_format(parameters, storage.get("InputFormat", ""))
         if lake in _REFUSED:
             raise NotOffGlueError(
                 f"The format of table {name!r}, {_REFUSED[lake]},",
@@ -260,7 +260,7 @@ def _pairs(columns: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [(column["Name"], column.get("Type", "string")) for column in columns]
 
 
-def _lake(parameters: Mapping[str, str], reads: str) -> str:
+def _lake_format(parameters: Mapping[str, str], reads: str) -> str:
     """Return the table's format if it is in `LAKES` or `_REFUSED`; an empty text if its files alone give its rows."""
     found = {parameters.get(name, "").lower() for name in _KIND}
     if ".Hoodie" in reads:

@@ -29,7 +29,7 @@ SPARK_NAMES = {"long": "bigint", "short": "smallint", "byte": "tinyint", "decima
 REFUSALS = ("AnalysisException", "ParseException", "SparkRuntimeException", "IllegalArgumentException")
 """Names of the errors that Spark raises if it refuses a call before it reads rows."""
 ACTIONS = ("cast", "project", "make_cols", "make_struct", "match_catalog")
-_OF_WORKER = re.compile(r"GlueOptionError: Option '([^\n']+)' ([^\n]+)")
+_WORKER_ERROR = re.compile(r"GlueOptionError: Option '([^\n']+)' ([^\n]+)")
 _NO_CAST = re.compile(r"annot resolve (.*?) due to data type mismatch: (cannot cast [^\n;]+)")
 
 
@@ -63,7 +63,7 @@ def resolved(
         steps = steps_to(path, df.schema)
         # Glue ignores a path that does not exist.
         if steps:
-            df = _cast_at(df, "specs", steps, kind) if verb == "cast" else _passed(df, steps, action)
+            df = _cast_at(df, "specs", steps, kind) if verb == "cast" else _without_cast(df, steps, action)
     if choice and _parsed("choice", choice)[0] == "match_catalog":
         types = {name.lower(): kind for name, kind in (catalog_types or {}).items()}
         for name in _texts(df):
@@ -103,7 +103,7 @@ def typed_analysis(option: str, remedy: str = "If names differ by case, drop or 
         if misfit := unmarked(error):
             raise misfit from error
         # An error that this package raised in a Spark worker arrives as text.
-        if within := _OF_WORKER.search(str(error)):
+        if within := _WORKER_ERROR.search(str(error)):
             raise GlueOptionError(within[1], within[2]) from error
         if type(error).__name__ not in REFUSALS:
             raise
@@ -189,7 +189,7 @@ def _texts(df: DataFrame) -> list[str]:
     return [part.name for part in df.schema.fields if isinstance(part.dataType, T.StringType)]
 
 
-def _passed(df: DataFrame, steps: Sequence[str], action: str) -> DataFrame:
+def _without_cast(df: DataFrame, steps: Sequence[str], action: str) -> DataFrame:
     """Return the rows unchanged; raise GlueOptionError for a text column, whose values may have had several types."""
 
     def check(field: Field) -> list[Field]:

@@ -18,12 +18,12 @@ from scripts.helpers.tables.spans import TableOptions
 logger = logging.getLogger(__name__)
 
 ARCHIVES = {"GLACIER", "DEEP_ARCHIVE"}
-NEEDLESS = {
+IGNORED_OPTIONS = {
     "groupFiles", "groupSize", "useS3ListImplementation", "customJdbcDriverS3Path", "maxBand", "maxFilesInBand",
 }  # fmt: skip
 """Glue's options that are ignored with a line in the log, as they do not change what is read here. A band (`maxBand`)
 limits which files Glue remembers; this package remembers all."""
-CHANGING = {"sampleQuery", "enableSamplePath", "samplePath", "query"}
+REFUSED_OPTIONS = {"sampleQuery", "enableSamplePath", "samplePath", "query"}
 """Options that are refused, because they would change what is read and are not supported here."""
 RESERVED = {"include", "exclude", "max_files", "max_bytes"}
 """File options of this package that are accepted only under Glue's names, or that are read separately."""
@@ -106,7 +106,7 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
     paths = _texts(left, "paths") + _texts(left, "path")
     if not paths:
         raise GlueOptionError("paths", "is missing. Give a list such as ['s3://bucket/prefix/'].")
-    recurse = _truth(left, "recurse")
+    recurse = _pop_bool(left, "recurse")
     exclusions = exclusions_of(left)
     left.pop("exclusions", None)
     options = _archives(left)
@@ -117,7 +117,7 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
     both = [name for name, limit in bounds.items() if limit is not None]
     if len(both) > 1:
         raise GlueOptionError(both[0], f"and {both[1]!r} are both given. Glue takes one limit: leave one.")
-    options |= _ours(left, {field.name for field in fields_of(FileOptions)} - RESERVED)
+    options |= _pop_options(left, {field.name for field in fields_of(FileOptions)} - RESERVED)
     _tell("s3", left)
     found = []
     for folder in folders(paths, recurse=recurse, exclusions=exclusions):
@@ -139,7 +139,7 @@ def exclusions_of(given: Mapping[str, Any]) -> list[str]:
 def lake_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `TableOptions`; log a WARNING with unknown options."""
     left = dict(given)
-    found = _ours(left, {field.name for field in fields_of(TableOptions)})
+    found = _pop_options(left, {field.name for field in fields_of(TableOptions)})
     _tell("table", left)
     return found
 
@@ -179,7 +179,7 @@ def table_to_read(given: Mapping[str, Any]) -> TableToRead:
     options: dict[str, Any] = {"on_late": "warn"}
     if _descending(left):
         options["descending"] = True
-    options |= _ours(left, {field.name for field in fields_of(RowOptions)})
+    options |= _pop_options(left, {field.name for field in fields_of(RowOptions)})
     _tell("JDBC", left)
     return TableToRead(
         str(named["url"]), str(named["dbtable"]), properties, partitions, None if keys is None else tuple(keys), options
@@ -216,7 +216,7 @@ def _whole(left: dict[str, Any], name: str) -> int | None:
     return int(text)
 
 
-def _truth(left: dict[str, Any], name: str) -> bool:
+def _pop_bool(left: dict[str, Any], name: str) -> bool:
     value = left.pop(name, False)
     if str(value).lower() not in ("true", "false"):
         raise GlueOptionError(name, f"is {value!r}. Write True or False.")
@@ -247,7 +247,7 @@ def _descending(left: dict[str, Any]) -> bool:
     return descends
 
 
-def _ours(left: dict[str, Any], names: set[str]) -> dict[str, Any]:
+def _pop_options(left: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: left.pop(name) for name in names & set(left)}
 
 
@@ -256,10 +256,12 @@ def _tell(source: str, left: Mapping[str, Any]) -> None:
 
     Values are not logged, because they may be passwords.
     """
-    for name in sorted(CHANGING & set(left)):
+    for name in sorted(REFUSED_OPTIONS & set(left)):
         raise GlueOptionError(name, "changes what is read, and is not here. Filter the DataFrame, or read a view.")
-    if NEEDLESS & set(left):
-        logger.info("event=options_needless source=%s options=%s", source, ",".join(sorted(NEEDLESS & set(left))))
-    unknown = set(left) - NEEDLESS - _CONNECTION
+    if IGNORED_OPTIONS & set(left):
+        logger.info(
+            "event=options_needless source=%s options=%s", source, ",".join(sorted(IGNORED_OPTIONS & set(left)))
+        )
+    unknown = set(left) - IGNORED_OPTIONS - _CONNECTION
     if unknown:
         logger.warning("event=options_unknown source=%s options=%s: passed over", source, ",".join(sorted(unknown)))

@@ -76,7 +76,7 @@ class GlueContext:
     """
 
     def __init__(self, sparkContext: SparkContext | SparkSession | None = None, **options: Any) -> None:
-        _passed_over("GlueContext", options)
+        _log_ignored("GlueContext", options)
         self.spark_session = session_of(sparkContext)
         check_jvm(self.spark_session, "GlueContext", WITHOUT_GLUE)
         check_version(self.spark_session)
@@ -193,7 +193,7 @@ class Reader(Named, Generic[Frame]):
         GlueOptionError, NotOffGlueError
             An option is wrong or not supported here. Nothing was read.
         """
-        _passed_over("create_dynamic_frame.from_options", further)
+        _log_ignored("create_dynamic_frame.from_options", further)
         if push_down_predicate:
             raise GlueOptionError("push_down_predicate", "needs a table of the catalogue. Use exclusions, or filter.")
         given = connection_options or {}
@@ -239,14 +239,14 @@ class Reader(Named, Generic[Frame]):
             The connection options of `from_options`, and ``catalogPartitionPredicate``.
         """
         database = database or further.pop("name_space", None)
-        _passed_over("create_dynamic_frame.from_catalog", further)
+        _log_ignored("create_dynamic_frame.from_catalog", further)
         _check_named(database, table_name)
         catalog, spark, job = Catalog(catalog_id), self._context.spark_session, Job.tracking(transformation_ctx)
         given = dict(additional_options or {})
         table = catalog.table(str(database), str(table_name))
         if table.is_database:
             login = catalog.connection(table.connection)
-            login["dbtable"] = table.in_database
+            login["dbtable"] = table.name_in_database
             return self._wrap(read_table(spark, table_to_read(login | given), transformation_ctx, job), str(table_name))
         in_catalog = given.pop("catalogPartitionPredicate", "")
         if table.format in LAKES:
@@ -288,7 +288,7 @@ class Writer(Named):
 
         See `sinks.write_files` and `sinks.write_table`.
         """
-        _passed_over("write_dynamic_frame.from_options", further)
+        _log_ignored("write_dynamic_frame.from_options", further)
         sink = DataSink(connection_type, format, connection_options or {}, None, Job.running)
         sink.setFormat(format, **(format_options or {}))
         for df in _dataframes(frame):
@@ -308,7 +308,7 @@ class Writer(Named):
     ) -> Any:
         """Append a frame to a table of the Data Catalog; return the frame. See `sinks.write_catalog_table`."""
         database = database or further.pop("name_space", None)
-        _passed_over("write_dynamic_frame.from_catalog", further)
+        _log_ignored("write_dynamic_frame.from_catalog", further)
         _check_named(database, table_name)
         for df in _dataframes(frame):
             write_catalog_table(df, str(database), str(table_name), additional_options or {}, catalog_id, Job.running())
@@ -380,7 +380,7 @@ def _check_named(database: str | None, table_name: str | None) -> None:
             raise GlueOptionError(name, "is missing. Name the database and the table of the catalogue.")
 
 
-def _passed_over(call: str, given: Iterable[str]) -> None:
+def _log_ignored(call: str, given: Iterable[str]) -> None:
     """Log a WARNING with the keywords that Glue's call may accept and that have no effect here."""
     if given:
         logger.warning("event=options_unknown call=%s options=%s: passed over", call, ",".join(sorted(given)))

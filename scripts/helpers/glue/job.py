@@ -98,7 +98,7 @@ class Job:
         given["job_bookmark_option"] = given.get("job_bookmark_option") or DISABLE
         Job._table = self._watermarks or Watermarks(table_by_default())
         try:
-            reporters = _asked_for() if self._reporters is None else self._reporters
+            reporters = _reporters_from_settings() if self._reporters is None else self._reporters
             # `glue_context` is a context with a session, or is itself a session.
             spark = getattr(self._glue_context, "spark_session", self._glue_context)
             batch = IncrementalJob(Job._table, spark=spark, reporters=reporters, job_runs=self._job_runs)
@@ -200,7 +200,7 @@ class Job:
             )
 
 
-def _asked_for() -> list[Reporter]:
+def _reporters_from_settings() -> list[Reporter]:
     """Return the reporters that an argument of the job or the environment asks for."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument(f"--{METRICS}", nargs="?", const=EMBEDDED, default=os.environ.get(METRICS))

@@ -119,7 +119,7 @@ def write_catalog_table(
     table = catalog.table(database, table_name)
     if table.is_database:
         login = catalog.connection(table.connection)
-        write_table(df, {**login, "dbtable": table.in_database, **left}, job)
+        write_table(df, {**login, "dbtable": table.name_in_database, **left}, job)
         return
     update = catalog_update(left, database, table_name, catalog_id)
     keys = [key for key, _ in table.partition_keys]
@@ -156,7 +156,7 @@ def write_table(df: DataFrame, given: Mapping[str, Any], job: IncrementalJob | N
             raise NotOffGlueError(f"The option {option!r}", "Run the statement by a connection of your own.")
     database = left.pop("database", None)
     if database:
-        left["url"] = of_database(str(left.get("url", "")), str(database))
+        left["url"] = url_of_database(str(left.get("url", "")), str(database))
     request = table_to_read(left)
     if per_batch:
         run = _run_of_batch(job)
@@ -281,7 +281,7 @@ def _is_true(value: Any) -> bool:
     return str(value).lower() == "true"
 
 
-def of_database(url: str, database: str) -> str:
+def url_of_database(url: str, database: str) -> str:
     """Return the URL of another database on the same server, because a connection of the catalogue names only one.
 
     Raises

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession, T, pa
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError, advising
+from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError, advice_in_errors
 from scripts.helpers.glue.catalog import CatalogTable, Partitions
 from scripts.helpers.glue.choices import united
 from scripts.helpers.glue.connection_options import FoldersToRead, TableToRead, lake_options
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 REMEDY = "name columns that only grow, or better one that also grows when a row is changed."
 
 
-@advising(ADVICE)
+@advice_in_errors(ADVICE)
 def read_folders(
     spark: SparkSession,
     request: FoldersToRead,
@@ -78,7 +78,7 @@ def read_folders(
         return read(name, schema=columns, **by_place)
 
     frames = []
-    for delta in _deltas(request, context, job):
+    for delta in _new_files(request, context, job):
         for (folders, values), part in delta.split(lambda key: _layout(key, partitions)).items():
             if partitions is None:
                 frames.append(frame_of(part, folders))
@@ -139,7 +139,7 @@ def _iceberg(spark: SparkSession, table: CatalogTable) -> IcebergTable:
     )
 
 
-def _deltas(request: FoldersToRead, context: str, job: IncrementalJob | None) -> list[FileDelta]:
+def _new_files(request: FoldersToRead, context: str, job: IncrementalJob | None) -> list[FileDelta]:
     """Return the new files of each folder. Limits apply to all folders together; the oldest files come first."""
     names = folder_contexts(job, context, [folder for folder, _ in request.folders])
     sources = [
@@ -153,7 +153,7 @@ def _deltas(request: FoldersToRead, context: str, job: IncrementalJob | None) ->
     fixed = job is not None and (job.run.replay or job.mode.is_range)
     if not limits or fixed:
         return [source.new_files(job) for source in sources]
-    shares = _shares(sources, job, request)
+    shares = _files_per_folder(sources, job, request)
     return [
         source.new_files(job, {"max_files": shares[index]}) for index, source in enumerate(sources) if shares[index]
     ]
@@ -178,7 +178,7 @@ class _Source:
         return FileBookmark(self.folder, state=state, transformation_ctx=context, saves=False, **self.options, **limits)
 
 
-def _shares(sources: Sequence[_Source], job: IncrementalJob | None, request: FoldersToRead) -> Counter[int]:
+def _files_per_folder(sources: Sequence[_Source], job: IncrementalJob | None, request: FoldersToRead) -> Counter[int]:
     """Return how many files of each folder are in the batch if its limits admit the oldest files of all folders."""
     from scripts.helpers.files.rules import oldest_first
 

@@ -17,7 +17,7 @@ SPARK_CONF = "--spark-conf"
 """Argument of this package's own jobs: settings of Spark, as JSON."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]+/.*", re.DOTALL)
-_MEANT_OTHERWISE = re.compile(r"[%*?\[\]{}\\#,\s]")
+_SPECIAL_CHARACTERS = re.compile(r"[%*?\[\]{}\\#,\s]")
 """Characters that Hadoop and Spark read as escapes, patterns, aliases or the end of a name. They are refused, so that
 the name that was checked is the name that is read."""
 _STEPS = {".", ".."}
@@ -122,7 +122,7 @@ def checked(job_name: str, location: str, places: Sequence[str]) -> str:
 
 def checked_module(job_name: str, location: str, places: Sequence[str]) -> str:
     """Return a module as `checked` does; also refuse names that Spark would read as a pattern."""
-    if _MEANT_OTHERWISE.search(location):
+    if _SPECIAL_CHARACTERS.search(location):
         raise InvalidValueError(reason="script", job_id=job_name, location=location, allowed=places)
     return checked(job_name, location, places)
 
@@ -144,7 +144,9 @@ def _is_in(path: str, folder: str) -> bool:
 
 def _is_plain_url(location: str) -> bool:
     steps = location.partition("://")[2].split("/")
-    return bool(_URL.fullmatch(location)) and not _MEANT_OTHERWISE.search(location) and not _STEPS.intersection(steps)
+    return (
+        bool(_URL.fullmatch(location)) and not _SPECIAL_CHARACTERS.search(location) and not _STEPS.intersection(steps)
+    )
 
 
 def _url(location: str) -> str:

@@ -227,7 +227,7 @@ class JobRuns:
             raise InvalidInputException("There is no engine to run it. Give JobRuns an engine=.")
         self._job(name)
         wanted = _checked_arguments(name, self._as_retry(request) if "JobRunId" in request else request)
-        _say_without_effect(name, request)
+        _log_without_effect(name, request)
         now = self.scheduler.clock()
         run_id = ids.new_id(now)
         made: RunRecord | None = None
@@ -424,11 +424,11 @@ def _checked_definition(name: str, given: Mapping[str, Any]) -> Answer:
     """Return a definition if it is valid, else raise; log a WARNING for members that have no effect here."""
     found = _checked_arguments(name, given)
     shapes.check_capacity(found, found["Command"].get("Name") == "pythonshell")
-    _say_without_effect(name, given)
+    _log_without_effect(name, given)
     return found
 
 
-def _say_without_effect(name: str, given: Mapping[str, Any]) -> None:
+def _log_without_effect(name: str, given: Mapping[str, Any]) -> None:
     if members := sorted(shapes.WITHOUT_EFFECT.intersection(given)):
         logger.warning(
             "event=without_effect job=%s count=%d members=%s: only Glue's machines know them. Spark's sizes are set by "

@@ -17,7 +17,7 @@ _ID = re.compile(r"(jr_[0-9a-f]{64})(?:_attempt_([1-9][0-9]{0,2}))?")
 
 def new_id(started_on: datetime) -> str:
     """Return a new id that begins with the time of the start, so that ids sort in the order of starts."""
-    return _stamped(started_on, secrets.token_hex(_DIGITS // 2))
+    return _id_with_time(started_on, secrets.token_hex(_DIGITS // 2))
 
 
 def attempt_id(run_id: str, attempt: int) -> str:
@@ -55,6 +55,6 @@ def check_own_id(text: str) -> str:
     return text
 
 
-def _stamped(moment: datetime, digits: str) -> str:
+def _id_with_time(moment: datetime, digits: str) -> str:
     microseconds = (moment - _EPOCH) // timedelta(microseconds=1)
     return f"jr_{microseconds:0{_TIME_DIGITS}x}{digits[: _DIGITS - _TIME_DIGITS]}"

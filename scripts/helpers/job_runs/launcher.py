@@ -303,14 +303,14 @@ class Launcher:
         """Return the path of the script; download it if it is on S3."""
         location = self._engine.script(self._run)
         if location.startswith(("s3://", "s3a://")):
-            return str(self._fetched(location))
+            return str(self._download_script(location))
         if "://" in location and is_python_shell(self._run):
             raise FileNotFoundError(f"{location}: a Python shell job takes a local file or one on S3.")
         if "://" not in location and not os.path.isfile(location):
             raise FileNotFoundError(f"the script {location} does not exist. Fix Command.ScriptLocation of the job.")
         return location
 
-    def _fetched(self, location: str) -> Path:
+    def _download_script(self, location: str) -> Path:
         from scripts.helpers.listing.listing import Location
         from scripts.helpers.listing.s3 import make_client
         from scripts.helpers.reading.fetch import ObjectFetcher, Planned

@@ -144,7 +144,7 @@ class Scheduler:
             # The entry is written before the record, so a recent entry will soon have its record.
             if not self._is_over((job.name, entry.run_id), "", entry.since, START_LEASE):
                 return None
-            return self._never_started(job.name, entry)
+            return self._record_broken_start(job.name, entry)
 
         def end(run: RunRecord) -> RunRecord:
             if self.is_lost(run):
@@ -159,7 +159,7 @@ class Scheduler:
 
         return self.records.change_run(run, end)
 
-    def _never_started(self, job_name: str, entry: Entry) -> RunRecord | None:
+    def _record_broken_start(self, job_name: str, entry: Entry) -> RunRecord | None:
         """Record an ERROR for a run whose start died or is very slow; after that, the start cannot write a record."""
         run = RunRecord.without_record(job_name, entry.run_id, entry.since)
         error = "The start of the run broke off before it was recorded. Start it again."

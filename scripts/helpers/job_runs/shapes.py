@@ -44,7 +44,7 @@ NOT_TAKEN = frozenset({"CodeGenConfigurationNodes", "SourceControlDetails"})
 """Members that are refused, because visual jobs are not supported."""
 _RETRIES = {"min": 0, "max": 10}
 _QUEUING = "JobRunQueuingEnabled"
-_OURS: dict[str, dict[str, Any]] = {
+_PACKAGE_RULES: dict[str, dict[str, Any]] = {
     "CreateJobRequest": {"required": ["Name", "Command"]},  # `Role` is optional, as it has no effect off Glue.
     "JobUpdate": {"required": ["Command"]},
     "JobCommand": {"required": ["ScriptLocation"], "members": {"Name": {"shape": "CommandName"}}},
@@ -89,7 +89,7 @@ _RECORDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Shapes of stored records. Members that have a shape of Glue's are checked only for types and numbers: the request may
 have been checked by another botocore version, with other members, worker types and patterns."""
-_HELD = {*_RECORDS, "NameString"}
+_FULLY_CHECKED = {*_RECORDS, "NameString"}
 _FLOAT = {"M": {"leaseSeconds": {"S": "float"}}}
 _BROKEN = re.compile("[\0\ud800-\udfff]")
 _PAIRS = r"\uD800\uDC00-\uDBFF\uDFFF", r"\U00010000-\U0010FFFF"
@@ -109,7 +109,7 @@ def model() -> ServiceModel:
 def with_ours(theirs: Mapping[str, Any]) -> ServiceModel:
     """Return a service model with this package's rules added."""
     shapes = {**theirs["shapes"], **_RECORDS}
-    for name, ours in _OURS.items():
+    for name, ours in _PACKAGE_RULES.items():
         found = shapes.get(name, {})
         shapes[name] = {**found, **ours, "members": {**found.get("members", {}), **ours.get("members", {})}}
     return ServiceModel({**theirs, "shapes": shapes}, "glue")
@@ -186,7 +186,9 @@ def _problems(shape: Any, value: Any, path: str, stored: bool = False) -> list[s
                 found += _problems(shape.members[name], member, start + name, stored)
             elif not stored:
                 found.append(f"'{start}{name}' is not known; known are {', '.join(sorted(known))}")
-    elif (not stored or kind in ("integer", "double") or shape.name in _HELD) and (rule := _broken_rule(shape, value)):
+    elif (not stored or kind in ("integer", "double") or shape.name in _FULLY_CHECKED) and (
+        rule := _broken_rule(shape, value)
+    ):
         shown = f" {value}" if kind == "integer" else ""  # Whole numbers are not secret.
         found.append(f"Value{shown} at '{path}' failed to satisfy constraint: {rule}")
     elif kind == "list":

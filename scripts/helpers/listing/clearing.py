@@ -160,7 +160,7 @@ class Clearing:
         source = {"Bucket": self.location.bucket, "Key": self.location.prefix + taken.key}
         with suppress(_OtherError), self._typed("s3:GetObject", archive.uri(self._name(taken))):
             if not _is_copy(self.client.head_object(**place), taken):
-                raise self._is_in_the_way(archive.uri(self._name(taken)))
+                raise self._occupied_target_error(archive.uri(self._name(taken)))
             return  # An earlier run made this copy, and died before it deleted the original.
         extra = {"CopySourceIfMatch": f'"{taken.etag}"', **_with_mark(found, taken), **self._payer}
         if taken.size < MAX_COPY_BYTES:
@@ -230,7 +230,7 @@ class Clearing:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             # A run that died may have left this copy. A file of another source may have the same times: compare bytes.
             if os.path.exists(target) and not filecmp.cmp(path, target, shallow=False):
-                raise self._is_in_the_way(target)
+                raise self._occupied_target_error(target)
             return self._move(path, target, taken)
         except FileNotFoundError:
             return "gone"
@@ -279,7 +279,7 @@ class Clearing:
             os.link(target, path)
         os.unlink(target)
 
-    def _is_in_the_way(self, target: str) -> SourceError:
+    def _occupied_target_error(self, target: str) -> SourceError:
         return SourceError(
             target,
             "another file exists there already, such as one from before a restore of the table. Move it "

@@ -23,7 +23,7 @@ def open_itself(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
-def open_at_once(path: str, flags: int) -> int:
+def open_without_blocking(path: str, flags: int) -> int:
     """Open a file for reading, as an opener of `open`, without blocking: a pipe would wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 

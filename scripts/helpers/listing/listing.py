@@ -30,7 +30,7 @@ from scripts.helpers.listing.links import is_inside, without_links
 from scripts.helpers.listing.objects import LISTED, Interval, byte_order, column_of, local_etag, no_batch, no_rows
 from scripts.helpers.listing.paths import check_readable, is_hidden, is_plain, source_text
 from scripts.helpers.listing.ranges import RangeListing
-from scripts.helpers.listing.s3 import code_of, login_or_load, make_client, shown_by
+from scripts.helpers.listing.s3 import code_of, identity_in_answer, login_or_load, make_client
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 _OF_OBJECT = ("400", "403", "AccessDenied")
 """Codes of S3 for an object that this login may not read, or that needs a key provided by the customer."""
 
-ON_A_PAGE = 1_000
+KEYS_PER_PAGE = 1_000
 PAYS, APART = 13, 250
 """Objects that a page of a listing has to show to pay off, as S3 bills it like 12.5 HeadObject requests; and keys to
 look up one by one after a page that did not, so that such pages add a tenth at most to the costs."""
@@ -224,7 +224,7 @@ class Listing:
         self._location, self._out = location, list[str]()
         self._parts: list[Iterable[Interval]] = [_list_directory(location, folder, self._out) for folder in folders]
         if location.scheme in SCHEMES:
-            self._parts = [_list_elsewhere(location, folder) for folder in folders]
+            self._parts = [_list_with_obstore(location, folder) for folder in folders]
         elif not location.is_local:
             ranges = self._ranges(location, s3_client, options, folders)
             self._parts = [_sorted(part) for part in ranges] if location.is_unordered else list(ranges)
@@ -334,7 +334,7 @@ class Lister:
         if len(asked) <= APART or self._location.is_unordered:
             return []
         lister = Lister(self._location, client, replace(self._options, workers=1))
-        size = max(ON_A_PAGE, -(-len(asked) // self._options.workers))
+        size = max(KEYS_PER_PAGE, -(-len(asked) // self._options.workers))
         parts = [asked[start : start + size] for start in range(0, len(asked), size)]
         with ThreadPoolExecutor(self._options.workers) as pool:
             try:
@@ -362,7 +362,7 @@ class Lister:
             return None
         with suppress(*DAMAGE):
             dates.append(parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"]))
-        row = {"key": key, "modified": found["LastModified"], **shown_by(found)}
+        row = {"key": key, "modified": found["LastModified"], **identity_in_answer(found)}
         # HeadObject omits the usual storage class, but a listing has it.
         row["storage_class"] = found.get("StorageClass", "STANDARD")
         return row if options.versioned else row | {"version_id": None}
@@ -393,7 +393,7 @@ def _sorted(part: Iterable[Interval]) -> Iterator[Interval]:
     yield from in_batches(rows, intervals[0].after, intervals[-1].until)
 
 
-def _list_elsewhere(location: Location, folder: str) -> Iterator[Interval]:
+def _list_with_obstore(location: Location, folder: str) -> Iterator[Interval]:
     """List a folder of Google Cloud Storage or Azure, and sort it, because these stores promise no order.
 
     obstore finds the credentials (environment, instance). It shows the marker of a folder as an empty

@@ -29,7 +29,7 @@ WAITING_PAGES = 64
 """The most pages that may wait for the consumer, which limits the memory of a listing."""
 
 MEASURED_PAGES = 2
-ALONE = 4.0
+RATIO_FOR_ONE_WORKER = 4.0
 """Pages to time before the number of workers is chosen, so that one late page does not decide; and the ratio of a
 page's time to the work on it up to which one worker is as good as more: threads that parse pages slow each other down.
 """
@@ -111,12 +111,12 @@ class RangeListing:
             return
         if self.measured and self.workers > 1 and not self.unordered:
             ratio = math.inf
-            while whole.open and ratio > ALONE and whole.pages <= MEASURED_PAGES:
+            while whole.open and ratio > RATIO_FOR_ONE_WORKER and whole.pages <= MEASURED_PAGES:
                 interval, token, times = self._measured_page(whole, token)
                 ratio = min(ratio, times)
                 if interval is not None:
                     yield interval
-            if ratio > ALONE:
+            if ratio > RATIO_FOR_ONE_WORKER:
                 # Start twice as many as keep this process busy, because some wait for S3 or look for cuts.
                 self.workers = min(self.workers, math.ceil(2 * ratio))
             else:

@@ -143,7 +143,7 @@ def remedy_of(code: str, text: str = "") -> str:
     return "Check the login's s3:GetObject, the region, and that the object is not archived."
 
 
-def shown_by(answer: Mapping[str, Any]) -> dict[str, Any]:
+def identity_in_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of an object's identity that are in an answer of HeadObject."""
     return {"etag": answer["ETag"].strip('"'), "version_id": answer.get("VersionId"), "size": answer["ContentLength"]}
 

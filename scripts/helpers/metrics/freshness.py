@@ -34,7 +34,7 @@ def age(head: Head, now: datetime) -> timedelta | None:
 
 def lag(head: Head, now: datetime) -> timedelta | None:
     """Return the time since the oldest time cursor of a job; None without one, or if one is `unread` or has no zone."""
-    moments = _moments(head)
+    moments = _cursor_times(head)
     cursors = [moment for moment in moments if moment is not None]
     # Return no lag if a cursor is not known: it may be the oldest one, and a lag that is too low raises no alarm.
     if not cursors or why_no_lag(head):
@@ -48,7 +48,7 @@ def why_no_lag(head: Head) -> str:
     if unread(head):
         return "unknown"
     # An older version of the package stored the state without its zone. The next run adds the zone.
-    return "zone not known" if None in _moments(head) else ""
+    return "zone not known" if None in _cursor_times(head) else ""
 
 
 def unread(head: Head) -> list[str]:
@@ -61,7 +61,7 @@ def open_plan_age(head: Head, now: datetime) -> timedelta | None:
     return None if head.plan is None else max(now - head.plan.at, timedelta(0))
 
 
-def _moments(head: Head) -> list[datetime | None]:
+def _cursor_times(head: Head) -> list[datetime | None]:
     """Return the time up to which each rows context with a time cursor has read; None if its zone is not known."""
     states = [typed(state, unpacks=False) for state in head.watermarks.values()]
     # Descending jobs, which read into the past, have numbers as cursors, so they are left out here.

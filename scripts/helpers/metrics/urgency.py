@@ -21,7 +21,7 @@ Word = Literal[
 ]  # fmt: skip
 WORDS: tuple[Word, ...] = get_args(Word)
 """The states of a job, most urgent first. `problem` is first, as a job that cannot be read may be in any state."""
-NEEDS_SOMEBODY = WORDS[: WORDS.index("no commit yet")]
+WORDS_FOR_OPERATOR = WORDS[: WORDS.index("no commit yet")]
 LATE: tuple[Word, ...] = ("missing", "late")
 MOST_NAMED = 3
 """Most contexts that a reason names."""
@@ -46,7 +46,7 @@ class Condition:
     @property
     def needs_somebody(self) -> bool:
         """Return whether an operator should look."""
-        return self.word in NEEDS_SOMEBODY
+        return self.word in WORDS_FOR_OPERATOR
 
 
 NEVER_COMMITTED = Condition("no commit yet", "its runs keep no watermark")
@@ -114,7 +114,7 @@ def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -
     if rhythm is None or since is None or since < rhythm.late:
         return None
     reason = f"{rhythm.text}, last {duration_text(since)} ago"
-    return _late("missing" if since >= rhythm.missing else "late", reason, head, now)
+    return _lateness_condition("missing" if since >= rhythm.missing else "late", reason, head, now)
 
 
 def read_condition(head: Head) -> Condition | None:
@@ -155,10 +155,10 @@ def _by_threshold(head: Head, now: datetime, found: Freshness) -> Condition | No
     limit = threshold.error if found.word == "missing" else threshold.warn
     measure = found.measure if head.last is not None else "without a commit"
     reason = f"{duration_text(found.behind)} {measure}, the limit is {duration_text(limit or timedelta(0))}"
-    return _late(found.word, reason, head, now)
+    return _lateness_condition(found.word, reason, head, now)
 
 
-def _late(word: Word, reason: str, head: Head, now: datetime) -> Condition:
+def _lateness_condition(word: Word, reason: str, head: Head, now: datetime) -> Condition:
     """Add the runs since the last commit: a failing job needs another remedy than a job that does not start."""
     name, failed = shlex.quote(head.job_id), failed_since(head, now)
     failures = f"; {_failures(head, failed)}" if failed else ""

@@ -52,7 +52,7 @@ def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: dateti
     older: list[LogEntry] = []
     if not gone or entry.version == 1:
         return older, at
-    for item in store.query(requests.log_of(entry.job_id, below=entry.version, page=PAGE)):
+    for item in store.query(requests.log_query(entry.job_id, below=entry.version, page=PAGE)):
         version = items.log_from_item(item)
         shared = [reference for reference in references(version.watermarks) if reference.id in gone]
         if not shared:

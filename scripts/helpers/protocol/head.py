@@ -25,7 +25,7 @@ from typing import Any
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RetractedError, RunInProgressError
 from scripts.helpers.protocol.names import BatchId, new_epoch, same_run
-from scripts.helpers.protocol.outputs import Output, Retraction, retracted_of, target_key
+from scripts.helpers.protocol.outputs import Output, Retraction, make_retractions, target_key
 from scripts.helpers.protocol.recent import PastCommit, with_commit
 
 SUCCESS = ("COMMIT", "IMPORT")
@@ -393,7 +393,7 @@ class Head:
             releases=(),
             recent=with_commit(self.recent, change.at, change.metrics),
             failure=None,
-            planned_at=_if_after(self.plan.later or self.plan.at, change.at),
+            planned_at=_later_time(self.plan.later or self.plan.at, change.at),
         )
 
     def published(self, outputs: Outputs, lacks_after: int | None = None) -> Head:
@@ -563,7 +563,7 @@ class Head:
         if not asked and not unseen:
             return after
         at = order.at.astimezone(timezone.utc)
-        retractions = retracted_of(asked, (*unseen, *partly), version, self.last_versions, at)
+        retractions = make_retractions(asked, (*unseen, *partly), version, self.last_versions, at)
         gone = ((min(one.first for one in retractions), self.version),) if retractions else ()
         unpublished = tuple(output for output in self.unpublished if output not in unseen)
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
@@ -613,9 +613,9 @@ class Head:
             plan=None,
             releases=(),
             failure=None,
-            planned_at=_if_after(self.last_time, change.at),
+            planned_at=_later_time(self.last_time, change.at),
         )
 
 
-def _if_after(moment: datetime | None, other: datetime) -> datetime | None:
+def _later_time(moment: datetime | None, other: datetime) -> datetime | None:
     return moment if moment is not None and moment > other else None

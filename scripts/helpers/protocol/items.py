@@ -69,7 +69,7 @@ def run_of_record_key(range_key: str) -> str:
     return _ATTEMPT.sub(lambda found: f"_attempt_{int(found[1])}", run_id)
 
 
-def is_of_job_runs(range_key: str) -> bool:
+def is_job_runs_key(range_key: str) -> bool:
     """Return whether an item belongs to the Job Runs API, and so has no watermarks."""
     # "!t" is the key of a trigger, which an earlier version stored.
     return range_key in (JOB_RECORD_KEY, "!t") or range_key.startswith(RUN_RECORD_PREFIX)

@@ -26,8 +26,8 @@ PROBE_EVERY = 16
 """Requests of the smallest page size, after which one larger page checks whether histories have become short."""
 ITEM_BYTES = 512
 """Approximate size of an item of a history."""
-ENOUGH, TOO_MUCH = 24, 48
-"""Other items read per head found: at most `ENOUGH`, pages grow; more than `TOO_MUCH`, they shrink.
+GROW_BELOW, SHRINK_ABOVE = 24, 48
+"""Other items read per head found: at most `GROW_BELOW`, pages grow; more than `SHRINK_ABOVE`, they shrink.
 One more request takes as long as some dozens of items more in a page."""
 BEFORE_HEAD = "~"
 LAST = "\U0010ffff" * 256
@@ -194,16 +194,16 @@ class _Walk:
             self._job = job_id
         if _is_head(item):
             self._head = item
-        elif not items.is_of_job_runs(item[items.RANGE_KEY]["S"]):
+        elif not items.is_job_runs_key(item[items.RANGE_KEY]["S"]):
             self._has_watermarks = True
 
     def _leave(self) -> None:
         """Add the job whose items have all been read; query a job without a head, as a jump may skip its items."""
         if self._job is not None:
-            self.found.append(_listed(self._job, self._head) if self._head else self._headless(self._job))
+            self.found.append(_listed(self._job, self._head) if self._head else self._listed_without_head(self._job))
         self._job, self._head, self._has_watermarks = None, None, False
 
-    def _headless(self, job_id: str) -> ListedJob:
+    def _listed_without_head(self, job_id: str) -> ListedJob:
         """Return the entry of a job without a head, with the problem named."""
         runs = len(list(self._store.query(Between(job_id, FIRST_RUN, BEFORE_HEAD, limit=2), pages=1)))
         self._tally.count_request(runs)
@@ -221,9 +221,9 @@ class _Walk:
         # An item with a chunk of data is as large as hundreds of others.
         waste = sum(1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES for item in page if not _is_head(item))
         # Shrink faster than grow: too large a page reads many useless items, too small a page costs one more request.
-        if waste <= ENOUGH * heads:
+        if waste <= GROW_BELOW * heads:
             self._limit = min(MAX_PAGE, self._limit * 2)
-        elif waste > TOO_MUCH * heads:
+        elif waste > SHRINK_ABOVE * heads:
             self._limit = max(MIN_PAGE, self._limit // 16)
         self._pages_since_probe = self._pages_since_probe + 1 if self._limit == MIN_PAGE else 0
         if self._pages_since_probe > PROBE_EVERY:

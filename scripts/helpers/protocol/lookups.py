@@ -118,7 +118,7 @@ class Lookups:
             entries.append(head.log_entry)
         if limit is None or len(entries) < limit:
             page = None if limit is None else limit - len(entries)
-            wanted = requests.log_of(job_id, below=max(below, 1), page=page)
+            wanted = requests.log_query(job_id, below=max(below, 1), page=page)
             for item in self.store.query(wanted, pages=1 if page else None):
                 entries.append(items.log_from_item(item))
         found = History(entries, job_id)
@@ -219,7 +219,7 @@ class Lookups:
         ours: list[str] = []
         for item in self.store.query(requests.Between(job_id)):
             range_key = item[items.RANGE_KEY]["S"]
-            if items.is_of_job_runs(range_key):
+            if items.is_job_runs_key(range_key):
                 continue
             found[range_key] = item
             # The key of an item of the original class starts with neither '!' nor '~', and the item has no version.

@@ -18,9 +18,9 @@ SCHEME = "sqlite:"
 MAX_NAME = 255
 """Characters of a job name or a run id: Glue's limit."""
 _DERIVED = re.compile(r"(.+)-(?:backfill|coverage)-[0-9a-f]{16}", re.DOTALL)
-_OF_GLUE = re.compile(r"(jr_[0-9a-f]+)(?:_attempt_([0-9]+))?")
+_GLUE_RUN_ID = re.compile(r"(jr_[0-9a-f]+)(?:_attempt_([0-9]+))?")
 _RUN_ID = re.compile(r"[\x22-\x7d][\x20-\x7e]{0,254}")
-OF_PRINTABLE = "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
+PRINTABLE_REMEDY = "It must be 1 to 255 printable ASCII characters, the first not '!', '~' or a space"
 _READABLE_RUN_ID = re.compile(r"[^!~].{0,1023}", re.DOTALL)
 """Any text that is not a key of this package; DynamoDB limits a range key to 1,024 bytes."""
 
@@ -42,7 +42,7 @@ def check_job_id(job_id: str, rule: str = JOB_ID_RULE) -> str:
 
 def check_run_id(run_id: str) -> str:
     """Return a run id of 1 to 255 printable ASCII characters that does not start with ``!``, ``~`` or a space."""
-    return _check("Run id", run_id, _RUN_ID, OF_PRINTABLE)
+    return _check("Run id", run_id, _RUN_ID, PRINTABLE_REMEDY)
 
 
 def check_readable_run_id(run_id: str) -> str:
@@ -56,7 +56,7 @@ def same_run(owner: str, run_id: str) -> bool:
     Glue marks retries of ``jr_<hexadecimal digits>`` as ``..._attempt_1``, ``..._attempt_2``. An
     earlier attempt may not continue for a later one. Ids of any other form must be equal.
     """
-    before, after = _OF_GLUE.fullmatch(owner), _OF_GLUE.fullmatch(run_id)
+    before, after = _GLUE_RUN_ID.fullmatch(owner), _GLUE_RUN_ID.fullmatch(run_id)
     if owner == run_id or before is None or after is None:
         return owner == run_id
     return before[1] == after[1] and int(before[2] or 0) <= int(after[2] or 0)
@@ -64,7 +64,7 @@ def same_run(owner: str, run_id: str) -> bool:
 
 def check_context(context: str) -> str:
     """Return a transformation context's name that matches the rule of run ids."""
-    return _check("Context", context, _RUN_ID, OF_PRINTABLE)
+    return _check("Context", context, _RUN_ID, PRINTABLE_REMEDY)
 
 
 def _check(what: str, text: str, rule: re.Pattern[str], remedy: str) -> str:

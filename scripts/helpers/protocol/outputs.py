@@ -112,7 +112,7 @@ class Output:
     @property
     def is_retractable(self) -> bool:
         """Whether the rows of the output can be found at the target, and so be taken back."""
-        return has_batches(self.sink, self.batch_column)
+        return shows_batches(self.sink, self.batch_column)
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class Retraction:
 
     def record(self) -> dict[str, Any]:
         """Return the retraction as texts and whole numbers, for the head."""
-        record = {name: getattr(self, name) for name in (*_OF_PLACE, "first", "last")}
+        record = {name: getattr(self, name) for name in (*_PLACE_FIELDS, "first", "last")}
         record["since"] = to_utc_string(self.since)
         if self.batch_column:
             record["batch_column"] = self.batch_column
@@ -246,12 +246,12 @@ def target_key(target: str) -> str:
     return sha256(re.sub("^s3[an]://", "s3://", target).rstrip("/").encode()).hexdigest()[:12]
 
 
-def has_batches(sink: str, batch_column: str | None) -> bool:
+def shows_batches(sink: str, batch_column: str | None) -> bool:
     """Return whether published output shows its batch: files in their names, rows in a batch column."""
     return sink == "files" or bool(batch_column)
 
 
-def retracted_of(
+def make_retractions(
     outputs: tuple[Output, ...], unseen: tuple[Output, ...], kept: int, epochs: Mapping[str, int], at: datetime
 ) -> tuple[Retraction, ...]:
     """Return the retractions of a decision, one for each target.
@@ -295,8 +295,8 @@ def batch_name(epoch: str, version: int) -> str:
     return f"{epoch}-{version:010d}"
 
 
-_OF_PLACE = ("sink", "target", "staging", "job", "epoch")
-_FIXED = (*_OF_PLACE, "folder", "version", "fence", "files", "bytes")
+_PLACE_FIELDS = ("sink", "target", "staging", "job", "epoch")
+_FIXED = (*_PLACE_FIELDS, "folder", "version", "fence", "files", "bytes")
 _COUNTS = ("rows", "batch_folders", "replaces", "lacks_after")
 _TERMS = ("sink", "batch_folders", "replaces", "engine", "batch_column")
 _OPTIONS = ("engine", "partition_by", "batch_column", "table", "columns", "beside_others")

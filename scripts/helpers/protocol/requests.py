@@ -154,7 +154,7 @@ def put_run(entry: LogEntry) -> Put:
     return Put(run_to_item(entry), (Expected("version", "absent or below", number(entry.version)),))
 
 
-def put_in_place_of(before: Item | None, after: Item) -> Put:
+def put_replacement(before: Item | None, after: Item) -> Put:
     """Build the write of an item in place of `before`, compared by token; without `before` no item may exist."""
     # Each write stores a new token, so the condition refuses to undo a change made after `before` was read.
     return Put(after, IS_NEW if before is None else (Expected(TOKEN, "equal", before[TOKEN]),))
@@ -175,7 +175,7 @@ def put_chunk(job_id: str, chunks_id: str, index: int, data: bytes) -> Put:
     return Put(key(job_id, chunk_key(chunks_id, index)) | {"fmt": number(FORMAT), "data": {"B": data}}, IS_NEW)
 
 
-def as_it_was(item: Item) -> tuple[Expected, ...]:
+def unchanged_conditions(item: Item) -> tuple[Expected, ...]:
     """Build the condition that an item has not been written since it was read, except for its expiry."""
     # A log entry is written once. A rewritten run item has another version, a rewritten head another epoch, fence or
     # version. An item of the original class has none of these attributes.
@@ -189,7 +189,7 @@ def put(item: Item, *, if_new: bool) -> Put:
     return Put(item, IS_NEW if if_new else ())
 
 
-def log_of(job_id: str, *, below: int | None = None, page: int | None = None) -> Between:
+def log_query(job_id: str, *, below: int | None = None, page: int | None = None) -> Between:
     """Build the query for a job's log, newest version first; with `below`, only versions below that one."""
     last = log_key(below - 1) if below is not None else LOG_PREFIX + "~"
     return Between(job_id, LOG_PREFIX, last, newest_first=True, limit=page)

@@ -53,16 +53,16 @@ CREATE TABLE items (job TEXT NOT NULL, key TEXT NOT NULL, item TEXT NOT NULL, ex
 WITHOUT ROWID
 """
 INDEX = "CREATE INDEX expiring ON items (expires) WHERE expires IS NOT NULL"
-MAKING = (TABLE, INDEX, f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}")
+CREATE_STATEMENTS = (TABLE, INDEX, f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}")
 OF_JOB = "SELECT job, key, item FROM items WHERE job = ? AND key >= ? AND key <= ? AND key > ? ORDER BY key"
-NEWEST_OF_JOB = OF_JOB.replace("key > ?", "key < ?").replace("ORDER BY key", "ORDER BY key DESC")
-OF_ALL = "SELECT job, key, item FROM items WHERE (job, key) > (?, ?) ORDER BY job, key"
+SELECT_JOB_NEWEST_FIRST = OF_JOB.replace("key > ?", "key < ?").replace("ORDER BY key", "ORDER BY key DESC")
+SELECT_ALL = "SELECT job, key, item FROM items WHERE (job, key) > (?, ?) ORDER BY job, key"
 PAST_ALL_TEXT = b""
 """In SQLite any blob is greater than any text."""
 
-_using = threading.RLock()
+_tables_lock = threading.RLock()
 _tables: weakref.WeakSet[SqliteTable] = weakref.WeakSet()
-"""All tables of this process. Threads share the lock `_using`, so one thread at a time uses any of them."""
+"""All tables of this process. Threads share the lock `_tables_lock`, so one thread at a time uses any of them."""
 
 
 def _close_all() -> None:
@@ -71,16 +71,18 @@ def _close_all() -> None:
     SQLite tracks its locks per process. A child with its own connection and a copy of its parent's would act as if it
     held the parent's locks, and two runs could both commit.
     """
-    _using.acquire()
+    _tables_lock.acquire()
     for table in list(_tables):
         table.close()
 
 
 @cache
-def _watch_copies() -> None:
+def _register_fork_hooks() -> None:
     """Register `_close_all` to run before each fork; where processes cannot fork, nothing is needed."""
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_close_all, after_in_parent=_using.release, after_in_child=_using.release)
+        os.register_at_fork(
+            before=_close_all, after_in_parent=_tables_lock.release, after_in_child=_tables_lock.release
+        )
 
 
 class SqliteTable:
@@ -143,14 +145,14 @@ class SqliteTable:
         first = "" if wanted.first is None else wanted.first
         last = PAST_ALL_TEXT if wanted.last is None else wanted.last
         behind = wanted.after or (PAST_ALL_TEXT if wanted.newest_first else "")
-        text = NEWEST_OF_JOB if wanted.newest_first else OF_JOB
+        text = SELECT_JOB_NEWEST_FIRST if wanted.newest_first else OF_JOB
         return self._page(text, (wanted.job_id, first, last, behind), wanted.limit)
 
     def walk(self, wanted: Walk) -> ItemPage:
         """Read a page of the whole table: segment 0 has all items, every other segment is empty."""
         if wanted.segment > 0:
             return ItemPage([], None)
-        return self._page(OF_ALL, ("", "") if wanted.after is None else _names(wanted.after), wanted.limit)
+        return self._page(SELECT_ALL, ("", "") if wanted.after is None else _names(wanted.after), wanted.limit)
 
     def _page(self, text: str, values: Sequence[Any], limit: int | None) -> ItemPage:
         found: list[Item] = []
@@ -197,17 +199,17 @@ class SqliteTable:
             ) from error
         except OSError as error:
             raise AccessRefusedError("write", str(self.path)) from error
-        with _using, _errors(self, "write"), closing(self._at_path()) as db:
+        with _tables_lock, _errors(self, "write"), closing(self._at_path()) as db:
             db.execute("BEGIN IMMEDIATE")
             if not _is_empty(db):
                 raise ConfigurationError(f"Table {self.name!r}: the file {str(self.path)!r} exists already.")
-            for statement in MAKING:
+            for statement in CREATE_STATEMENTS:
                 db.execute(statement)
             db.execute("COMMIT")
 
     @contextmanager
     def _connected(self, action: str) -> Iterator[sqlite3.Connection]:
-        with _using, _errors(self, action):
+        with _tables_lock, _errors(self, action):
             db = self._connection()
             try:
                 yield db
@@ -234,7 +236,7 @@ class SqliteTable:
 
     def close(self) -> None:
         """Close the connection; the next call opens another one."""
-        with _using:
+        with _tables_lock:
             if self._kept is not None:
                 self._kept[1].close()
             self._kept = None
@@ -271,7 +273,7 @@ class SqliteTable:
         return db
 
     def _at_path(self) -> sqlite3.Connection:
-        _watch_copies()
+        _register_fork_hooks()
         if not self.path.is_file():
             raise TableSchemaError(self.name, "is a folder, a pipe or a device. Choose another name")
         # mode=rw never creates a file: with an empty table under a wrong name, jobs would read everything again.

@@ -198,7 +198,7 @@ class Store:
 
         The attribute `items.TOKEN` distinguishes two writes.
         """
-        write = requests.put_in_place_of(before, after)
+        write = requests.put_replacement(before, after)
         job_id, range_key = after[items.HASH_KEY]["S"], after[items.RANGE_KEY]["S"]
 
         def token(item: Item | None) -> Any:
@@ -280,7 +280,7 @@ class Store:
             for index, data in enumerate(parts):
                 pace.wait_to_write(len(data))
                 request = requests.put_chunk(job_id, chunks_id, index, data)
-                self._until_taken(partial(self.table.write, request))
+                self._retry_throttled(partial(self.table.write, request))
 
     def read_spilled(self, job_id: str, reference: Spilled) -> Any:
         """Read a spilled value back; CorruptItemError if a chunk is missing or altered."""
@@ -300,12 +300,12 @@ class Store:
     def expire_chunks(self, job_id: str, reference: Spilled, at: datetime) -> None:
         """Set the expiry of a reference's chunks."""
         for range_key in self._paced_keys(reference):
-            self._until_taken(partial(self.table.write, requests.expire(job_id, range_key, at)))
+            self._retry_throttled(partial(self.table.write, requests.expire(job_id, range_key, at)))
 
     def delete_chunks(self, job_id: str, reference: Spilled) -> None:
         """Delete the chunks of a reference that no head and no log entry has any more."""
         for range_key in self._paced_keys(reference):
-            self._until_taken(partial(self.delete, job_id, range_key))
+            self._retry_throttled(partial(self.delete, job_id, range_key))
 
     def _paced_keys(self, reference: Spilled) -> Iterator[str]:
         """Yield the range keys of a reference's chunks, each when the partition has capacity for the next write."""
@@ -320,7 +320,7 @@ class Store:
         # A file has no limit on writes, so there is nothing to wait for.
         return Pace(self.timer, self.sleep if self.client is not None else lambda seconds: None)
 
-    def _until_taken(self, write: Callable[[], object]) -> None:
+    def _retry_throttled(self, write: Callable[[], object]) -> None:
         """Repeat the write of a chunk while it is throttled. The write is idempotent, so repeating it is safe."""
         for _ in TO_WRITE_CHUNKS.races(self.sleep):
             try:

@@ -15,7 +15,7 @@ from scripts.helpers.errors import FileContentError, InvalidValueError, MisfitEr
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import check_reader_options, format_name, nanoseconds_of, with_dialect
 from scripts.helpers.reading.fetched_lines import GZIP, NAMED_WRONG, marked
-from scripts.helpers.reading.headers import avro_schema, by_header, can_compare, csv_header
+from scripts.helpers.reading.headers import avro_schema, can_compare, csv_header, grouped_by_header
 from scripts.helpers.reading.misfits import Misfits, check_related, differing
 from scripts.helpers.reading.probe import nanosecond_columns
 from scripts.helpers.reading.records import REASON, RECORD, marker
@@ -305,7 +305,7 @@ class SchemaReader:
         if not (is_avro or asked.finds_by_header) or not can_compare(self.location, table):
             return [(table, b"")]
         first_line = avro_schema if is_avro else partial(csv_header, asked.option("comment"))
-        return by_header(
+        return grouped_by_header(
             self.location, table, first_line, self.client,
             request_payer=self.request_payer, skip_changed=self.skip_changed,
         )  # fmt: skip

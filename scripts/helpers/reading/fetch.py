@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scripts.helpers._lazy import S3Client, pa
 from scripts.helpers.errors import ArchivedObjectError, ChangedObjectError, SourceError, UnreadableObjectError
-from scripts.helpers.listing.links import open_at_once
+from scripts.helpers.listing.links import open_without_blocking
 from scripts.helpers.listing.objects import OVERWRITABLE, is_same, local_etag
-from scripts.helpers.listing.s3 import make_client, remedy_of, shown_by
+from scripts.helpers.listing.s3 import identity_in_answer, make_client, remedy_of
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
@@ -103,7 +103,7 @@ class ObjectFetcher:
         else:
             version = planned.kept_version if pinned else None
             answer = self._call("head_object", Planned(planned.key, None, version, planned.size))
-            if not is_same(planned._asdict(), shown_by(answer)):
+            if not is_same(planned._asdict(), identity_in_answer(answer)):
                 raise self._changed(planned)
 
     def ends(self, planned: Planned, first: int, last: int) -> tuple[bytes, bytes]:
@@ -123,7 +123,7 @@ class ObjectFetcher:
         return found[0], found[1]
 
     def _ends_of_file(self, planned: Planned, first: int, last: int) -> tuple[bytes, bytes]:
-        with self._of_file(planned, partial(open, mode="rb", opener=open_at_once)) as file:
+        with self._of_file(planned, partial(open, mode="rb", opener=open_without_blocking)) as file:
             self._compare_file(planned, os.fstat(file.fileno()))
             start = file.read(first)
             file.seek(max(0, planned.size - last))
@@ -179,7 +179,7 @@ class ObjectFetcher:
             raise login_or_load(str(self._location), error) or self._unreadable(planned, code, text) from error
 
     def _read_file(self, planned: Planned) -> bytes:
-        with self._of_file(planned, partial(open, mode="rb", opener=open_at_once)) as file:
+        with self._of_file(planned, partial(open, mode="rb", opener=open_without_blocking)) as file:
             # Compare before the read too: the file may have been replaced by one without an end, such as a pipe.
             self._compare_file(planned, os.fstat(file.fileno()))
             body: bytes = file.read()

@@ -35,7 +35,7 @@ def can_compare(location: Location, table: pa.Table) -> bool:
     return True
 
 
-def by_header(
+def grouped_by_header(
     location: Location,
     table: pa.Table,
     first_line: Callable[[bytes], bytes],

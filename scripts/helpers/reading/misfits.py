@@ -13,7 +13,7 @@ from typing import Any
 from scripts.helpers._lazy import Column, F, T
 from scripts.helpers.errors import ADVICE, MisfitError
 from scripts.helpers.reading.fetched_lines import NAMED_WRONG, marked
-from scripts.helpers.reading.records import REASON, RECORD, csv_texts, of_records, value_of
+from scripts.helpers.reading.records import REASON, RECORD, csv_texts, record_options, value_of
 from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, kind_text
 from scripts.helpers.schemas.spark_frames import json_of_values, quoted
 
@@ -99,7 +99,7 @@ class Misfits:
     def _texts(self) -> Column:
         """Return the values of a kept record as texts."""
         record = F.col(RECORD)
-        options = of_records(self.options)
+        options = record_options(self.options)
         if self.format != "csv":
             # Pass None for no options: Spark Connect sends an empty map without types, which Spark refuses.
             return F.from_json(record, "map<string,string>", options or None)

@@ -385,7 +385,7 @@ def _joined(
 
     found: pd.DataFrame
     if format == "parquet":
-        table = _together(source, frames)
+        table = _concatenated_tables(source, frames)
         found = table.to_pandas(types_mapper=to_pandas)
         for field in table.schema if options.get("dtype_backend") != "pyarrow" else ():
             if pa.types.is_nested(field.type):
@@ -409,7 +409,7 @@ def _joined(
     return found
 
 
-def _together(source: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+def _concatenated_tables(source: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of all tables, each column in a type that holds its values; MisfitError if there is none."""
     concat = partial(pa.concat_tables, promote_options="permissive")
     columns = {}

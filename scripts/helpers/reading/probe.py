@@ -40,7 +40,7 @@ _OF_OBJECT = ("InvalidRequest", "400", "BadRequest")
 """S3's error codes for an object whose encryption needs a key in the request. HeadObject returns only 400."""
 _PACKED = {"gz": b"\x1f\x8b", "bz2": b"BZh"}
 """The first bytes of compressed files, by the extension because of which Hadoop decompresses them."""
-_OF_TEXT = ("csv", "json", "text", "xml")
+_TEXT_FORMATS = ("csv", "json", "text", "xml")
 
 Reasons = dict[str, str]
 """The reason why each unreadable file cannot be read, by key."""
@@ -115,10 +115,10 @@ def _rule(format: str, key: str) -> tuple[int, int, Judge]:
         return 3, ORC_TAIL, _orc
     if format == "avro":
         return 4, 0, lambda start, _: None if start == b"Obj\x01" else "it is not an avro file"
-    magic = _PACKED.get(packing(key)) if format in _OF_TEXT else None
+    magic = _PACKED.get(packing(key)) if format in _TEXT_FORMATS else None
     if magic is not None:
         return len(magic), 0, lambda start, _: None if start == magic else f"it is not a {packing(key)} file"
-    if format in _OF_TEXT:
+    if format in _TEXT_FORMATS:
         return len(GZIP), 0, lambda start, _: NAMED_WRONG if start == GZIP else None
     # Fetch one byte: HeadObject would be enough, but its errors have no text with the reason.
     return 1, 0, lambda start, _: None
@@ -189,7 +189,7 @@ def _orc(start: bytes, end: bytes) -> str | None:
     return None if start == b"ORC" or b"ORC" in end[-1 - length :] else "it is not an orc file"
 
 
-def named_in(text: str, keys: Sequence[str]) -> list[str]:
+def keys_named_in(text: str, keys: Sequence[str]) -> list[str]:
     """Return the keys that the text of an error names, literally or URL-encoded."""
     from urllib.parse import quote, unquote
 

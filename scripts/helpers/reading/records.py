@@ -41,7 +41,7 @@ _OF_FILES = {
     "prefersdate", "wholetext",
 }  # fmt: skip
 """Options for files and schemas, which do not change how the text of one record is parsed."""
-_OF_BYTES = {"linesep", "multiline", "encoding", "charset", "enforceschema", "wholetext"}
+_OPTIONS_OF_BYTES = {"linesep", "multiline", "encoding", "charset", "enforceschema", "wholetext"}
 """The options in `_OF_FILES` that have no effect on the schema either."""
 _REPLACED = "\ufffd"
 _EXACT_TO = 2.0**53
@@ -85,7 +85,9 @@ def columns_of_lines(lines: DataFrame, format: str, options: Mapping[str, Any]) 
     """Return the columns that Spark infers from the texts in ``record``; for JSON, from all objects in them."""
     text = lines["record"].cast("string")
     texts = lines.select(F.explode(objects(text)) if format == "json" else text)
-    return inferred_schema(texts, format, {key: one for key, one in asked_of(options).items() if key not in _OF_BYTES})
+    return inferred_schema(
+        texts, format, {key: one for key, one in lowercase_options(options).items() if key not in _OPTIONS_OF_BYTES}
+    )
 
 
 def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[str, Any]) -> DataFrame:
@@ -96,7 +98,7 @@ def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[
     DataFrame
         The other columns of `lines`, and the struct `ROW` of `fields`.
     """
-    record, asked = lines["record"].cast("string"), of_records(options)
+    record, asked = lines["record"].cast("string"), record_options(options)
     if format == "json":
         whole = _decoded(lines["record"])
         # Bytes that are not UTF-8 become invalid JSON, as in Spark's reader.
@@ -109,7 +111,7 @@ def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[
     elif format == "csv":
         ddl = ", ".join(f"{in_backticks(field.name)} {field.dataType.simpleString()}" for field in fields)
         rows = F.array(F.from_csv(record, ddl, asked or None))
-    elif asked_of(options).get("mode", "").upper() == "DROPMALFORMED":
+    elif lowercase_options(options).get("mode", "").upper() == "DROPMALFORMED":
         marked = T.StructType([*fields, T.StructField(RECORD, T.StringType())])
         asked |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RECORD}
         rows = F.transform(objects(record), lambda one: F.from_json(one, marked, asked))
@@ -122,13 +124,13 @@ def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[
     return lines.select(*(quoted(name) for name in lines.columns if name != "record"), F.explode(rows).alias(ROW))
 
 
-def of_records(options: Mapping[str, Any]) -> dict[str, str]:
+def record_options(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the reader options that apply to the text of one record."""
     found = {name: option_text(value) for name, value in options.items() if name.lower() not in _OF_FILES}
     return {name: value or (NO_QUOTE if name.lower() == "quote" else "") for name, value in found.items()}
 
 
-def asked_of(options: Mapping[str, Any]) -> dict[str, str]:
+def lowercase_options(options: Mapping[str, Any]) -> dict[str, str]:
     """Return options with lower-case names and values as text, as Spark ignores the case of option names."""
     return {name.lower(): option_text(value) for name, value in options.items()}
 
@@ -173,8 +175,8 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     if format == "xml":
         return _typed(lines, fields, options, is_inferred)
     names = [name for name in lines.columns if name != "record"]
-    others = _beside(names)
-    syntax = (_Json if format == "json" else _Csv)(fields, of_records(options), _instant(lines))
+    others = _bundled_columns(names)
+    syntax = (_Json if format == "json" else _Csv)(fields, record_options(options), _instant(lines))
     to_parse = syntax.to_parse()
     mark = T.StructField(RECORD, T.StringType())
     with_end = T.StructType([*to_parse, T.StructField(_END, T.StringType()), mark])
@@ -186,7 +188,7 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     frame = frame.select("*", syntax.parse("whole", with_end).alias("parsed"))
     within = F.col("others").getField(WITHIN) if WITHIN in names else F.lit(False)
     ended = F.col("parsed").getField(RECORD).isNull() & F.col("parsed").getField(_END).isNotNull()
-    is_fine = ended & F.col("is_utf8") & ~within & ~F.coalesce(syntax.is_doubtful(F.col("parsed")), F.lit(False))
+    is_fine = ended & F.col("is_utf8") & ~within & ~F.coalesce(syntax.needs_second_look(F.col("parsed")), F.lit(False))
     frame = frame.select("others", "record", "parsed", "is_utf8", is_fine.alias("is_fine"))
     frame = frame.select("*", F.when(~F.col("is_fine"), F.col("record").cast("string")).alias("text"))
     frame = syntax.records(frame)
@@ -210,7 +212,7 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
 
 def texts_of(fields: T.StructType, options: Mapping[str, Any]) -> T.StructType:
     """Return the schema to read XML with, including `RECORD` for records that Spark cannot parse; see `_typed`."""
-    lists: Any = _Xml(fields, of_records(options), sql("timestamp")).in_lists(fields)
+    lists: Any = _Xml(fields, record_options(options), sql("timestamp")).type_with_lists(fields)
     # `_END` is there because Spark 4 refuses to read `RECORD` alone, as it would for files without a valid record.
     return T.StructType([*lists, T.StructField(_END, T.StringType()), T.StructField(RECORD, T.StringType())])
 
@@ -220,7 +222,7 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
 
     The text of a record is JSON of its values, in which `Misfits` finds the ones that were lost.
     """
-    syntax = _Xml(fields, of_records(options), _instant(texts))
+    syntax = _Xml(fields, record_options(options), _instant(texts))
     given = texts_of(fields, options)
     names = [name for name in texts.columns if name not in given.names]
     values, shown = [], []
@@ -238,7 +240,7 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
     # The package for Spark 3 replaces bytes that are invalid in the encoding.
     reason = F.when(is_marked, UNPARSED).when(text.contains(_REPLACED), ENCODING)
     frame = texts.select(
-        _beside(names), text.alias("text"), is_marked.alias("is_marked"), reason.alias(REASON), *values
+        _bundled_columns(names), text.alias("text"), is_marked.alias("is_marked"), reason.alias(REASON), *values
     )
     return _marked(frame, syntax, names, is_inferred)
 
@@ -248,7 +250,7 @@ def _instant(frame: DataFrame) -> SQL:
     return sql("timestamp") if frame.sparkSession.version < "3.4" else sql("timestamp_ltz")
 
 
-def _beside(names: Sequence[str]) -> Column:
+def _bundled_columns(names: Sequence[str]) -> Column:
     """Return columns as one struct, so that their names cannot clash with those of the steps here."""
     return F.struct(F.lit(0).alias(RECORD), *map(quoted, names)).alias("others")
 
@@ -320,21 +322,23 @@ class _Syntax:
         if is_decimal or self._is_as_text(kind):
             kept = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
             # A cast to decimal rounds. Comparing the two values costs a tenth of computing a remainder.
-            return F.when(kept == value if is_decimal else ~_any(self._is_inexact, kind, kept, value), kept)
+            return F.when(kept == value if is_decimal else ~_any_part_lost(self._is_inexact, kind, kept, value), kept)
         lost, wide = [], _with_each(kind, _widened)
         if wide != self.kind_to_parse(kind):
             cast = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(wide, self.instant)))
-            lost += [_any(_is_gone, wide, cast, value), _any(self._is_inexact, wide, cast, value)]
+            lost += [_any_part_lost(_is_gone, wide, cast, value), _any_part_lost(self._is_inexact, wide, cast, value)]
             value = cast
         if "timestamp" in kind.simpleString():
-            skipped = _any(self._is_inexact, kind, value, self.value_text("text", index))
-            lost.append(F.when(_any(self._is_near_change, kind, value, value), skipped).otherwise(F.lit(False)))
+            skipped = _any_part_lost(self._is_inexact, kind, value, self.value_text("text", index))
+            lost.append(
+                F.when(_any_part_lost(self._is_near_change, kind, value, value), skipped).otherwise(F.lit(False))
+            )
         if "decimal" in kind.simpleString():
-            lost.append(_any(_is_cut, kind, value, value))
+            lost.append(_any_part_lost(_is_cut, kind, value, value))
         if "double" in kind.simpleString() and is_inferred:
             # Such large values are rare, so the record is parsed again for their text only.
-            rounded = _any(_is_rounded, kind, value, self.value_text("text", index))
-            lost.append(F.when(_any(_is_large, kind, value, value), rounded).otherwise(F.lit(False)))
+            rounded = _any_part_lost(_is_rounded, kind, value, self.value_text("text", index))
+            lost.append(F.when(_any_part_lost(_is_large, kind, value, value), rounded).otherwise(F.lit(False)))
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
 
     def _is_inexact(self, kind: T.DataType, value: Column, text: Column) -> Column | None:
@@ -374,9 +378,9 @@ class _Json(_Syntax):
     def parse(self, name: str, schema: T.StructType) -> Column:
         return F.from_json(name, schema, {**self.options, "columnNameOfCorruptRecord": RECORD})
 
-    def is_doubtful(self, parsed: Column) -> Column:
+    def needs_second_look(self, parsed: Column) -> Column:
         """Return whether a name may differ from a column's only by case: a column is NULL, and such a name is found."""
-        is_absent = reduce(or_, _absent(parsed, self.fields), F.lit(False))
+        is_absent = reduce(or_, _null_fields(parsed, self.fields), F.lit(False))
         names = sorted({re.escape(name) for name in _names(self.fields)})
         other_case = f'"(?!(?:{"|".join(names)})")(?i:{"|".join(names)})"\\s*:'
         return is_absent & F.col("whole").rlike(other_case) if names else F.lit(False)
@@ -398,7 +402,7 @@ class _Json(_Syntax):
 
     def differs_by_case(self, name: str) -> Column:
         """Return whether a name in a record differs from a column's only by case, at any depth."""
-        return F.coalesce(_differs(F.col(name), self.fields), F.lit(False))
+        return F.coalesce(_has_other_case(F.col(name), self.fields), F.lit(False))
 
     def value_text(self, name: str, index: int) -> Column:
         """Return a value of a record, with its doubles and times as texts."""
@@ -414,17 +418,17 @@ class _Xml(_Syntax):
     def kind_to_parse(self, kind: T.DataType) -> T.DataType:
         return _with_each(kind, lambda one: T.StringType() if one.typeName() in self.as_text else one)
 
-    def in_lists(self, kind: T.DataType) -> T.DataType:
+    def type_with_lists(self, kind: T.DataType) -> T.DataType:
         """Return the type to read with: a list for each element, because Spark keeps only the last one otherwise."""
         if isinstance(kind, T.ArrayType):
-            return T.ArrayType(self.in_lists(kind.elementType))
+            return T.ArrayType(self.type_with_lists(kind.elementType))
         if not isinstance(kind, T.StructType):
             return self.kind_to_parse(kind)
         fields = []
         for field in kind:
             is_beside = field.name == self.option("valuetag", "_VALUE")
             is_beside = is_beside or field.name.startswith(self.option("attributeprefix", "_"))
-            found = self.in_lists(field.dataType)
+            found = self.type_with_lists(field.dataType)
             is_list = is_beside or isinstance(found, T.ArrayType)
             fields.append(T.StructField(field.name, found if is_list else T.ArrayType(found)))
         return T.StructType(fields)
@@ -454,16 +458,20 @@ class _Xml(_Syntax):
             # Use the JSON parser: the XML parser for Spark 3 reads 30.02.2024 as the day before.
             schema = T.StructType([T.StructField(ROW, wide)])
             value = F.from_json(F.to_json(F.struct(value.alias(ROW))), schema, self.options).getField(ROW)
-        lost = [F.col(f"lost_{index}"), _any(_is_gone, wide, value, text), _any(_is_cut, kind, value, value)]
-        lost.append(_any(self._is_inexact, kind, value, text))
+        lost = [
+            F.col(f"lost_{index}"),
+            _any_part_lost(_is_gone, wide, value, text),
+            _any_part_lost(_is_cut, kind, value, value),
+        ]
+        lost.append(_any_part_lost(self._is_inexact, kind, value, text))
         if is_inferred:
-            lost.append(_any(_is_rounded, kind, value, text))
+            lost.append(_any_part_lost(_is_rounded, kind, value, text))
         return F.when(~reduce(or_, lost), value.cast(_with_each(kind, lambda one: one)))
 
 
 def csv_patterns(options: Mapping[str, str]) -> tuple[str, str]:
     """Return two patterns: a CSV line whose quotes are all valid, and a CSV line that ends inside quotes."""
-    asked = asked_of(options)
+    asked = lowercase_options(options)
     quote = asked.get("quote", '"')
     q, e, sep = map(re.escape, (quote, asked.get("escape", "\\") or quote, csv_separator(asked)))
     ignored = [asked.get(f"ignore{side}whitespace", "").lower() == "true" for side in ("leading", "trailing")]
@@ -476,12 +484,12 @@ def csv_patterns(options: Mapping[str, str]) -> tuple[str, str]:
 
 
 def csv_separator(asked: Mapping[str, str]) -> str:
-    """Return the separator of CSV values, given options as `asked_of` returns them."""
+    """Return the separator of CSV values, given options as `lowercase_options` returns them."""
     # Spark options write a tab as backslash t.
     return (asked.get("sep") or asked.get("delimiter") or ",").replace("\\t", "\t")
 
 
-def mark_open(lines: DataFrame, options: Mapping[str, Any], source: str = "") -> DataFrame:
+def mark_lines_in_quotes(lines: DataFrame, options: Mapping[str, Any], source: str = "") -> DataFrame:
     """Add `WITHIN` to lines of CSV. One task reads all lines of a file with a quote that is not closed on its line.
 
     Parameters
@@ -492,7 +500,7 @@ def mark_open(lines: DataFrame, options: Mapping[str, Any], source: str = "") ->
     """
     from pyspark.sql import Window
 
-    asked, record = of_records(options), F.col("record").cast("string")
+    asked, record = record_options(options), F.col("record").cast("string")
     quote, pattern = F.lit(asked.get("quote", '"')), csv_patterns(asked)[1]
     opens, stays = record.rlike(pattern), F.concat(quote, record).rlike(pattern)
     file, place, turns = (f"{WITHIN}_{number}" for number in range(3))
@@ -562,16 +570,18 @@ Lost = Callable[["T.DataType", "Column", "Column"], "Column | None"]
 """Returns whether a value is lost, given its type and text (which some ignore); None if the type cannot lose any."""
 
 
-def _any(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> Column:
+def _any_part_lost(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> Column:
     """Return whether a value, or one within it, is lost."""
     if isinstance(kind, T.StructType):
-        parts = [_any(is_lost, one.dataType, value.getField(one.name), text.getField(one.name)) for one in kind]
+        parts = [
+            _any_part_lost(is_lost, one.dataType, value.getField(one.name), text.getField(one.name)) for one in kind
+        ]
         return reduce(or_, parts, F.lit(False))
     if isinstance(kind, T.MapType):
-        return _any(is_lost, T.ArrayType(kind.valueType), F.map_values(value), F.map_values(text))
+        return _any_part_lost(is_lost, T.ArrayType(kind.valueType), F.map_values(value), F.map_values(text))
     if isinstance(kind, T.ArrayType):
         within = kind.elementType
-        each = F.zip_with(value, text, lambda one, its: _any(is_lost, within, one, its))
+        each = F.zip_with(value, text, lambda one, its: _any_part_lost(is_lost, within, one, its))
         return F.coalesce(F.exists(each, lambda one: one), F.lit(False))
     found = is_lost(kind, value, text)
     return F.lit(False) if found is None else F.coalesce(found, F.lit(False))
@@ -634,28 +644,28 @@ def _names(kind: T.DataType) -> Iterator[str]:
         yield from _names(kind.valueType)
 
 
-def _absent(value: Column, kind: T.StructType) -> Iterator[Column]:
+def _null_fields(value: Column, kind: T.StructType) -> Iterator[Column]:
     """Yield whether each field is NULL; true for lists and maps of structs, so that these are always checked."""
     for field in kind:
         one = value.getField(field.name)
         yield one.isNull()
         if isinstance(field.dataType, T.StructType):
-            yield from _absent(one, field.dataType)
+            yield from _null_fields(one, field.dataType)
         elif any(True for _ in _names(field.dataType)):
             yield F.lit(True)
 
 
-def _differs(text: Column, kind: T.DataType) -> Column:
+def _has_other_case(text: Column, kind: T.DataType) -> Column:
     """Return whether a JSON text has a name that differs only by case from a field of a type."""
     if not any(True for _ in _names(kind)):
         return F.lit(False)
     if isinstance(kind, T.ArrayType):
         elements, within = F.from_json(text, "array<string>"), kind.elementType
-        return F.coalesce(F.exists(elements, lambda one: _differs(one, within)), F.lit(False))
+        return F.coalesce(F.exists(elements, lambda one: _has_other_case(one, within)), F.lit(False))
     found = F.from_json(text, "map<string,string>")
     if isinstance(kind, T.MapType):
         within = kind.valueType
-        return F.coalesce(F.exists(F.map_values(found), lambda one: _differs(one, within)), F.lit(False))
+        return F.coalesce(F.exists(F.map_values(found), lambda one: _has_other_case(one, within)), F.lit(False))
     assert isinstance(kind, T.StructType)
     names = list(kind.names)
 
@@ -663,7 +673,7 @@ def _differs(text: Column, kind: T.DataType) -> Column:
         return F.lower(key).isin([name.lower() for name in names]) & ~key.isin(names)
 
     here = F.coalesce(F.exists(F.map_keys(found), is_other), F.lit(False))
-    return reduce(or_, [_differs(value_of(found, field.name), field.dataType) for field in kind], here)
+    return reduce(or_, [_has_other_case(value_of(found, field.name), field.dataType) for field in kind], here)
 
 
 class _Csv(_Syntax):
@@ -675,14 +685,14 @@ class _Csv(_Syntax):
 
     @property
     def _separator(self) -> str:
-        return csv_separator(asked_of(self.options))
+        return csv_separator(lowercase_options(self.options))
 
     def parse(self, name: str, schema: T.StructType, **more: str) -> Column:
         kinds = [re.sub("^timestamp$", self.instant, field.dataType.simpleString()) for field in schema]
         columns = [f"{in_backticks(name)} {kind}" for name, kind in zip(schema.names, kinds, strict=True)]
         return F.from_csv(name, ", ".join(columns), {**self.options, "columnNameOfCorruptRecord": RECORD, **more})
 
-    def is_doubtful(self, parsed: Column) -> Column:
+    def needs_second_look(self, parsed: Column) -> Column:
         """Return whether a quote is misplaced, such as a closing quote with text or a blank before the separator."""
         whole = F.col("whole")
         return whole.contains(self.option("quote", '"')) & ~whole.rlike(csv_patterns(self.options)[0])

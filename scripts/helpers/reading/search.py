@@ -131,9 +131,9 @@ def typed_read_errors(source: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        is_of_spark = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+        is_spark_error = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
         # After a lost connection or machine, a retry may succeed.
-        if not is_of_spark or TRANSIENT.intersection(name for name, _ in java_causes(error)):
+        if not is_spark_error or TRANSIENT.intersection(name for name, _ in java_causes(error)):
             raise
         # Imported here, because jobs that read rows run without pyarrow.
         from scripts.helpers.reading.fetched_lines import unmarked

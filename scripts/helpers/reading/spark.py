@@ -14,7 +14,16 @@ from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import NO_QUOTE, nanoseconds_of
 from scripts.helpers.reading.misfits import differing, unpacked_line
 from scripts.helpers.reading.packages import is_xml_of_spark_3, read_xml, typed_errors
-from scripts.helpers.reading.records import RECORD, ROW, asked_of, columns_of_lines, mark_open, parsed, plain, texts_of
+from scripts.helpers.reading.records import (
+    RECORD,
+    ROW,
+    columns_of_lines,
+    lowercase_options,
+    mark_lines_in_quotes,
+    parsed,
+    plain,
+    texts_of,
+)
 from scripts.helpers.schemas.kinds import Columns, common, is_number, kind_text
 from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted
 from scripts.helpers.spark.jvm import is_connect, without_code
@@ -34,14 +43,14 @@ LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 TASKS_PER_SLOT = 4
 """Enough to even out slow tasks. Spark's default, a task for each path up to 10,000, is 19 times slower for 10,000."""
 LINE = "_glue_watermarks_line"
-_OF_LINES = {"header", "linesep", "encoding", "charset", "comment", "recursivefilelookup"}
+_LINE_OPTIONS = {"header", "linesep", "encoding", "charset", "comment", "recursivefilelookup"}
 """Options that also apply when lines are read."""
 _BOM = b"\xef\xbb\xbf"
 _GLOB = re.compile(r"[\\*?\[\]{}]")
 """Characters in a path that Hadoop does not read literally."""
-_WITH_SCHEMA = ("parquet", "orc", "avro")
+_FORMATS_WITH_SCHEMA = ("parquet", "orc", "avro")
 """Formats whose files contain their schema, so that a file of 0 bytes has none."""
-_OF_A_FILE = re.compile(
+_FILE_SCHEMA_ERROR = re.compile(
     "CANNOT_MERGE|Failed (?:to merge|merging)|Illegal Parquet type|COLUMN_ALREADY_EXISTS|duplicate column"
     "|[Cc]ould not read footer|READ_FILE_FOOTER|is not a Parquet file|timestamp with local time zone|Not an Avro"
     "|Could not read file"
@@ -111,7 +120,7 @@ def read_files(
     check_all_is_read(spark, options)
     parse_times_strictly(spark)
     nanoseconds, options = nanoseconds_of(format, times_as_written(spark, format, options))
-    if format in _WITH_SCHEMA and "size" in table.column_names:
+    if format in _FORMATS_WITH_SCHEMA and "size" in table.column_names:
         # Skip empty files: Spark reads no rows from one, but takes its schema if it is the first file.
         table = table.filter([size > 0 for size in table.column("size").to_pylist()])
     keys: list[str] = table.column("key").to_pylist()
@@ -119,7 +128,7 @@ def read_files(
     if keys and format == "json" and schema is None and is_connect(spark):
         _check_objects(spark, location, table, options)
     if keys and _is_read_by_lines(format, schema, options) and not (schema is None and is_connect(spark)):
-        return _by_lines(spark, location, table, format, schema, path_column, options)
+        return _read_by_lines(spark, location, table, format, schema, path_column, options)
     if not keys:
         frame = _no_rows(spark, schema)
     else:
@@ -143,7 +152,7 @@ def read_files(
                 try:
                     frame = without_code(reader.load(list(paths.values())), str(location))
                 except Exception as error:
-                    if schema is not None or not _OF_A_FILE.search(str(error)):
+                    if schema is not None or not _FILE_SCHEMA_ERROR.search(str(error)):
                         raise
                     raise _fault(location, format, paths, reader.load, error) from error
                 if is_connect(spark):
@@ -217,7 +226,7 @@ def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: M
     if format not in ("csv", "xml") or not is_marked:
         # A schema without the marker is that of lines or texts, which Spark reads itself.
         return False
-    asked = asked_of(options)
+    asked = lowercase_options(options)
     # With enforceSchema=False, Spark's own reader compares the header.
     is_cut = asked.get("multiline", "").lower() != "true" and asked.get("enforceschema", "").lower() != "false"
     return is_cut or format == "xml"
@@ -225,25 +234,25 @@ def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: M
 
 def _check_objects(spark: SparkSession, location: Location, table: pa.Table, options: Mapping[str, Any]) -> None:
     """Raise SourceError for several JSON objects in a line or file: Spark infers columns from the first one only."""
-    lines = read_files(spark, location, table, "text", options=_of_text(options))
+    lines = read_files(spark, location, table, "text", options=_json_text_options(options))
     if lines.where(F.col("value").rlike(r"\}\s*\{")).limit(1).count():
         what = "a text has several objects of JSON, and Spark Connect infers the columns of the first. Pass schema=."
         raise SourceError(str(location), what)
 
 
-def _of_text(options: Mapping[str, Any]) -> dict[str, Any]:
+def _json_text_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options to read JSON as text, by lines or as whole files."""
-    if asked_of(options).get("multiline", "").lower() == "true":
+    if lowercase_options(options).get("multiline", "").lower() == "true":
         return {"wholetext": "true"}
-    return {name: value for name, value in options.items() if name.lower() in _OF_LINES}
+    return {name: value for name, value in options.items() if name.lower() in _LINE_OPTIONS}
 
 
 def _is_utf8(options: Mapping[str, Any]) -> bool:
-    asked = asked_of(options)
+    asked = lowercase_options(options)
     return asked.get("encoding", asked.get("charset", "utf-8")).lower() in ("utf-8", "utf8")
 
 
-def _by_lines(
+def _read_by_lines(
     spark: SparkSession,
     location: Location,
     table: pa.Table,
@@ -260,14 +269,14 @@ def _by_lines(
     whole = T.StructType([]) if schema is None else _no_rows(spark, schema).schema
     of_folders = [field for field in whole if field.name.lower() in folders]
     in_files = T.StructType([field for field in whole if field.name.lower() not in folders and field.name != RECORD])
-    of_files = {name: value for name, value in options.items() if name.lower() in _OF_LINES}
+    of_files = {name: value for name, value in options.items() if name.lower() in _LINE_OPTIONS}
     one = T.StructType().add(LINE, "string")
     if format == "json":
         data = F.col(LINE).cast("binary")
         if not _is_utf8(options):
-            asked = asked_of(options)
+            asked = lowercase_options(options)
             data = F.encode(F.decode(data, asked.get("encoding") or asked["charset"]), "UTF-8")
-        line_format, of_files = "text", _of_text(options)
+        line_format, of_files = "text", _json_text_options(options)
         if "wholetext" in of_files:
             # Remove the byte order mark, as Hadoop does when it reads lines.
             has_mark = data.substr(1, 3) == F.lit(bytearray(_BOM))
@@ -294,7 +303,7 @@ def _by_lines(
     others = [name for name in lines.columns if name not in one.names]
     records = lines if format == "xml" else lines.select(*map(quoted, others), data.alias("record"))
     if format == "csv" and whole[RECORD].metadata.get("rescues"):
-        records = mark_open(records, options, str(location))
+        records = mark_lines_in_quotes(records, options, str(location))
     if schema is None:
         found = columns_of_lines(records, format, options)
         in_files = T.StructType([field for field in found if field.name.lower() not in folders])
@@ -342,7 +351,7 @@ def _infers_by_glob(spark: SparkSession, format: str, options: Mapping[str, Any]
     """
     if format == "xml":
         return not is_xml_of_spark_3(spark, format)
-    return format in ("json", "csv") and asked_of(options).get("multiline", "").lower() == "true"
+    return format in ("json", "csv") and lowercase_options(options).get("multiline", "").lower() == "true"
 
 
 def _check_no_glob(location: Location, keys: list[str], remedy: str) -> None:

@@ -51,7 +51,7 @@ def read_partitions(
     of_files = None
     if schema is not None:
         fields = _fields(spark, schema)
-        columns |= _of_schema(fields, columns)
+        columns |= _folder_columns_in_schema(fields, columns)
         of_files = type(fields)([field for field in fields if field.name.lower() not in columns])
     for name, text in values:
         # Check before Spark reads, because the cast turns a text that does not fit into NULL.
@@ -104,7 +104,7 @@ def _columns(values: Iterable[tuple[str, str | None]], types: Mapping[str, str])
     return columns
 
 
-def _of_schema(fields: T.StructType, columns: Mapping[str, _Column]) -> dict[str, _Column]:
+def _folder_columns_in_schema(fields: T.StructType, columns: Mapping[str, _Column]) -> dict[str, _Column]:
     """Return the folder columns that a schema names, with the name and type from the schema."""
     found: dict[str, _Column] = {}
     for field in fields:

@@ -107,7 +107,7 @@ class IdBlock:
         TooManyIdsError
             The batch has 16 contexts with ids already, or no block is left after four million versions.
         """
-        before = _state_in(context, states.get(context))
+        before = _context_state(context, states.get(context))
         above = [IdsState.read(state, name).above(version) for name, state in states.items() if _kind(state) == KIND]
         # Use the highest of all contexts, otherwise a context that an operator moved forward would overlap another.
         base = max([0, *above]) + version * STRIDE
@@ -124,7 +124,7 @@ class IdBlock:
     def of_plan(cls, context: str, stored: Mapping[str, Any], state: Any) -> IdBlock:
         """Return the block of an inherited plan. SourceChangedError if the plan has something else than ids."""
         _check_kind(context, stored)
-        return cls(planned_first(stored, context), context, known=_state_in(context, state).tables)
+        return cls(planned_first(stored, context), context, known=_context_state(context, state).tables)
 
     @classmethod
     def unsaved(cls, token: str, slot: int = 0, context: str = "", state: Any = None) -> IdBlock:
@@ -132,7 +132,7 @@ class IdBlock:
 
         Raises SourceChangedError if the state of the context is not one of ids.
         """
-        known = _state_in(context, state).tables
+        known = _context_state(context, state).tables
         # Choose from 1 on, because a block of 0 would begin at 0 or above, among the committed ids.
         chosen = int.from_bytes(sha256(token.encode()).digest()[:8], "big") % (MAX_ID // STRIDE) + 1
         return cls((slot % (1 << SLOT_BITS)) * BLOCK - chosen * STRIDE, context, known=known)
@@ -162,7 +162,7 @@ def _check_kind(context: str, state: Any) -> None:
         raise SourceChangedError(context, _kind(state), KIND)
 
 
-def _state_in(context: str, state: Any) -> IdsState:
+def _context_state(context: str, state: Any) -> IdsState:
     """Return the state of a context, an empty one if it has none; SourceChangedError if the state is not one of ids."""
     if state is None:
         return IdsState(0)

@@ -164,9 +164,9 @@ def with_sorted_maps(value: Column, kind: T.DataType) -> Column:
     return _rebuilt(value, kind, lambda inner: inner.typeName() == "map", lambda plain, _: plain)
 
 
-def is_loose(kind: T.DataType) -> bool:
+def has_loose_equality(kind: T.DataType) -> bool:
     """Return whether Spark treats different values of a type as equal: 0.0 and -0.0, or texts under a collation."""
-    return _is_float(kind) or _is_collated(kind) or any(is_loose(inner) for _, inner in inner_types(kind))
+    return _is_float(kind) or _is_collated(kind) or any(has_loose_equality(inner) for _, inner in inner_types(kind))
 
 
 def exactly(value: Column, kind: T.DataType) -> Column:
@@ -180,7 +180,7 @@ def exactly(value: Column, kind: T.DataType) -> Column:
         # The only other loose type is a text under a collation.
         return plain.cast("binary")
 
-    return _rebuilt(value, kind, is_loose, unlike)
+    return _rebuilt(value, kind, has_loose_equality, unlike)
 
 
 def _is_float(kind: T.DataType) -> bool:
@@ -347,7 +347,7 @@ class Relations:
         # Sort by the row after its hash, so that a replay counts rows that share a hash in the same order.
         order = ["hash", "row"]
         # Spark sorts 0.0 and -0.0 as equal, in any order. The exact form keeps their order the same in a replay.
-        loose = [(name, kind) for name, kind in inner_types(rows.schema["row"].dataType) if is_loose(kind)]
+        loose = [(name, kind) for name, kind in inner_types(rows.schema["row"].dataType) if has_loose_equality(kind)]
         if loose:
             exact = [exactly(F.col("row").getField(name), kind) for name, kind in loose]
             dealt, order = dealt.withColumn("exact", F.xxhash64(*exact)), [*order, "exact"]

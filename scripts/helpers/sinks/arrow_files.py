@@ -47,19 +47,19 @@ def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, optio
 
 
 @contextmanager
-def put_down(rows: ArrowStream) -> Iterator[pa.RecordBatchReader]:
+def spooled_to_file(rows: ArrowStream) -> Iterator[pa.RecordBatchReader]:
     """Copy all rows to a temporary file, and open a reader of that file.
 
     So the source is not in use while the rows are written: with SQLite, reader and writer would wait for its locks.
     """
     with _temporary() as file:
-        with unless_refused({}):
+        with translate_refusals({}):
             writer = pa.ipc.new_stream(file, rows.schema)
         with closing(rows.reader()) as reader:
             for batch in reader:
-                with unless_refused({}):
+                with translate_refusals({}):
                     writer.write_batch(batch)
-        with unless_refused({}):
+        with translate_refusals({}):
             writer.close()
             file.seek(0)
         with pa.ipc.open_stream(file) as there:
@@ -81,19 +81,19 @@ def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any])
     """Write batches to an open file until it is full; return their rows, the file's bytes, and whether none is left."""
     given, count, is_done = {**WRITTEN, **options}, 0, False
     size = given.pop("row_group_size", None)
-    with unless_refused(options):
+    with translate_refusals(options):
         writer = pq.ParquetWriter(packed, reader.schema, **given)
     with writer:
         # Errors of the source pass unchanged.
         for group in in_chunks(reader, size, len) if isinstance(size, int) else in_chunks(reader, GROUP):
-            with unless_refused(options):
+            with translate_refusals(options):
                 writer.write_table(group, size)
             count += group.num_rows
             if packed.tell() >= FILE_BYTES:
                 break
         else:
             is_done = True
-        with unless_refused(options):
+        with translate_refusals(options):
             writer.close()
             written = packed.tell()
             packed.seek(0)
@@ -101,7 +101,7 @@ def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any])
 
 
 @contextmanager
-def unless_refused(options: Mapping[str, Any]) -> Iterator[None]:
+def translate_refusals(options: Mapping[str, Any]) -> Iterator[None]:
     """Raise InvalidValueError if pyarrow refuses rows or options, AccessRefusedError if the temporary disk is full."""
     try:
         yield

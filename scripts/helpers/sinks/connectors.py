@@ -15,7 +15,7 @@ from scripts.helpers.errors import InvalidValueError, MissingConnectorError, Sou
 from scripts.helpers.rows.sql import SQL, joined
 from scripts.helpers.sinks.merging import quote
 from scripts.helpers.sinks.places import Place, S3Place
-from scripts.helpers.spark.java_errors import is_of_java, reason_of
+from scripts.helpers.spark.java_errors import names_java_class, reason_of
 from scripts.helpers.spark.jvm import check_jvm, java_of, java_session
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -166,7 +166,7 @@ def check_iceberg_on_spark(name: str, spark: SparkSession) -> None:
         loader = java.java.lang.Thread.currentThread().getContextClassLoader()
         java.java.lang.Class.forName("org.apache.iceberg.spark.Spark3Util", True, loader)
     except Exception as error:
-        if is_of_java(error, "ClassNotFoundException"):
+        if names_java_class(error, "ClassNotFoundException"):
             raise MissingConnectorError("iceberg", ICEBERG_ON_SPARK) from error
         raise MissingConnectorError("iceberg", f"It cannot be loaded: {reason_of(error)}") from error
 

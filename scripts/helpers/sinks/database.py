@@ -31,7 +31,7 @@ from scripts.helpers.errors import (
     TargetError,
     TargetUnavailableError,
     UnprovenError,
-    chosen_type,
+    how_to_read_text,
     rows_have,
 )
 from scripts.helpers.protocol.names import BatchId, new_token
@@ -52,13 +52,13 @@ from scripts.helpers.rows.sql import (
     sql,
     with_marks,
 )
-from scripts.helpers.sinks.arrow_files import put_down
+from scripts.helpers.sinks.arrow_files import spooled_to_file
 from scripts.helpers.sinks.files import PLAIN
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import (
     LANDING,
     MARK_DIGITS,
-    app_from_batches,
+    app_of_batch_row,
     application_of,
     batch_value,
     epoch_in_batches,
@@ -158,7 +158,7 @@ class Statements:
         return self.sql.table([self.schema, table])
 
     @property
-    def gone_table(self) -> str:
+    def deletes_table(self) -> str:
         """The name of the table of remembered deletes."""
         name = GONE + self.table
         limit = self.sql.longest_name
@@ -291,7 +291,7 @@ class Statements:
         statement = sql("UPDATE {} SET staged = {} WHERE {}", self.batches, in_quotes(TAKEN_BACK), KEPT)
         return statement, self._of(of, of.first, of.last)
 
-    def by_batch(self, verb: SQL, of: Output | Retraction, versions: Sequence[int]) -> list[Bound]:
+    def statements_by_batch(self, verb: SQL, of: Output | Retraction, versions: Sequence[int]) -> list[Bound]:
         """Return the statements that apply a verb to the rows whose batch column has one of some versions."""
         found: list[Bound] = []
         column = self.sql.quote(of.batch_column or "")
@@ -328,7 +328,7 @@ class Statements:
     def create_gone(self, merge: Merge) -> SQL:
         """Return the CREATE TABLE for remembered deletes, with their keys and sequences."""
         names = [self.sql.quote(name) for name in (*merge.keys, *merge.sequence_by)]
-        return self.sql.create_like(self.beside(self.gone_table), names, self.target)
+        return self.sql.create_like(self.beside(self.deletes_table), names, self.target)
 
     def drop_older(self, staging: str, merge: Merge) -> SQL:
         """Return the DELETE of staged rows whose key has a newer staged row."""
@@ -363,7 +363,7 @@ class Statements:
         return sql(
             "SELECT (SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE {}) + "
             "(SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE s.{} = 0)",
-            self.target, unequal, self.beside(self.gone_table), DELETED,
+            self.target, unequal, self.beside(self.deletes_table), DELETED,
             staged=self.beside(staging), same=self._tied(merge),
         )  # fmt: skip
 
@@ -383,12 +383,12 @@ class Statements:
         return self._versions(staging, merge, names) if merge.history else self._newest(staging, merge, names)
 
     def _newest(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
-        writing, staged, gone = self.sql, self.beside(staging), self.beside(self.gone_table)
+        writing, staged, gone = self.sql, self.beside(staging), self.beside(self.deletes_table)
         match, newer = merge.matches(writing.quote), merge.newer(writing.quote)
         row, delete = sql("s.{} = 0", DELETED), sql("s.{} <> 0", DELETED)
         named, source = [*merge.keys, *merge.sequence_by], sql("{} s", staged)
-        not_there, not_remembered = _none(self.target, match), _none(gone, match)
-        no_newer_delete = _none(gone, match, sql("NOT {}", newer))
+        not_there, not_remembered = _not_exists(self.target, match), _not_exists(gone, match)
+        no_newer_delete = _not_exists(gone, match, sql("NOT {}", newer))
 
         def from_staged(columns: Sequence[str]) -> dict[str, SQL]:
             return {name: sql("s.{}", writing.quote(name)) for name in columns}
@@ -406,7 +406,7 @@ class Statements:
 
     def _versions(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
         assert merge.history is not None
-        writing, staged, gone = self.sql, self.beside(staging), self.beside(self.gone_table)
+        writing, staged, gone = self.sql, self.beside(staging), self.beside(self.deletes_table)
         match = merge.matches(writing.quote)
         (by,) = merge.sequence_by
         from_, to = merge.history.valid_from, merge.history.valid_to
@@ -422,9 +422,9 @@ class Statements:
         )  # fmt: skip
         # Set each time column to its own value: MySQL may have declared the first one ON UPDATE CURRENT_TIMESTAMP.
         sets = {to: sql("s.{}", ENDED), from_: sql("t.{}", start), by: sql("t.{}", sequence)}
-        new_delete = sql("s.{} <> 0 AND {}", DELETED, _none(gone, match, merge.ties(writing.quote)))
+        new_delete = sql("s.{} <> 0 AND {}", DELETED, _not_exists(gone, match, merge.ties(writing.quote)))
         same_start = sql("t.{} = s.{}", start, sequence)
-        new_row = sql("s.{} = 0 AND {}", DELETED, _none(self.target, match, same_start))
+        new_row = sql("s.{} = 0 AND {}", DELETED, _not_exists(self.target, match, same_start))
         return [
             self._insert(gone, [*merge.keys, by], staged, new_delete),
             self._insert(self.target, [*names, *started], staged, new_row, [*names, *(by for _ in started)]),
@@ -456,7 +456,7 @@ def _some(staged: SQL, *conditions: SQL) -> SQL:
     return sql("EXISTS (SELECT 1 FROM {} s WHERE {})", staged, _all(*conditions))
 
 
-def _none(table: SQL, *conditions: SQL) -> SQL:
+def _not_exists(table: SQL, *conditions: SQL) -> SQL:
     """Return the condition that a table has no row `t` that meets all conditions."""
     return sql("NOT EXISTS (SELECT 1 FROM {} t WHERE {})", table, _all(*conditions))
 
@@ -773,7 +773,7 @@ class DriverAccess:
         names = joined(", ", [*(column.landing for column in columns), sql("p, n, d")])
         marks = joined(", ", [VALUE] * (len(columns) + 3))
         insert, count = sql("INSERT INTO {} ({}) VALUES ({})", table, names, marks), 0
-        there = put_down(rows) if isinstance(rows, ArrowStream) else rows.to_reader(ROWS_AT_ONCE)
+        there = spooled_to_file(rows) if isinstance(rows, ArrowStream) else rows.to_reader(ROWS_AT_ONCE)
         with there as batches, self.session() as session:
             session.begin()
             for batch in batches:
@@ -1052,7 +1052,7 @@ class DatabaseSink(TableSink):
 class _Log(TableLog):
     """A table of a database, and the table next to it that records each batch as published or taken back."""
 
-    format, engine, title, way_back, decides_again = "database", None, "database", "a backup", True
+    format, engine, title, restore_command, retries_decisions = "database", None, "database", "a backup", True
 
     def __init__(self, access: Access, parts: Sequence[str]) -> None:
         self.access, self.parts = access, parts
@@ -1115,7 +1115,7 @@ class _Log(TableLog):
         with self.session("published batches cannot be read") as session:
             batches = self.batches(session, self.schema)
             rows = session.rows(*batches.recorded("" if others else job)) if batches else []
-        versions = {app_from_batches(job, str(of), str(epoch)): int(str(last)) for of, epoch, last in rows}
+        versions = {app_of_batch_row(job, str(of), str(epoch)): int(str(last)) for of, epoch, last in rows}
         return Witnessed(job, versions)
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
@@ -1168,7 +1168,9 @@ class _Log(TableLog):
             if versions:
                 # Include versions taken back earlier: a table that was restored by itself has their rows again.
                 versions = self._versions(session, retraction, RECORDED)
-            deleted = sum(session.run(*delete) for delete in statements.by_batch(sql("DELETE"), retraction, versions))
+            deleted = sum(
+                session.run(*delete) for delete in statements.statements_by_batch(sql("DELETE"), retraction, versions)
+            )
             # Keep the record, marked as taken back: it stops a publisher that wakes up late.
             session.run(*statements.take_back(retraction))
             session.commit()
@@ -1177,7 +1179,7 @@ class _Log(TableLog):
     def count(self, retraction: Retraction) -> int:
         with self.session("published batches cannot be read") as session:
             statements, versions = self.statements(retraction.staging), self._versions(session, retraction)
-            queries = statements.by_batch(sql("SELECT COUNT(*)"), retraction, versions)
+            queries = statements.statements_by_batch(sql("SELECT COUNT(*)"), retraction, versions)
             return sum(_count(session, *query) for query in queries)
 
     def number(self, session: Session) -> str | None:
@@ -1191,7 +1193,9 @@ class _Log(TableLog):
                 return True
             if output.batch_column not in self.catalogue(session, self.parts):
                 return False
-            ((query, values),) = self.statements(output.staging).by_batch(sql("SELECT 1"), output, [output.version])
+            ((query, values),) = self.statements(output.staging).statements_by_batch(
+                sql("SELECT 1"), output, [output.version]
+            )
             return bool(session.rows(sql("{}{} LIMIT 1", query, self.sql.last_first), values))
 
     def last_kept(self, of: Retraction) -> int:
@@ -1352,7 +1356,7 @@ class _Attempt:
                 raise self._unfit(
                     f"column {column.name!r} is {found.declared}, and the rows have it as {column.kind}, which does "
                     f"not fit there unchanged. Cast it, or declare the column as {self._sql.declaration(column)}."
-                    + (chosen_type(column.name) if is_text else "")
+                    + (how_to_read_text(column.name) if is_text else "")
                 )
         if self._arriving:
             self._check_others({column.name for column in self._arriving})
@@ -1388,7 +1392,7 @@ class _Attempt:
         with log.session(f"table {BATCHES!r} cannot be made beside it", rights) as session:
             needed = [(BATCHES, sql.batches_table(statements.batches))]
             if rules is not None:
-                needed.append((statements.gone_table, statements.create_gone(rules)))
+                needed.append((statements.deletes_table, statements.create_gone(rules)))
             for table, create in needed:
                 if log.catalogue(session, [statements.schema, table]):
                     continue
@@ -1406,13 +1410,13 @@ class _Attempt:
 
     def _check_gone(self, session: Session, rules: Merge) -> None:
         """Raise TargetError if deletes were remembered by another key or order."""
-        found = set(self._log.catalogue(session, [self.statements.schema, self.statements.gone_table]))
+        found = set(self._log.catalogue(session, [self.statements.schema, self.statements.deletes_table]))
         named = {*rules.keys, *rules.sequence_by}
         if found != named:
             raise self._unfit(
-                f"its deletes are remembered by {', '.join(sorted(found))} in {self.statements.gone_table!r}, and this "
-                f"one goes by {', '.join(sorted(named))}. Merge as before, or drop that table once no older row can "
-                "come.",
+                f"its deletes are remembered by {', '.join(sorted(found))} in {self.statements.deletes_table!r}, and "
+                f"this one goes by {', '.join(sorted(named))}. Merge as before, or drop that table once no older "
+                "row can come.",
             )
 
     def fill(self, given: Any) -> int:

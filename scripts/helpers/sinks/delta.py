@@ -52,12 +52,12 @@ from scripts.helpers.sinks.staged_rows import (
     SparkRows,
     check_columns_left,
     columns_of,
-    of_batches,
+    condition_for_batches,
     with_later_columns,
 )
 from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
 from scripts.helpers.sinks.table_sink import Append, LakeLog, LakeSink, Meaning, MergeRows, Nothing, TableShape
-from scripts.helpers.spark.java_errors import is_of_java, is_of_spark
+from scripts.helpers.spark.java_errors import is_spark_error, names_java_class
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 
 Record = tuple[str, int]
@@ -67,7 +67,7 @@ TRIES = 10
 APPEND_ONLY = "delta.appendOnly"
 UNFIT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """Characters that column names in Delta's Parquet files cannot have, unless the table maps its columns."""
-PARTS_OF_MAPS = r"\{key\}|\{value\}"
+MAP_PARTS_OF_PATH = r"\{key\}|\{value\}"
 """The parts of a path that are not names."""
 CONSTRAINT = "delta.constraints."
 """The prefix of table properties that hold CHECK constraints."""
@@ -164,7 +164,9 @@ class DeltaSink(LakeSink):
         stored = [name for name in columns_of(df) if name != DELETED]
         check_columns_left(self._partition_by, [*stored, self._batch_column] if self._batch_column else stored)
         paths = self._log.rows.by_path(df.schema) if isinstance(self._log, _SparkLog) else ()
-        unfit = [path for path in paths if path != DELETED and set(re.sub(PARTS_OF_MAPS, "", path)) & UNFIT_IN_NAMES]
+        unfit = [
+            path for path in paths if path != DELETED and set(re.sub(MAP_PARTS_OF_PATH, "", path)) & UNFIT_IN_NAMES
+        ]
         # The first publication creates the table only after the commit, so raise now.
         if unfit and not self._log.exists():
             raise InvalidValueError(
@@ -186,8 +188,8 @@ class DeltaSink(LakeSink):
 class _Log(LakeLog, Tables):
     """A Delta table, and the table next to it that remembers deletes, each by its URI."""
 
-    format, title, way_back = "delta", "Delta", "RESTORE TABLE"
-    is_made_early, decides_again = False, True
+    format, title, restore_command = "delta", "Delta", "RESTORE TABLE"
+    is_created_when_staged, retries_decisions = False, True
     held = HELD | {"tinyint", "smallint"}
     dialect: Dialect
 
@@ -370,17 +372,17 @@ class _SparkLog(_Log):
         check_delta_on_spark(self._spark)
 
     def delete(self, retraction: Retraction) -> int:
-        delete = sql("DELETE FROM {} WHERE {}", self._quoted, of_batches(retraction))
+        delete = sql("DELETE FROM {} WHERE {}", self._quoted, condition_for_batches(retraction))
         return int(self._spark.sql(delete).collect()[0][0])
 
     def count(self, retraction: Retraction) -> int:
-        return delta_rows(self._spark, self._uri).where(of_batches(retraction)).count()
+        return delta_rows(self._spark, self._uri).where(condition_for_batches(retraction)).count()
 
     def meaning(self, error: Exception) -> Meaning | None:
         # ConcurrentTransactionException and, for the first batch, ProtocolChangedException or MetadataChangedException.
-        if is_of_java(error, "io.delta.exceptions.", "java.io.FileNotFoundException", "PATH_NOT_FOUND"):
+        if names_java_class(error, "io.delta.exceptions.", "java.io.FileNotFoundException", "PATH_NOT_FOUND"):
             return "moved"
-        return "refused" if is_of_spark(error) else None
+        return "refused" if is_spark_error(error) else None
 
     def version(self, uri: str) -> int | None:
         return _version(self._spark, uri)
@@ -461,7 +463,7 @@ class _ArrowLog(_Log):
         address_of(self._uri)
 
     def delete(self, retraction: Retraction) -> int:
-        return int(self._open(self._uri).delete(of_batches(retraction)).get("num_deleted_rows") or 0)
+        return int(self._open(self._uri).delete(condition_for_batches(retraction)).get("num_deleted_rows") or 0)
 
     def count(self, retraction: Retraction) -> int:
         rows, (first, last) = self._open(self._uri).to_pyarrow_dataset(), batch_values(retraction)
@@ -511,7 +513,9 @@ class _ArrowLog(_Log):
         # Look at the opened table that is merged into: a transaction that records the batch after this look conflicts.
         if record is not None and _recorded_in(table, record[0]) >= record[1]:
             return
-        merging = table.merge(source, step.on, source_alias="s", target_alias="t", commit_properties=_noting(record))
+        merging = table.merge(
+            source, step.on, source_alias="s", target_alias="t", commit_properties=_properties_recording(record)
+        )
         if step.delete_when is not None:
             merging = merging.when_matched_delete(step.delete_when)
         if step.update_when is not None:
@@ -556,7 +560,7 @@ class _ArrowLog(_Log):
             if staged is not None
             else schema.empty_table()
         )
-        write_deltalake(table, rows, mode="append", commit_properties=_noting(record))
+        write_deltalake(table, rows, mode="append", commit_properties=_properties_recording(record))
 
     def _open(self, uri: str) -> Any:
         """Return a table as it is now; None if there is none."""
@@ -571,7 +575,7 @@ def _recorded_in(table: Any, app: str) -> int:
     return int((table and table.transaction_version(app)) or 0)
 
 
-def _noting(record: Record | None) -> Any:
+def _properties_recording(record: Record | None) -> Any:
     """Return the commit properties that record a batch in a transaction."""
     from deltalake import CommitProperties, Transaction
 

@@ -37,7 +37,7 @@ from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at
 from scripts.helpers.schemas.kinds import kind_of_text, types_by_path
-from scripts.helpers.sinks.arrow_files import NAME, WRITTEN, WrittenFiles, unless_refused, write_batches
+from scripts.helpers.sinks.arrow_files import NAME, WRITTEN, WrittenFiles, translate_refusals, write_batches
 from scripts.helpers.sinks.file_schema import COLUMNS, VOID, FileSchema, store_schema
 from scripts.helpers.sinks.given_frames import given_rows
 from scripts.helpers.sinks.merging import Merge
@@ -153,7 +153,7 @@ def write_arrow(
 
 def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:
     packed = BytesIO()
-    with unless_refused(options):
+    with translate_refusals(options):
         pq.write_table(table, packed, **{**WRITTEN, **options})
     return packed.getvalue()
 
@@ -207,7 +207,7 @@ NUMBERS = (*WHOLE, "float", "double", "decimal")
 PLAIN = (*NUMBERS, "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")
 """Types that both Spark and pyarrow have, without nested types."""
 JSON_KINDS = (bool, "boolean"), ((int, float), "number"), (str, "text"), (list, "array"), (dict, "object")
-WRITTEN_AS = {"struct": "object", "map": "object", "array": "array", "boolean": "boolean"} | dict.fromkeys(
+JSON_KINDS_OF_TYPES = {"struct": "object", "map": "object", "array": "array", "boolean": "boolean"} | dict.fromkeys(
     NUMBERS, "number"
 )
 """The kind of JSON value that Spark writes for a type; for all other types it writes a text."""
@@ -360,7 +360,7 @@ def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mappi
     for name, value in json.loads(first[0] if first else "{}").items():
         kind, plain = schema.columns.get(name, VOID), schema.columns.get(name, VOID).partition("(")[0]
         written = next((written for types, written in JSON_KINDS if isinstance(value, types)), VOID)
-        fits = VOID in (kind, written) or value in NOT_NUMBERS or written == WRITTEN_AS.get(plain, "text")
+        fits = VOID in (kind, written) or value in NOT_NUMBERS or written == JSON_KINDS_OF_TYPES.get(plain, "text")
         columns[name] = kind if fits else written
     return columns
 
@@ -590,7 +590,7 @@ class FileSink:
         staged = self._staged(output)
         if staged is None:
             return
-        moves = _moves(output, staged)
+        moves = _final_names(output, staged)
         # Delete the files of an earlier attempt of a run that saves nothing: no commit names one of its attempts.
         if output.replaces or output.batch_folders:
             self.target.delete(set(self.published(output)) - set(moves.values()))
@@ -617,7 +617,7 @@ class FileSink:
     def check_staged(self, output: Output) -> None:
         staged = self._staged(output)
         there, published = self.staging.place.files(output.folder), set(self.published(output))
-        moves = _moves(output, staged) if staged is not None else {}
+        moves = _final_names(output, staged) if staged is not None else {}
         lost = [name for name, final in moves.items() if name not in there and final not in published]
         if lost:
             raise StagedFilesLostError(output.target, output.version, lost)
@@ -778,7 +778,7 @@ class FileSink:
         return self._batch_folders
 
 
-def _moves(output: Output, staged: StagedRows) -> dict[str, str]:
+def _final_names(output: Output, staged: StagedRows) -> dict[str, str]:
     """Return the final name of each staged file."""
     return {f"{output.folder}/{name}": final_name(output, at, name) for at, name in enumerate(staged.names)}
 

@@ -83,7 +83,7 @@ from scripts.helpers.sinks.staged_rows import (
     SparkRows,
     check_required,
     columns_of,
-    of_batches,
+    condition_for_batches,
     with_later_columns,
 )
 from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
@@ -98,7 +98,7 @@ from scripts.helpers.sinks.table_sink import (
     TableShape,
     moved_table,
 )
-from scripts.helpers.spark.java_errors import is_of_java, is_of_spark
+from scripts.helpers.spark.java_errors import is_spark_error, names_java_class
 from scripts.helpers.spark.jvm import java_frame, java_of, java_session
 from scripts.helpers.spark.observed import observe
 from scripts.helpers.spark.settings import settings
@@ -283,7 +283,7 @@ def iceberg_rows(spark: SparkSession, name: str) -> DataFrame:
 
 def is_missing(error: Exception) -> bool:
     """Return whether an error of Spark or Iceberg means that there is no such table."""
-    return is_of_java(error, "TABLE_OR_VIEW_NOT_FOUND", "NoSuchTableException", "SCHEMA_NOT_FOUND", "not found")
+    return names_java_class(error, "TABLE_OR_VIEW_NOT_FOUND", "NoSuchTableException", "SCHEMA_NOT_FOUND", "not found")
 
 
 def make_if_missing(spark: SparkSession, name: str, like: DataFrame, partition_by: Sequence[str] = ()) -> None:
@@ -320,7 +320,7 @@ class ArrowMerge(TableMerge):
 
     def check(self, events: pa.Table) -> None:
         """Raise if events cannot be ordered; see `TableMerge.check`."""
-        events = _as_there(events, self._table(self.target))
+        events = _cast_to_table(events, self._table(self.target))
         self._wanted = _those(self.rules.keys, events)
         super().check(events)
 
@@ -335,7 +335,7 @@ class ArrowMerge(TableMerge):
             The properties of its snapshots that name the batch.
         """
         self._found = {self.target: table}
-        memory, distinct = self.memory, ARROW_FRAMES.distinct(_as_there(events, table), self.rules)
+        memory, distinct = self.memory, ARROW_FRAMES.distinct(_cast_to_table(events, table), self.rules)
         self._wanted = _those(self.rules.keys, distinct)
         if not self.has(memory):
             # Another publisher may create it at the same time.
@@ -444,7 +444,7 @@ def _those(names: Sequence[str], rows: pa.Table) -> Any:
     return found
 
 
-def _as_there(events: pa.Table, table: Any) -> pa.Table:
+def _cast_to_table(events: pa.Table, table: Any) -> pa.Table:
     """Return events with the types of the table's columns; deletes may have NULL where rows must not."""
     schema = table.schema().as_arrow()
     types = {one.name: schema.field(one.name).type for one in events.schema if one.name != DELETED}
@@ -464,9 +464,9 @@ FOLDERS = ("write.data.path", "write.metadata.path", "write.object-storage.path"
 """Table properties that put files outside the table's location; the last two are older names."""
 CHUNK = 64 * 1024 * 1024
 """Bytes in memory of the rows of one snapshot; a batch of more bytes becomes several snapshots."""
-FOR_EVER = 2**63 - 1
+LARGEST_AGE_MS = 2**63 - 1
 """Milliseconds: the largest number that Iceberg accepts as an age."""
-PASSING = (
+CONFLICT_TEXTS = (
     "CommitFailedException", "CommitStateUnknownException", "FileNotFoundException", "PATH_NOT_FOUND",
     "Found conflicting", "Found new conflicting", "Missing required files",
 )  # fmt: skip
@@ -576,7 +576,7 @@ class IcebergSink(LakeSink):
             return self._leads_to(str(found.location()), self._log.properties(found))
         # Catalogs that refuse to plan a table give it a folder of its own. Rows without columns create no table.
         with suppress(TargetError):
-            return self._done(lambda: self._leads_to(*self._log.imagined())) if columns_of(df) else []
+            return self._done(lambda: self._leads_to(*self._log.planned_table())) if columns_of(df) else []
         return []
 
     def publish(self, output: Output) -> None:
@@ -644,8 +644,8 @@ def _property(of: Output | Retraction) -> str:
 class _Log(LakeLog):
     """An Iceberg table."""
 
-    format, title, way_back = "iceberg", "Iceberg", "rollback_to_snapshot"
-    is_made_early, decides_again = True, False
+    format, title, restore_command = "iceberg", "Iceberg", "rollback_to_snapshot"
+    is_created_when_staged, retries_decisions = True, False
     unfit_partitions: Mapping[str, str] = {}
     unfit: Mapping[str, Sequence[str]] = {}
     held: Collection[str] = HELD
@@ -690,7 +690,7 @@ class _Log(LakeLog):
         return int(self.properties(table).get(_property(of)) or 0)
 
     @abstractmethod
-    def imagined(self) -> tuple[str, Any]:
+    def planned_table(self) -> tuple[str, Any]:
         """Return location and properties that a new table would get, from a transaction that is never committed.
 
         The planned table has only a text column. Creating the real one shows which types of the rows it cannot have.
@@ -747,7 +747,7 @@ class _SparkLog(_Log):
     def make(self, like: DataFrame, partition_by: Sequence[str]) -> None:
         make_if_missing(self._spark, self._target, like, partition_by)
 
-    def imagined(self) -> tuple[str, Any]:
+    def planned_table(self) -> tuple[str, Any]:
         iceberg, session = java_of(self._spark).org.apache.iceberg, java_session(self._spark)
         catalog, _, name = self._target.partition(".")
         identifier = iceberg.catalog.TableIdentifier.parse(name)
@@ -779,9 +779,9 @@ class _SparkLog(_Log):
             transaction.commitTransaction()
         except Exception as error:
             # Iceberg checks the snapshots of `main` again in each try of the commit, and refuses a batch that is there.
-            if is_of_java(error, "DuplicateWAPCommitException", "CherrypickAncestorCommitException"):
+            if names_java_class(error, "DuplicateWAPCommitException", "CherrypickAncestorCommitException"):
                 return
-            if is_of_java(error, "unknown snapshot"):
+            if names_java_class(error, "unknown snapshot"):
                 # Another publisher has published and swept it meanwhile.
                 raise MovedError(str(error)) from error
             raise
@@ -792,18 +792,18 @@ class _SparkLog(_Log):
     def delete(self, retraction: Retraction) -> int:
         count = self.count(retraction)
         if count > 0:
-            self._spark.sql(sql("DELETE FROM {} WHERE {}", self._quoted, of_batches(retraction)))
+            self._spark.sql(sql("DELETE FROM {} WHERE {}", self._quoted, condition_for_batches(retraction)))
         return count
 
     def count(self, retraction: Retraction) -> int:
-        return iceberg_rows(self._spark, self._target).where(of_batches(retraction)).count()
+        return iceberg_rows(self._spark, self._target).where(condition_for_batches(retraction)).count()
 
     def meaning(self, error: Exception) -> Meaning | None:
         if is_missing(error):
             return "missing"
-        if isinstance(error, FileNotFoundError | MovedError) or is_of_java(error, *PASSING):
+        if isinstance(error, FileNotFoundError | MovedError) or names_java_class(error, *CONFLICT_TEXTS):
             return "moved"
-        return "refused" if is_of_spark(error) else None
+        return "refused" if is_spark_error(error) else None
 
     def refs(self) -> dict[str, Any]:
         """Return the snapshot of each branch of the table, by the branch's name."""
@@ -867,7 +867,7 @@ class _Branches(Attempts):
         manage = self._log.table().manageSnapshots().createBranch(branch)
         # Keep the branch forever. Otherwise `expire_snapshots` would drop it at the table's general maximum age, even
         # if its batch is committed and waits for a run to publish it.
-        manage.setMaxRefAgeMs(branch, FOR_EVER).commit()
+        manage.setMaxRefAgeMs(branch, LARGEST_AGE_MS).commit()
         required = self._log.rows.required(self._spark.table(quoted_table(self._target)).schema)
         columns = {name: F.col(SPARK.quote(name)) for name in required}
         nulls = [F.count(F.when(column.isNull(), 1)).alias(name) for name, column in columns.items()]
@@ -918,7 +918,7 @@ class _Branches(Attempts):
         try:
             self._log.table().manageSnapshots().removeBranch(branch).commit()
         except Exception as error:
-            if not is_of_java(error, "Branch does not exist"):
+            if not names_java_class(error, "Branch does not exist"):
                 raise
 
     drop = clear
@@ -974,7 +974,7 @@ class _ArrowLog(_Log):
                 for column in partition_by:
                     spec.add_identity(column)
 
-    def imagined(self) -> tuple[str, Any]:
+    def planned_table(self) -> tuple[str, Any]:
         schema = pa.schema([("name", pa.string())])
         return str(self._catalog().create_table_transaction(self._identifier, schema).table_metadata.location), {}
 
@@ -1016,11 +1016,11 @@ class _ArrowLog(_Log):
         table.catalog = _OneTry(table.catalog)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Delete operation did not match any records")
-            table.delete(_of_batches(retraction))
+            table.delete(_condition_for_batches(retraction))
         return before - _total(table)
 
     def count(self, retraction: Retraction) -> int:
-        return int(self.table().scan(_of_batches(retraction)).count())
+        return int(self.table().scan(_condition_for_batches(retraction)).count())
 
     def meaning(self, error: Exception) -> Meaning | None:
         from pyiceberg.exceptions import CommitStateUnknownException, NoSuchTableError
@@ -1043,7 +1043,7 @@ class _ArrowLog(_Log):
         return self._given
 
 
-def _of_batches(retraction: Retraction) -> Any:
+def _condition_for_batches(retraction: Retraction) -> Any:
     """Return the condition for the rows of a retraction's batches."""
     from pyiceberg import expressions
 

@@ -231,7 +231,7 @@ def epoch_in_batches(of: Output | Retraction) -> str:
     return f"{of.epoch[:31]}-{_hash(of.job, of.epoch)[:MARK_DIGITS]}"
 
 
-def app_from_batches(job: str, digits: str, found: str) -> str:
+def app_of_batch_row(job: str, digits: str, found: str) -> str:
     """Return job and epoch of a row of the table of batches, as `application_of` does; another job gets `digits`."""
     epoch = found.rpartition("-")[0]
     return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"

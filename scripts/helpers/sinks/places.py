@@ -487,7 +487,7 @@ def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) 
         return LocalPlace(rest)
     if scheme in S3_SCHEMES:
         _check_segments(path)
-        return S3Place(path, s3_client or make_client(CONNECTIONS, **_s3_of(spark)))
+        return S3Place(path, s3_client or make_client(CONNECTIONS, **_s3_settings_of(spark)))
     if spark is None:
         raise InvalidValueError(f"{path!r} needs a Spark session with a JVM. Write s3://… or a directory without one.")
     check_jvm(spark, f"The path {path!r}", "Write s3://…, or run the job with a classic session.")
@@ -498,12 +498,12 @@ def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) 
 
 def is_within(uri: str, other: str) -> bool:
     """Return whether a folder is another folder or lies below it, whatever spelling and scheme the two have."""
-    return _spelled(uri).startswith(_spelled(other))
+    return _normal_form(uri).startswith(_normal_form(other))
 
 
 def is_same_folder(uri: str, other: str) -> bool:
     """Return whether two URIs or local paths are the same folder, whatever their spelling."""
-    return _spelled(uri) == _spelled(other)
+    return _normal_form(uri) == _normal_form(other)
 
 
 def place_of_name(name: str) -> str:
@@ -511,10 +511,10 @@ def place_of_name(name: str) -> str:
 
     Spark writes s3a:// and pandas s3:// to one folder, and a link to a directory is that directory.
     """
-    return _spelled(name) if "://" in name else name
+    return _normal_form(name) if "://" in name else name
 
 
-def _spelled(uri: str) -> str:
+def _normal_form(uri: str) -> str:
     """Return the normal form of a folder, which ends with a slash: `s3://b/ab/` does not begin with `s3://b/a/`."""
     scheme, separator, path = uri.partition("://")
     if not separator:
@@ -552,7 +552,7 @@ def _qualified(path: str, spark: SparkSession | None) -> str:
     return str(named.getFileSystem(conf).makeQualified(named).toString())
 
 
-def _s3_of(spark: SparkSession | None) -> dict[str, Any]:
+def _s3_settings_of(spark: SparkSession | None) -> dict[str, Any]:
     """Return the endpoint and keys in Spark's own settings, so that files are moved in the store that Spark writes to.
 
     They are not available over Spark Connect: then AWS's own environment applies, as without Spark.

@@ -12,7 +12,7 @@ from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.sinks.places import S3_SCHEMES
-from scripts.helpers.spark.java_errors import is_of_java, reason_of
+from scripts.helpers.spark.java_errors import names_java_class, reason_of
 from scripts.helpers.spark.observed import observe
 from scripts.helpers.spark.settings import settings
 
@@ -84,7 +84,7 @@ def write_spark(
             raise InvalidValueError(f"The rows cannot be written as {format}: {reason_of(error)}") from error
         except Exception as error:
             # Spark's error has several pages, but not the reason: a value that cannot be the name of a folder there.
-            if is_of_java(error, "Mkdirs failed", "KeyTooLong"):
+            if names_java_class(error, "Mkdirs failed", "KeyTooLong"):
                 asked = unfit_values(partition_by, dict(df.dtypes), {"string": (NUL, LONG)}, longest_folder(folder))
                 check_partition_counts(partition_by, df.select(*asked).collect()[0].asDict() if asked else {})
             # Without an Observation, Spark Connect 3.5 cuts a writer's error before the mark of a MisfitError. Run the

@@ -185,7 +185,7 @@ def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
     return rows.append_column(batch_column, pa.array([batch] * rows.num_rows, pa.string()))
 
 
-def of_batches(retraction: Retraction) -> SQL:
+def condition_for_batches(retraction: Retraction) -> SQL:
     """Return the condition for rows of a retraction's batches, in SQL for both Spark and DataFusion."""
     # Put the values in quotes: Spark can bind values only from 3.4 on, and `deltalake` takes none.
     first, last = map(in_quotes, batch_values(retraction))

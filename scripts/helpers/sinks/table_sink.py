@@ -63,7 +63,7 @@ T = TypeVar("T")
 TRIES = 10
 """Tries to commit while other writers commit in between. Each try writes the rows again, so more tries only cost."""
 CHECK = " Check the name, and the rights there."
-SAFE = " Publishing again is safe."
+SAFE_TO_REPEAT = " Publishing again is safe."
 Meaning = Literal["moved", "missing", "refused"]
 
 
@@ -134,9 +134,9 @@ class TableLog(Protocol):
     """The value of `Output.engine`."""
     title: str
     """The name of the format in messages."""
-    way_back: str
+    restore_command: str
     """The command with which an operator restores the whole table to an earlier version."""
-    decides_again: bool
+    retries_decisions: bool
     """Whether to retry a decision when another writer commits in between; if not, the next run carries it out."""
 
     def exists(self) -> bool:
@@ -178,7 +178,7 @@ class LakeLog(TableLog, Protocol):
     """A table of files, which the sink creates for the rows if it does not exist."""
 
     engine: str
-    is_made_early: bool
+    is_created_when_staged: bool
     """Whether staging creates the table, because attempts need it; if not, the first publication creates it."""
     unfit_partitions: Mapping[str, str]
     """The types of columns that the table cannot be partitioned by, with the reason."""
@@ -269,7 +269,7 @@ class TableSink(ABC):
         """
         # `rows` is None if no writer counted them.
         if output.rows != 0:
-            self._done(lambda: self._publish(output), TRIES, SAFE, output)
+            self._done(lambda: self._publish(output), TRIES, SAFE_TO_REPEAT, output)
 
     def check_staged(self, output: Output) -> None:
         if output.rows != 0:
@@ -331,7 +331,7 @@ class TableSink(ABC):
             logger.warning(
                 "event=retraction_left target=%s versions=%d-%d rows=%s: the %s table keeps what they have published. "
                 "Delete those rows by key, or go back with %s if nothing else was written since",
-                self.name, retraction.first, recorded, retraction.rows_until(recorded), log.title, log.way_back,
+                self.name, retraction.first, recorded, retraction.rows_until(recorded), log.title, log.restore_command,
             )  # fmt: skip
         return 0
 
@@ -404,7 +404,7 @@ class TableSink(ABC):
 
     def _decided(self, action: Callable[[], T]) -> T:
         """Run the part of a decision that needs the table, with retries if the table's log asks for them."""
-        return self._done(action, TRIES if self._log.decides_again else 1)
+        return self._done(action, TRIES if self._log.retries_decisions else 1)
 
     def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
         """Run an action at the table, and run it again if another writer committed in between.
@@ -489,7 +489,7 @@ class LakeSink(TableSink):
         rows = with_batch(rows, self._batch_column, value_of_batch(batch))
         rows, shape = self._checked(rows) if columns_of(rows) else (rows, None)
         # The output tells how to partition a table that the first publication creates.
-        made = replace(made, partition_by=() if log.is_made_early else tuple(self._partition_by))
+        made = replace(made, partition_by=() if log.is_created_when_staged else tuple(self._partition_by))
         output, staged = self._write(batch, made, rows)
         if staged.names and shape is not None:
             self._check_staged(staged, shape)
@@ -514,7 +514,7 @@ class LakeSink(TableSink):
         if shape is None:
             check_typed(log.rows.by_path(brought.schema), self.name)
             shape = TableShape(types, [], self._partition_by)
-            if log.is_made_early:
+            if log.is_created_when_staged:
                 # Do not use a Spark action: an Observation on the rows would already count for that action.
                 if spark_of(rows) is not None and java_frame(rows).toJavaRDD().isEmpty():
                     return rows.select(), shape
@@ -567,7 +567,7 @@ class LakeSink(TableSink):
 
     def _publish(self, output: Output) -> None:
         log = self._log
-        staged = None if log.is_made_early or log.exists() else self._staged(output)
+        staged = None if log.is_created_when_staged or log.exists() else self._staged(output)
         if staged is not None:
             # Create the table without rows, and look at the staged rows again before they are added. A decision that
             # takes the batch back deletes the staged rows first, and then records that in the table, if there is one. A

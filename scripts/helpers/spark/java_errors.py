@@ -8,14 +8,14 @@ SPARK_ERRORS = {
 }  # fmt: skip
 
 
-def is_of_java(error: BaseException, *names: str) -> bool:
+def names_java_class(error: BaseException, *names: str) -> bool:
     """Return whether an error or its causes contain one of these names of Java classes or Spark error classes."""
     # The text of Py4J's error is the stack trace with all causes; errors that PySpark converted have the message.
     text = str(error)
     return any(name in text for name in names)
 
 
-def is_of_spark(error: BaseException) -> bool:
+def is_spark_error(error: BaseException) -> bool:
     """Return whether an error comes from Spark, or from code that runs in its JVM."""
     return type(error).__name__ in SPARK_ERRORS
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 from scripts.helpers._lazy import SparkSession
 from scripts.helpers.spark.jvm import is_connect
 
-_OF_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+_JOB_GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
 @contextmanager
@@ -58,7 +58,7 @@ _Watched = tuple[Callable[[], "bool | None"], Callable[[], object]]
 @contextmanager
 def _grouped(spark: SparkSession) -> Iterator[_Watched]:
     context, group, last = spark.sparkContext, uuid4().hex, [-1]
-    before = {name: context.getLocalProperty(name) for name in _OF_GROUP}
+    before = {name: context.getLocalProperty(name) for name in _JOB_GROUP_PROPERTIES}
 
     def is_stuck() -> bool | None:
         tracker = context.statusTracker()

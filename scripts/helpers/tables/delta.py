@@ -28,7 +28,7 @@ from scripts.helpers.sinks.connectors import (
     is_of_deltalake,
 )
 from scripts.helpers.sinks.places import Place, place_of
-from scripts.helpers.spark.java_errors import is_of_java, is_of_spark, reason_of
+from scripts.helpers.spark.java_errors import is_spark_error, names_java_class, reason_of
 from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of, without_code
 from scripts.helpers.spark.settings import check_all_is_read
 from scripts.helpers.tables.frames import check_no_feed_columns, ordered_changes, whole_rows, with_feed_columns
@@ -128,7 +128,7 @@ def taken_by(commits: Iterable[DeltaCommit], after: int, until: int) -> list[Map
     return [action for commit in taken for action in commit.added]
 
 
-def may_be_gone(commits: Sequence[DeltaCommit], after: int | None, until: int, *, feed: bool) -> set[str]:
+def possibly_vacuumed_files(commits: Sequence[DeltaCommit], after: int | None, until: int, *, feed: bool) -> set[str]:
     """Return the files that a span needs but the table no longer has, so that a vacuum may have deleted them.
 
     Parameters
@@ -141,8 +141,8 @@ def may_be_gone(commits: Sequence[DeltaCommit], after: int | None, until: int, *
     if after is None:
         later = [commit for commit in commits if commit.version > until]
         # A file that was added later did not exist at `until`.
-        return _taken_out(later).difference(*(commit.paths for commit in later))
-    left = _taken_out(commits)
+        return _paths_taken_out(later).difference(*(commit.paths for commit in later))
+    left = _paths_taken_out(commits)
     inside = [commit for commit in commits if after < commit.version <= until]
     if not feed:
         return {str(action["path"]) for action in taken_by(inside, after, until)} & left
@@ -153,7 +153,7 @@ def may_be_gone(commits: Sequence[DeltaCommit], after: int | None, until: int, *
     return needed
 
 
-def _taken_out(commits: Iterable[DeltaCommit]) -> set[str]:
+def _paths_taken_out(commits: Iterable[DeltaCommit]) -> set[str]:
     """Return the files that commits removed from the table, whether their rows were removed or moved."""
     return {path for commit in commits for path in commit.removed | commit.moved}
 
@@ -278,7 +278,7 @@ class DeltaTable(TableSource):
         found = {commit.version for commit in commits}
         if not span.whole and not found >= set(range(after + 1, span.until + 1)):
             return True
-        doubtful = may_be_gone(commits, None if span.whole else after, span.until, feed=span.is_feed)
+        doubtful = possibly_vacuumed_files(commits, None if span.whole else after, span.until, feed=span.is_feed)
         with self._typed():
             return bool(self._engine.missing(sorted(doubtful)))
 
@@ -330,7 +330,7 @@ class _SparkEngine:
             try:
                 text = log.store().read(path, settings).mkString("\n")
             except Exception as error:
-                if is_of_java(error, "FileNotFoundException", "NoSuchKey"):
+                if names_java_class(error, "FileNotFoundException", "NoSuchKey"):
                     continue
                 raise
             found.append(read_commit(version, str(text)))
@@ -375,13 +375,13 @@ class _SparkEngine:
         java_frame(self.feed(span)).queryExecution().executedPlan()
 
     def is_of_connector(self, error: Exception) -> bool:
-        return is_of_spark(error)
+        return is_spark_error(error)
 
     def is_gone(self, error: Exception) -> bool:
-        if is_of_java(error, "Cannot time travel Delta table", "DELTA_VERSION_NOT_FOUND"):
+        if names_java_class(error, "Cannot time travel Delta table", "DELTA_VERSION_NOT_FOUND"):
             return True
         # The error must name this table, because the sink may also miss a file of its own while it stages.
-        return is_of_java(error, *GONE_IN_SPARK) and is_of_java(error, self._uri.partition("://")[2])
+        return names_java_class(error, *GONE_IN_SPARK) and names_java_class(error, self._uri.partition("://")[2])
 
     def _path(self, folder: Any, name: str) -> Any:
         return java_of(self._spark).org.apache.hadoop.fs.Path(folder, name)

@@ -54,7 +54,7 @@ def whole_rows(spark: SparkSession, format: str, table: str, span: TableSpan, na
     return with_feed_literals(found, span, name) if span.is_feed else found
 
 
-def of_snapshots(changes: DataFrame, commits: Mapping[int, tuple[int, datetime]], name: str) -> DataFrame:
+def changelog_as_feed(changes: DataFrame, commits: Mapping[int, tuple[int, datetime]], name: str) -> DataFrame:
     """Return Iceberg's changelog with the columns of a feed, among them each snapshot's sequence number and time.
 
     The changelog's own ``_change_ordinal`` restarts with each read, so it cannot order the rows of several batches.

@@ -26,9 +26,9 @@ from scripts.helpers.sinks.connectors import (
     quoted_table,
     spark_table,
 )
-from scripts.helpers.spark.java_errors import is_of_java, is_of_spark
+from scripts.helpers.spark.java_errors import is_spark_error, names_java_class
 from scripts.helpers.spark.jvm import java_of
-from scripts.helpers.tables.frames import of_snapshots, whole_rows
+from scripts.helpers.tables.frames import changelog_as_feed, whole_rows
 from scripts.helpers.tables.sources import Commit, Kind, TableHead, TableHistory, TableSource
 from scripts.helpers.tables.spans import TableSpan
 
@@ -284,18 +284,20 @@ class _SparkEngine:
         self._spark.sql(call)
         changes = self._spark.table(view)
         self._spark.catalog.dropTempView(view)
-        return of_snapshots(changes, commits, self._name)
+        return changelog_as_feed(changes, commits, self._name)
 
     def is_of_connector(self, error: Exception) -> bool:
-        return is_of_spark(error)
+        return is_spark_error(error)
 
     def is_gone(self, error: Exception) -> bool:
-        if is_of_java(error, "Cannot find snapshot", "Cannot find the end snapshot", "is not a parent ancestor"):
+        if names_java_class(error, "Cannot find snapshot", "Cannot find the end snapshot", "is not a parent ancestor"):
             return True
-        is_file = is_of_java(error, "FileNotFoundException", "NotFoundException", "NoSuchKey")
+        is_file = names_java_class(error, "FileNotFoundException", "NotFoundException", "NoSuchKey")
         # The error must name this table, because the sink may also miss a file of its own while it stages.
         return (
-            is_file and bool(self._location) and is_of_java(error, self._location.partition("://")[2] or self._location)
+            is_file
+            and bool(self._location)
+            and names_java_class(error, self._location.partition("://")[2] or self._location)
         )
 
     def _table(self) -> Any:

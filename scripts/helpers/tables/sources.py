@@ -147,7 +147,7 @@ class TableSource(ABC):
 
     def typed_errors(self, context: str, job_id: str, *, is_planned: bool = True) -> AbstractContextManager[None]:
         """Return a context that raises SourceExpiredError if rows cannot be read because files are gone."""
-        return expired_where(self._engine.is_gone, self.name, context, job_id, is_planned=is_planned)
+        return raising_expired(self._engine.is_gone, self.name, context, job_id, is_planned=is_planned)
 
     @abstractmethod
     def _committed(self, span: TableSpan) -> Any:
@@ -160,7 +160,7 @@ class TableSource(ABC):
         Parameters
         ----------
         reads_rows
-            Do not translate errors about missing commits or files, because `expired_where` does.
+            Do not translate errors about missing commits or files, because `raising_expired` does.
         """
         try:
             yield
@@ -172,7 +172,7 @@ class TableSource(ABC):
 
 
 @contextmanager
-def expired_where(
+def raising_expired(
     is_gone: Callable[[Exception], bool], name: str, context: str, job_id: str, *, is_planned: bool
 ) -> Iterator[None]:
     """Raise SourceExpiredError in place of an error about missing commits or files of a table."""
