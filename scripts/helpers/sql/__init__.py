@@ -1,4 +1,4 @@
-"""The SQL of each database: how it is read and written, asked by a connection, and what its errors say.
+"""The SQL of each database: how to read and write it, query it over a connection, and translate its errors.
 
-May not know: what is read, and what is written to.
+May not know: which table is read, and which target is written to.
 """

@@ -1,7 +1,7 @@
-"""Ask a database by a connection of the driver's JVM, and say what went wrong as errors of ours.
+"""Run small queries over a JDBC connection of the Spark driver's JVM, and translate database errors.
 
-Small questions go by such a connection, since a Spark job takes three times as long. Errors are told by
-their SQLSTATE, since drivers' texts hold hosts and values.
+Small queries use such a connection because a Spark job takes three times as long. Errors show their SQLSTATE
+and not the driver's text, which contains hosts and values.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from scripts.helpers.sql.sqlite import STATES as SQLITE_STATES
 def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator[Any]:
     """Open a ``java.sql.Connection`` as Spark's reader opens its own, and close it; None on Spark Connect.
 
-    A ``sessionInitStatement`` among the options, which are those of Spark's reader, is run.
+    The options are those of Spark's JDBC reader. If they have a ``sessionInitStatement``, it is run.
     """
     if is_connect(spark):
         yield None
         return
-    # Here, as a client of Spark Connect does without Py4J.
+    # Imported here because a client of Spark Connect does not need Py4J.
     from py4j.protocol import Py4JError
 
     jvm = java_of(spark)
@@ -41,26 +41,26 @@ def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator
     dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
     connection = dialect.createConnectionFactory(found).apply(-1)
     try:
-        # A transaction over several statements would show each of them the data of the first one's moment.
+        # Without autocommit, one transaction could show all statements the data as it was at the first statement.
         if not connection.getAutoCommit():
             connection.setAutoCommit(True)
         if found.sessionInitStatement().isDefined():
             connection.createStatement().execute(found.sessionInitStatement().get())
         yield connection
     finally:
-        with suppress(Py4JError):  # A connection that broke off says so again, and would hide the first error.
+        with suppress(Py4JError):  # A broken connection raises again on close, which would hide the first error.
             connection.close()
 
 
 class Connections(threading.local):
-    """Connections to one database: a question opens one of its own, or shares that of the questions before it.
+    """Connections to one database: each query opens its own, or inside `kept` shares the one of the former queries.
 
-    Each thread has its own: several may plan with one source.
+    Each thread has its own connection, because several threads may plan with one source.
 
     Parameters
     ----------
     connect
-        Returns what opens a connection and closes it after, such as `jdbc_connection`.
+        Returns a context manager that opens a connection and closes it, such as `jdbc_connection`.
     """
 
     def __init__(self, connect: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -70,7 +70,7 @@ class Connections(threading.local):
 
     @contextmanager
     def kept(self) -> Iterator[ExitStack]:
-        """Keep the connection of the first question for those that follow, and close it in the end."""
+        """Share the connection of the first query with the queries that follow, and close it at the end."""
         if self._kept is not None:
             yield self._kept
             return
@@ -82,14 +82,14 @@ class Connections(threading.local):
                 self._kept = self._connection = None
 
     def close(self) -> None:
-        """Close the connection that is kept; the next question opens another one."""
+        """Close the shared connection; the next query opens another one."""
         self._connection = None
         if self._kept is not None:
             self._kept.close()
 
     @contextmanager
     def one(self) -> Iterator[Any]:
-        """Return the connection that is kept, or a new one. One in which a question failed is not used again."""
+        """Yield the shared connection, or a new one. A connection in which a query failed is not used again."""
         with self.kept() as stack:
             if self._connection is None:
                 self._connection = stack.enter_context(self._connect())
@@ -107,22 +107,22 @@ def ask(
     names: Sequence[str],
     connections: Connections | None = None,
 ) -> list[Any]:
-    """Return the rows of a query, every value as text: some drivers cannot tell the type of an expression.
+    """Return the rows of a query, every value as text, because some drivers do not know the type of an expression.
 
-    A ``queryTimeout`` among the options holds. The names are those of the query's columns, in order.
+    The ``queryTimeout`` of the options applies. `names` are the query's columns, in order.
     """
     with jdbc_connection(spark, options) if connections is None else connections.one() as connection:
-        # On Spark Connect there is no JVM to reach: the question goes as a Spark job.
+        # On Spark Connect the JVM cannot be reached, so the query runs as a Spark job.
         if connection is None:
             schema = ", ".join(f"{name} STRING" for name in names)
             reader = spark.read.format("jdbc").options(**options, query=query, customSchema=schema)
             return [tuple(row) for row in reader.load().collect()]
         statement = connection.createStatement()
-        # Spark's reader takes options in any case of letters, so `queryTimeout` must hold here in any. 0 is no limit.
+        # Spark's reader ignores the case of option names, so `queryTimeout` must work here in any case. 0: no limit.
         by_lower_name = {name.lower(): value for name, value in options.items()}
         statement.setQueryTimeout(int(by_lower_name.get("querytimeout", 0)))
         found = rows_of(statement.executeQuery(query))
-        # Or SQLite would keep its lock, and others could not write.
+        # Close the statement, or SQLite keeps its lock and no other connection can write.
         statement.close()
         return found
 
@@ -137,10 +137,10 @@ def rows_of(found: Any) -> list[tuple[str | None, ...]]:
 
 
 def columns_of_query(connections: Connections, query: SQL) -> list[tuple[str, str, int, int]] | None:
-    """Return name, type, precision and scale of each column of a query, which is prepared and not run.
+    """Return name, type, precision and scale of each column of a query, by preparing it without running it.
 
-    None on Spark Connect, and if the driver cannot. Whether a column can hold NULL is not asked: drivers say what holds
-    in the table it comes from, which an outer join changes.
+    Return None on Spark Connect, and if the driver cannot describe the query. Nullability is left out, because drivers
+    report that of the column's table, which an outer join changes.
     """
     with connections.one() as connection:
         found = None if connection is None else connection.prepareStatement(query).getMetaData()
@@ -151,17 +151,17 @@ def columns_of_query(connections: Connections, query: SQL) -> list[tuple[str, st
 
 
 LOCKED, DEADLOCKS = "55P03", ("40001", "40P01")
-"""SQLSTATEs of a lock that is not given in time, and of a transaction that is ended for the sake of another one."""
+"""SQLSTATEs of a lock that was not granted in time, and of a transaction that was rolled back to end a deadlock."""
 TRY_LATER = ("08", "40", "53", LOCKED, "57", "HYT")
-"""Classes of SQLSTATE that a later run may not meet: connection, rollback (as on a busy replica), resources, lock,
-operator (a shutdown), time-out. Nothing is tried again here: the scheduler's retry replays the same plan."""
+"""Prefixes of the SQLSTATEs of errors that may be gone in a later run: connection, rollback (as on a busy replica),
+resources, lock, operator (a shutdown), time-out. Nothing is retried here: the scheduler's retry replays the plan."""
 CANCELED = "57014"
-"""A query that was canceled, by a person or by a time-out of the server's: of the operator's class, but the same
-query meets the same limit again."""
+"""A query canceled by a person or by a time-out of the server. It is of the operator's class but not retried, because
+the same query would reach the same limit again."""
 FULL = "53100"
-"""A full disk: it is of the class of resources, and no later run finds more of them until a person frees some."""
+"""A full disk. It is of the class of resources but not retried, because it stays full until an operator frees space."""
 BAD_URL = "bad URL"
-"""Stands for a SQLSTATE where a driver does not accept the URL, which Spark then shows with its password."""
+"""Used in place of a SQLSTATE if the driver rejects the URL; Spark's own error would show the URL with its password."""
 REASONS = {
     BAD_URL: "cannot be reached, as the driver does not accept the URL. Check the URL and the driver",
     "28": "refuses the user or the password. Check both, and what they may read",
@@ -178,30 +178,30 @@ REASONS = {
     FULL: "has a full disk. Free space there",
 }
 MAX_CAUSES = 20
-"""Causes that are looked at: in Java, a chain of causes can be a circle."""
+"""Most causes of an error that are examined, because in Java a chain of causes can be a cycle."""
 DRIVERS = re.compile(
     r"\b(?:java\.sql|org\.postgresql|com\.mysql|org\.mariadb|com\.microsoft\.sqlserver|oracle|org\.sqlite)[\w.$]*Exception"
 )
-"""Exceptions of drivers, not those of Spark's own SQL."""
+"""Class names of exceptions that JDBC drivers raise, as opposed to those of Spark SQL."""
 
 
 @contextmanager
 def typed_database_errors(source: str) -> Iterator[None]:
-    """Let what a database or its driver raises come out of Spark's errors as SourceError.
+    """Translate the errors of a database or its driver into SourceError.
 
-    The driver's own text is left out, as it may hold a host, a query or values.
+    The driver's text is left out, because it may contain a host, a query or values.
 
     Raises
     ------
     SourceUnavailableError
-        The database is down, too busy, or broke off: run again later.
+        The database is down or too busy, or closed the connection: run again later.
     SourceError
-        It refuses the user, the table or the query, or Spark has no driver for it.
+        The database refuses the user, the table or the query, or Spark has no driver for it.
     """
     try:
         yield
     except Exception as error:
-        # What Spark raises itself, on an executor.
+        # An error that Spark itself raises on an executor, for a value that does not fit.
         if misfit := UNFIT.search(str(error)):
             raise unfit(source, misfit[0]) from None
         for cause in _causes(error):
@@ -222,7 +222,7 @@ def typed_database_errors(source: str) -> Iterator[None]:
 
 
 def unfit(source: str, what: str) -> SourceError:
-    """Return the error of a column that has a value which does not fit its type."""
+    """Return the error for a column with a value that does not fit its type; `what` describes the value."""
     return SourceError(
         source,
         f"{what}, as which it is read. Fix that row, read it through a view that casts it to a text, or a number to a "
@@ -232,17 +232,17 @@ def unfit(source: str, what: str) -> SourceError:
 
 @dataclass(frozen=True)
 class DriverError:
-    """What a driver of a database says went wrong, without its text.
+    """An error that a database driver reported, without the driver's text.
 
     Attributes
     ----------
     state
-        The SQLSTATE, if there is one.
+        The SQLSTATE, or None.
     kind
         The class of the exception.
     meaning
-        The SQLSTATE. Where there is none, or one that says little, that of what the number of MySQL, the class or the
-        text of SQLite says.
+        The SQLSTATE to act on. Where the driver reports none or a general one, it is derived from MySQL's error number,
+        the class of the exception, or SQLite's error text.
     """
 
     state: str | None
@@ -251,22 +251,22 @@ class DriverError:
 
     @property
     def shown(self) -> str:
-        """It as texts of errors have it."""
+        """The SQLSTATE and the class, as error messages show them."""
         return f"SQLSTATE {self.state or 'unknown'}, {self.kind}"
 
     @property
     def is_outage(self) -> bool:
-        """Tell whether a later run may not meet it."""
+        """Whether the error may be gone in a later run."""
         return self.meaning.startswith(TRY_LATER) and self.meaning not in (CANCELED, FULL)
 
     @property
     def is_refused(self) -> bool:
-        """Whether the login is refused, or a right is missing."""
+        """Whether the database refused the login, or the user lacks a privilege."""
         return self.meaning.startswith(("28", "42501"))
 
     @property
     def is_deadlock(self) -> bool:
-        """Whether the server has ended a transaction for the sake of another one."""
+        """Whether the server rolled the transaction back to end a deadlock."""
         return self.meaning in DEADLOCKS
 
 
@@ -278,30 +278,30 @@ UNOPENED = {
     "3D000": re.compile('database ".*" does not exist'),
     BAD_URL: re.compile("invalid .*(option|port number|value|parameter)| in URI|percent-encoded"),
 }
-"""What libpq says, without its SQLSTATE, of a connection that no later run will open either."""
+"""Patterns of libpq's errors, which have no SQLSTATE, for a connection that no later run can open either."""
 BROKEN_OFF = ("SQLTransientConnectionException", "SQLRecoverableException")
-"""Classes of JDBC that say that the connection is at fault. Some of MariaDB's driver have the general SQLSTATE."""
+"""JDBC exceptions for a failed connection. MariaDB's driver raises some of them with the general SQLSTATE."""
 
 
 def driver_error(error: Exception) -> DriverError | None:
-    """Return what a driver says behind an exception of Spark or of a Python driver; None if it is none of a driver."""
+    """Return the driver's error behind an exception of Spark or of a Python driver; None if no driver raised it."""
     package = type(error).__module__.partition(".")[0]
     if package in MODULES or package == ADBC:
         kind, code = f"{package}.{type(error).__name__}", error.args[0] if error.args else 0
         code = code if isinstance(code, int) else 0
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-        # A connection that cannot be opened has no state: psycopg says so by its class.
+        # If psycopg cannot open a connection, its error has no SQLSTATE, only the class OperationalError.
         if not state and not code and kind.endswith(".OperationalError") and package != "sqlite3":
             state = next((state for state, said in UNOPENED.items() if said.search(str(error))), CONNECTION)
         return DriverError(state, kind, _meaning(state, code, kind, str(error)))
-    # The outermost cause that is a driver's. Its class decides where it has no SQLSTATE.
+    # Use the outermost cause that a driver raised: it has a SQLSTATE, or is of a driver's class.
     for cause in _causes(error):
         kind = cause.getClass().getName()
         state, code = _ask(cause, "getSQLState"), int(_ask(cause, "getErrorCode") or 0)
         if state is not None or DRIVERS.fullmatch(kind):
             meaning = _meaning(state, code, kind, str(_ask(cause, "getMessage")))
             return DriverError(state, kind.rpartition(".")[2], meaning)
-    # What failed on an executor reaches the driver as text only.
+    # An error on an executor reaches the Spark driver only as text.
     lost = DRIVERS.search(str(error))
     if lost is None and package in ("pyspark", "py4j") and "jdbc:" in str(error):
         return DriverError(None, type(error).__name__, BAD_URL)
@@ -318,7 +318,7 @@ def _meaning(state: str | None, code: int, kind: str, text: str) -> str:
 
 
 def _causes(error: Exception) -> Iterator[Any]:
-    """Yield the Java exceptions behind one of PySpark's, outermost first."""
+    """Yield the Java exceptions behind a PySpark exception, outermost first."""
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(MAX_CAUSES):
         if cause is None:
@@ -328,7 +328,7 @@ def _causes(error: Exception) -> Iterator[Any]:
 
 
 def _ask(cause: Any, method: str) -> Any:
-    """Call a method of a Java object; None if it has none of that name."""
+    """Return the result of a method of a Java object; None if the object has no such method."""
     from py4j.protocol import Py4JError
 
     try:

@@ -1,4 +1,4 @@
-"""Which databases there are, and which one a URL, a connection or an error is of. Pure."""
+"""The supported databases, and which of them a URL, a connection or an error belongs to. Pure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from scripts.helpers.sql.sqlite import SQLite
 DATABASES: Mapping[str, Database] = {
     one.url: one for one in (PostgreSQL(), MySQL(), MariaDB(), SQLServer(), Oracle(), SQLite())
 }
-"""By how their URLs begin."""
+"""The databases, by the prefix of their JDBC URLs."""
 MODULES = {name: one for one in DATABASES.values() if isinstance(one, WritableDatabase) for name in one.modules}
-"""By the packages that connections of their Python drivers are of."""
+"""The writable databases, by the package of their Python drivers' connections."""
 
 
 def database_of(url: str) -> Database:
-    """Return the database that a JDBC URL leads to; SourceError, without the URL, if it is not supported.
+    """Return the database of a JDBC URL; raise SourceError, without the URL in it, if it is not supported.
 
-    Adds the filter of log lines as well: the caller passes the URL and the password to py4j next.
+    Also install the log filter that hides passwords, because the caller passes the URL and the password to py4j next.
     """
     redact_logs()
     for start, database in DATABASES.items():

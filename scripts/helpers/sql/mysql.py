@@ -1,4 +1,4 @@
-"""How MySQL and MariaDB are read and written: their names and types, SQL, catalogue and settings. Pure."""
+"""Read and write MySQL and MariaDB: their names and types, SQL, catalogue and settings. Pure."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ STATES: Mapping[int, str] = {
     1060: "42S21", 1064: "42601", 1205: "55P03", 1213: "40P01", 1264: "22003", 1406: "22001",
     **dict.fromkeys((1265, 1292, 1366), "22P02"),
 }  # fmt: skip
-"""SQLSTATEs of what has a general one, or none from a Python driver, by number: a login or a right that is missing, a
-server that is gone, a column that is there twice, a mistake in the syntax, a lock that is not given in time, a
-deadlock, a value that does not fit its column."""
+"""SQLSTATEs by error number, for errors that have only a general SQLSTATE, or none in a Python driver: a missing login
+or privilege, an unreachable server, a duplicate column, a syntax error, a lock time-out, a deadlock, a value that does
+not fit its column."""
 TEXT_LIKE = ("uuid", "enum", "set", "json", "inet4", "inet6")
-"""Types that are read as their texts."""
+"""Types that are read as text."""
 BY_BYTES = sql(" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 NO_TEXT = sql("CAST(NULL AS CHAR)")
-"""NULL with a type: over Spark Connect, Spark asks for that of each column, and refuses NULL alone."""
+"""NULL with a type: over Spark Connect, Spark needs the type of each column and refuses an untyped NULL."""
 
 FOLLOWS = sql(
     "(@@read_only = 1 OR EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p"
     " WHERE p.USER = 'system user' AND p.COMMAND <> 'Daemon'))"
 )
-"""Condition that it is a replica. One that can be written to shows itself only by the threads that follow its primary;
-InnoDB's own have the same user in older versions of MariaDB, and are daemons."""
+"""Condition that the server is a replica. A writable replica shows only in the threads that follow its primary. In
+older versions of MariaDB, InnoDB's own threads have the same user, but their command is Daemon."""
 BLANK = sql("^([[:space:](]|/[*]([^*!]|[*]+[^*/!])*[*]+/|--[^{0}]*{0}|#[^{0}]*{0})*", sql("\\n"))
 STATEMENT = sql(
     "LOWER(CASE WHEN LENGTH(trx_query) < 1000 THEN trx_query ELSE COALESCE((SELECT p.INFO"
     " FROM information_schema.PROCESSLIST p WHERE p.ID = trx_mysql_thread_id"
     " AND LEFT(p.INFO, CHAR_LENGTH(trx_query)) = trx_query), '') END)"
 )
-"""Statement of a transaction. The list cuts it after 1,024 bytes."""
+"""Statement that a transaction runs. The process list has it in full, as InnoDB's list cuts it after 1,024 bytes."""
 READS = sql(
     "({0} REGEXP '{1}(select|table|values|show)[^a-z0-9_]' AND ({0} NOT REGEXP '[^a-z0-9_]into[^a-z0-9_]'"
     " OR {0} REGEXP '[^a-z0-9_]into[[:space:]]+(outfile|dumpfile)[^a-z0-9_]')"
     " OR {0} REGEXP '{1}with[^a-z0-9_]' AND {0} NOT REGEXP '[^a-z0-9_](into|update|delete)[^a-z0-9_]')",
     STATEMENT, BLANK,
 )  # fmt: skip
-"""Condition that a statement is a SELECT of its own. One into a variable may be within a function or trigger that an
-INSERT has called, which it hides."""
+"""Condition that the client's own statement only reads. A SELECT INTO a variable does not count: it may run in a
+function or trigger that an INSERT has called, and the list then hides the INSERT."""
 WRITES = sql(
     "(trx_mysql_thread_id = CONNECTION_ID() OR trx_is_read_only = 0 AND (trx_rows_modified > 0"
     " OR trx_query IS NULL AND trx_tables_in_use > 0 OR trx_query IS NOT NULL AND NOT {}))",
     READS,
 )
-"""Condition that a transaction has written, or that its statement may: it has its numbers and stamps before the first
-row is written. Also the one that asks, which shows how old the list is."""
+"""Condition that a transaction has written, or that its statement may write: it gets its numbers and stamps before its
+first row is written. Includes the transaction of this query itself, which shows that the list is not an old one."""
 
 
 class MySQL(WritableDatabase):
-    """MySQL and MariaDB. Sessions are set to UTC: a TIMESTAMP compares with text of the session's zone."""
+    """MySQL and MariaDB. Sessions are set to UTC, because a TIMESTAMP compares with text in the session's zone."""
 
     name = "MySQL"
     grammar = MYSQL
@@ -69,13 +69,13 @@ class MySQL(WritableDatabase):
     modules: tuple[str, ...] = ("pymysql", "MySQLdb", "mysql", "mariadb")
     quotes = ("`", "`")
     driver = "com.mysql.cj.jdbc.Driver"
-    # Otherwise the drivers make True of 2 and of -5 in a TINYINT(1), and a date of a YEAR.
+    # By default the drivers return True for 2 and -5 in a TINYINT(1), and a date for a YEAR.
     options = MappingProxyType({"useCursorFetch": "true", "tinyInt1isBit": "false", "yearIsDateType": "false"})
     session: SQL | None = UTC
     now = sql("CONCAT(DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%d %H:%i:%s.%f'), '+00:00')")
     current_database = sql("DATABASE()")
     writers_late = timedelta(milliseconds=200)
-    """InnoDB gives a number just before its transaction begins, and reads its list anew every tenth of a second."""
+    """InnoDB assigns a number just before its transaction begins, and refreshes its list every tenth of a second."""
     plain_decimal, digits = "decimal(10,0)", 0
     kinds = MappingProxyType({
         **dict.fromkeys(("smallint", "mediumint", "int", "integer"), "int"), "tinyint": "tinyint", "bigint": "bigint",
@@ -94,27 +94,27 @@ class MySQL(WritableDatabase):
 
     writing_options = MappingProxyType({"rewriteBatchedStatements": "true"})
     longest_name = 64
-    # Else a value that does not fit would be cut, a time be moved to the zone of the server, and a key 0 be counted up.
+    # Without these settings MySQL truncates values, shifts times to the server's zone, and replaces a key of 0.
     writing_session = sql(
         "{}, sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ZERO_DATE,NO_AUTO_VALUE_ON_ZERO')", UTC
     )
-    # Without it a server waits for a year, and MariaDB for a day.
+    # By default MySQL waits a year for a lock, and MariaDB a day.
     impatient = sql("SET SESSION lock_wait_timeout = 10")
     begins = sql("START TRANSACTION")
     unfit_floats = ("nan", "inf", "-inf")
     insert = sql("INSERT IGNORE")
     engine = sql(" ENGINE=InnoDB")
     by_bytes, moment, landing_text = BY_BYTES, sql("timestamp"), sql("longtext{}", BY_BYTES)
-    compares_staged = True  # It casts to few types.
+    compares_staged = True  # MySQL can cast to few types, so the staged value cannot be computed from the landed one.
     attempt = sql("CONNECTION_ID()")
     rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
 
     def timestamp(self, value: datetime) -> SQL:
-        # The session is in UTC.
+        # The session is set to UTC, so an instant is written like a wall clock.
         return self.wall_clock(value)
 
     def has_void(self, column: CursorColumn) -> bool:
-        # A zero date, ``0000-00-00``, which also a column that is NOT NULL can hold. It is below every date.
+        # Even a NOT NULL column can hold the zero date ``0000-00-00``, which is below every date.
         return column.is_time
 
     def lacks(self, column: CursorColumn) -> SQL:
@@ -141,14 +141,14 @@ class MySQL(WritableDatabase):
         return sql("SUBSTR(CAST({} AS CHAR), 15, 1)" if column.type == "uuid" else "SUBSTR(HEX({}), 13, 1)", name)
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        # '0000-00-00' is below every date, so it is the last value only where there is no other one.
+        # '0000-00-00' is below every date, so it is the last value only if there is no other date.
         if kind in ("timestamp", "timestamp_ntz"):
             text = sql("NULLIF(DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s.%f'), '0000-00-00 00:00:00.000000')", expression)
             return sql("CONCAT({}, '+00:00')", text) if kind == "timestamp" else text
         if kind == "date":
             return sql("NULLIF(DATE_FORMAT({}, '%Y-%m-%d'), '0000-00-00')", expression)
         if kind == "double":
-            # Of a FLOAT itself the server writes 6 digits.
+            # Add a double: the server writes only 6 digits of a FLOAT.
             return sql("CAST({} + 0e0 AS CHAR)", expression)
         return sql("HEX({})" if kind in ("string", "binary(16)") else "CAST({} AS CHAR)", expression)
 
@@ -159,7 +159,7 @@ class MySQL(WritableDatabase):
         if declared in UUIDS:
             return declared, None
         kind, tick = super().cursor_type(declared) or ("", None)
-        # Unsigned, each needs the next larger type: above half of its range a value would turn negative.
+        # An unsigned type needs the next larger Spark type: values in the upper half of its range would be negative.
         larger = {"tinyint": "bigint", "int": "bigint", "bigint": "decimal(20,0)"}
         kind = larger.get(kind, kind) if "unsigned" in declared.lower() else kind.replace("tinyint", "int")
         return (kind, tick) if kind else None
@@ -176,7 +176,7 @@ class MySQL(WritableDatabase):
         return (column, str(kind)) if is_same else super().plain(column, declared)
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
-        # MySQL marks a default that is an expression as DEFAULT_GENERATED; the others are computed columns.
+        # DEFAULT_GENERATED in EXTRA marks a default that is an expression; VIRTUAL and STORED mark computed columns.
         return sql(
             "SELECT COLUMN_NAME AS column_name, COLUMN_TYPE AS declared, CASE WHEN (SELECT TABLE_TYPE"
             " FROM information_schema.TABLES WHERE {0}) <> 'BASE TABLE' THEN NULL WHEN EXISTS"
@@ -191,12 +191,12 @@ class MySQL(WritableDatabase):
         )
 
     def _is_table(self, parts: Sequence[str]) -> SQL:
-        # By its bytes: the collation of the catalogue takes names for the same that differ in case.
+        # Compare names by their bytes: the catalogue's collation ignores case.
         schema = self.text(parts[-2]) if len(parts) > 1 else self.current_database
         return sql("TABLE_SCHEMA = {} AND TABLE_NAME = {}", schema, self.text(parts[-1]))
 
     def identity(self, parts: Sequence[str]) -> SQL:
-        # A schema is a database there, and no number outlives an ALTER.
+        # database_name is NULL as a schema is a database in MySQL, table_oid as no number of a table survives an ALTER.
         return sql(
             "SELECT {0} AS database_name, TABLE_SCHEMA AS schema_name, TABLE_NAME AS table_name, {0} AS table_oid"
             " FROM information_schema.TABLES WHERE {1}",
@@ -204,9 +204,9 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        # Of any table: to which they have written is in no list that MySQL and MariaDB share. By the second in which
-        # each began, and by its id, which it gets with the first row that it writes: an XA transaction keeps both when
-        # its client disconnects. States of earlier versions have it by thread and second.
+        # Find the transactions on any table, because no list that MySQL and MariaDB share shows the tables that each
+        # has written to. Name each by the second of its start and by its id, which it gets with its first row: an XA
+        # transaction keeps both when its client disconnects. States of earlier versions name it by thread and second.
         return sql(
             "SELECT CASE WHEN trx_mysql_thread_id = CONNECTION_ID() THEN {} WHEN kind = 1 THEN CONCAT('since ',"
             " trx_started) WHEN kind = 2 THEN CONCAT('transaction ', trx_id)"
@@ -218,7 +218,7 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
-        # Of a default that is `nextval` alone, as MariaDB has them; quoted.
+        # Find the sequence of a default that is only `nextval(…)`, as in MariaDB. The name is quoted.
         return sql(
             "SELECT SUBSTR(c.COLUMN_DEFAULT, 9, CHAR_LENGTH(c.COLUMN_DEFAULT) - 9) AS sequence_name, {0} AS step,"
             " {0} AS starts_again FROM information_schema.COLUMNS c WHERE {1}"
@@ -227,7 +227,7 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def sequence(self, name: str) -> SQL:
-        # What follows FROM comes from a catalogue.
+        # The name comes from a catalogue and is used as SQL after FROM, so only quoted names are accepted.
         if not re.fullmatch(r'(`[^`]+`|"[^"]+")(\.(`[^`]+`|"[^"]+"))?', name):
             raise SourceError(self.name, "a default of it calls nextval in a form that is not known.")
         ends = ends_early(sql("increment"), sql("minimum_value"), sql("maximum_value"))
@@ -237,7 +237,7 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
-        # A statement has its time from before its transaction begins, and InnoDB keeps the whole second of that.
+        # A statement takes its time before its transaction begins, and InnoDB keeps only whole seconds.
         began = sql("{} - INTERVAL 1 SECOND", self.instant_of_server(sql("trx_started")))
         return sql(
             "SELECT CASE WHEN trx_mysql_thread_id = CONNECTION_ID() THEN {} WHEN trx_mysql_thread_id = 0"
@@ -248,15 +248,15 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        # InnoDB renews its list after a tenth of a second in which nobody has asked for it. An older list may show an
-        # earlier question of a connection that is used again, as OWN, and would count as new.
+        # InnoDB refreshes its list only after 0.1 s without a query for it. Each query for the list opens a connection:
+        # if one were used again, an old list might show its earlier query as OWN, and be taken for a new list.
         begins = sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return {**self.filling_options(options), "sessionInitStatement": begins}
 
     def instant_of_server(self, wall_clock: SQL) -> SQL:
-        """Write the instant, in UTC, of a wall clock in the zone of the machine, which InnoDB's list is in."""
+        """Write the instant, in UTC, of a wall clock in the zone of the server's machine, which InnoDB's list uses."""
         instant = sql("CONVERT_TZ({}, 'SYSTEM', '+00:00')", wall_clock)
-        # In autumn an hour repeats, and the earlier of the two is meant: a later one would let a row come below it.
+        # In autumn an hour repeats. Take the earlier one: if it began then, rows could come below the later instant.
         hour_before = sql("{} - INTERVAL 1 HOUR", instant)
         is_repeated = sql("CONVERT_TZ({}, '+00:00', 'SYSTEM') = {}", hour_before, wall_clock)
         return sql("CASE WHEN {} THEN {} ELSE {} END", is_repeated, hour_before, instant)
@@ -268,7 +268,7 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # An ALTER may change it as well, so it only says where to look.
+        # An ALTER may change the creation time too, so a difference only means that the table has to be searched.
         return sql("SELECT CAST(CREATE_TIME AS CHAR) FROM information_schema.TABLES WHERE {}", self._is_table(parts))
 
     def is_transactional(self, parts: Sequence[str]) -> SQL:
@@ -297,14 +297,14 @@ class MySQL(WritableDatabase):
         if base in ("datetime", "timestamp", "time") and column.is_text:
             return sql("NOT ({} <=> CAST({} AS {}(6)))", staged, arrived, sql("TIME" if base == "time" else "DATETIME"))
         if column.kind == "string" and self._is_text(target.declared):
-            # By the bytes: for a collation, a text is the same in another case, or without its blanks at the end.
+            # Compare bytes: a collation may ignore case and trailing blanks.
             return sql("NOT ({} <=> {})", self.binary(staged), self.binary(arrived))
         is_short = base in ("float", "double") and "(" in target.declared
         return sql("NOT ({} <=> {})", staged, arrived) if is_short or base == "binary" else None
 
     def create_like(self, table: SQL, columns: Sequence[SQL], like: SQL, own: Sequence[SQL] = ()) -> SQL:
         numbers = joined(", ", (sql("{} bigint", name) for name in own))
-        # A copy of a column is NOT NULL where the column is, unless it comes from the outer side of a join.
+        # The outer join makes every copied column nullable; a plain copy of a NOT NULL column would be NOT NULL.
         return sql(
             "CREATE TABLE {}{}{} AS SELECT {} FROM (SELECT 1 AS {}) {} LEFT JOIN {} t ON 1 = 0 WHERE 1 = 0",
             table, sql(" ({})", numbers) if own else numbers, self.engine, joined(", ", columns), NOTHING, NOTHING,
@@ -325,7 +325,7 @@ class MySQL(WritableDatabase):
 
 
 class MariaDB(MySQL):
-    """MariaDB by a ``jdbc:mariadb:`` URL, for which Spark writes names in double quotes."""
+    """MariaDB with a ``jdbc:mariadb:`` URL, for which Spark writes names in double quotes."""
 
     name = "MariaDB"
     url = "jdbc:mariadb:"
@@ -337,7 +337,7 @@ class MariaDB(MySQL):
     spark_session = sql("{}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')", UTC)
 
     def filling_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        # The server takes them for texts unless told.
+        # Without ANSI_QUOTES the server reads names in double quotes as strings.
         given = options.get("sessionVariables")
         return {**options, "sessionVariables": "sql_mode='ANSI_QUOTES'" + (f",{given}" if given else "")}
 

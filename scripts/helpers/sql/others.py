@@ -1,4 +1,4 @@
-"""How SQL is written for the databases that are only read: SQL Server and Oracle. Pure."""
+"""Write SQL for the databases that are only read: SQL Server and Oracle. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from scripts.helpers.sql.query_text import ORACLE, SQL_SERVER
 
 
 class FetchingDatabase(Database):
-    """A database that has ``FETCH NEXT`` and no ``LIMIT``."""
+    """A database whose SQL has ``FETCH NEXT`` instead of ``LIMIT``."""
 
     def some_rows(self, count: int, ordered: SQL, skipped: int = 0) -> SQL:
         return sql("{} OFFSET {} ROWS FETCH NEXT {} ROWS ONLY", ordered, whole(skipped), whole(count))
 
 
 DATETIME_TICK = timedelta(microseconds=3_333)
-"""SQL Server's DATETIME has steps of 1/300 s; what is a whole step above a value is below the next one. Rounded up,
-a bound just past a row would be past the next row as well, which may come later."""
+"""Step of SQL Server's DATETIME, 1/300 s, rounded down, so that a value plus the step is below the next value. If it
+were rounded up, a bound just past a row would also be past the next value, and a later row with it would be lost."""
 
 
 class SQLServer(FetchingDatabase):
@@ -52,7 +52,7 @@ class SQLServer(FetchingDatabase):
         return sql("CAST({} AS datetimeoffset(6))", in_quotes(f"{wall_text(value)}+00:00".replace(" ", "T")))
 
     def wall_clock(self, value: datetime) -> SQL:
-        # In the form that no language setting reads otherwise.
+        # With a T between date and time, the text means the same under every language setting.
         return sql("CAST({} AS datetime2(6))", in_quotes(wall_text(value).replace(" ", "T")))
 
     def date(self, value: date) -> SQL:
@@ -62,7 +62,7 @@ class SQLServer(FetchingDatabase):
         return SQL(f"0x{bytes.fromhex(digits).decode().encode('utf-16-le').hex()}")
 
     def binary(self, name: SQL) -> SQL:
-        # Every collation ignores spaces at the end.
+        # Compare bytes, because every collation ignores trailing spaces.
         return sql("CAST(CAST({} AS nvarchar(4000)) AS varbinary(8000))", name)
 
     def exact(self, expression: SQL, kind: str) -> SQL:
@@ -103,7 +103,7 @@ class SQLServer(FetchingDatabase):
 
 
 class Oracle(FetchingDatabase):
-    """Oracle 12.1 and later. Names are case-sensitive here and mostly written in capitals there."""
+    """Oracle 12.1 and later. Names are quoted, so they are case-sensitive; Oracle stores most names in capitals."""
 
     name = "Oracle"
     grammar = ORACLE
@@ -129,8 +129,8 @@ class Oracle(FetchingDatabase):
         return sql("TIMESTAMP {}", in_quotes(f"{wall_text(value)} +00:00"))
 
     def wall_clock(self, value: datetime) -> SQL:
-        # In whole seconds as a DATE, so that an index on a DATE serves it.
-        # Compared with a TIMESTAMP, Oracle would cast every DATE of the table to one, and no index on it serves.
+        # Write whole seconds as a DATE, so that Oracle can use an index on a DATE column. Compared with a TIMESTAMP,
+        # it would cast every DATE of the table and use no index.
         if value.microsecond:
             return super().wall_clock(value)
         return sql("TO_DATE({}, 'YYYY-MM-DD HH24:MI:SS')", in_quotes(wall_text(value)[:19]))

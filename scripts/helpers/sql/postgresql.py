@@ -1,4 +1,4 @@
-"""How PostgreSQL is read and written: its names and types, SQL, catalogue and settings. Pure."""
+"""Read and write PostgreSQL: its names and types, SQL, catalogue and settings. Pure."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from scripts.helpers.sql.query_text import POSTGRESQL
 WIDE = {
     "bit": "bit varying", "character": "text", "bpchar": "text", '"char"': "text", "name": "text", "money": "numeric",
 }  # fmt: skip
-"""Types that cut or round without a length: what holds each of their values as it arrives."""
+"""For types that cut or round values when declared without a length: a type that holds each value as it arrives."""
 UNEQUAL = ("json", "xml", "point", "box", "polygon", "line", "path")
-"""Types that have no equality."""
+"""Types without an equality operator."""
 ALIKE = ("citext", "text", "character")
-"""Types whose equality takes different texts for the same."""
+"""Types whose equality operator may treat different texts as equal."""
 ENDS = {
     "timestamp": (sql("TIMESTAMPTZ '0001-01-01 00:00+00'"), sql("TIMESTAMPTZ '9999-12-31 23:59:59.999999+00'")),
     "timestamp_ntz": (sql("TIMESTAMP '0001-01-01 00:00'"), sql("TIMESTAMP '9999-12-31 23:59:59.999999'")),
     "date": (sql("DATE '0001-01-01'"), sql("DATE '9999-12-31'")),
 }
-"""The first and the last time of each type that every reader has."""
+"""The first and the last value of each type of times that every reader can represent: the years 1 to 9999."""
 AS_JDBC: Mapping[str, tuple[Callable[[SQL], SQL], str]] = {
     "bit(1)": (lambda column: sql("CAST(CAST({} AS integer) AS boolean)", column), "boolean"),
     "bit": (lambda column: sql("convert_to(CAST({} AS text), 'UTF8')", column), "binary"),
     "oid": (lambda column: sql("CAST({} AS text)", column), "decimal(20,0)"),
     "inet": (lambda column: sql("CAST(inet_out({}) AS text)", column), "string"),
 }
-"""How types without a kind are written and read, where that is not their text, as Spark and the driver have them."""
+"""Types that have no `kind` and are not read as text: the SQL and the type that give what Spark and the driver give."""
 NOT_EXACT = ("point", "box", "bit")
-"""Types whose text holds numbers as Java writes them, and one that without its length, as of a query, may be two."""
+"""Types not read exactly: Java formats the numbers of point and box; bit without a length may be boolean or binary."""
 NOT_LIVE = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'm')")
-"""Condition that some of ``kin`` are materialized views, which show what was committed at their last REFRESH."""
+"""Condition that some of ``kin`` are materialized views, which show the rows committed before their last REFRESH."""
 FOREIGN = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'f')")
 """Condition that some of ``kin`` are foreign tables."""
 WRITTEN_ELSEWHERE = sql(
@@ -52,8 +52,8 @@ WRITTEN_ELSEWHERE = sql(
     " ON s.srrelid = k.oid))",
     FOREIGN, NOT_LIVE,
 )  # fmt: skip
-"""Condition that locks and activity here do not show which transactions write to some of ``kin``: those of the primary
-of a replica, of the publisher of a subscriber, of the server of a foreign table, or from before a REFRESH."""
+"""Condition that this server's locks and activity do not show all transactions that write to ``kin``: these run on a
+replica's primary, a subscriber's publisher or a foreign table's server, or ran before a REFRESH."""
 WORDS = sql("regexp_split_to_table(lower(c.body), '[^[:alnum:]_$]+') w (word)")
 CODE = sql(
     "code (body) AS (SELECT pg_get_triggerdef(g.oid) FROM pg_trigger g JOIN kin k ON k.oid = g.tgrelid"
@@ -64,8 +64,8 @@ CODE = sql(
     " ON n.oid = p.pronamespace AND n.nspname NOT IN ('pg_catalog', 'information_schema'))",
     WORDS,
 )
-"""What may number a column of ``kin``: triggers before an INSERT (with their arguments), the column's default, and the
-functions that these name, and so on. Their texts are searched, as no catalogue says what they call."""
+"""Code that may number a column of ``kin``: BEFORE INSERT triggers with their arguments, the column's default, and all
+functions that these name, recursively. Its text is searched because no catalogue lists what it calls."""
 
 
 def _text_in_utc(instant: SQL) -> SQL:
@@ -82,13 +82,13 @@ def _text_of_time(time: SQL, kind: str) -> SQL:
 
 
 def _within(time: SQL, kind: str, early: SQL, late: SQL) -> SQL:
-    """Write a time, and something else for one before or after the years 1 to 9999."""
+    """Write a time; replace one before year 1 with `early` and one after year 9999 with `late`."""
     first, last = ENDS[kind]
     return sql("CASE WHEN {0} < {1} THEN {2} WHEN {0} > {3} THEN {4} ELSE {0} END", time, first, early, last, late)
 
 
 class PostgreSQL(WritableDatabase):
-    """PostgreSQL 13 and later, Aurora and the like."""
+    """PostgreSQL 13 and later, and compatible servers such as Aurora."""
 
     name = "PostgreSQL"
     grammar = POSTGRESQL
@@ -96,7 +96,7 @@ class PostgreSQL(WritableDatabase):
     modules = ("psycopg", "psycopg2", "pg8000")
     driver = "org.postgresql.Driver"
     options = MappingProxyType({"prepareThreshold": "-1"})
-    """Values in binary, which the driver reads in two thirds of the time that text takes it."""
+    """Transfer values in binary: the driver reads them in two thirds of the time that text takes."""
     now = _text_in_utc(sql("now()"))
     cluster = sql("SELECT CAST(system_identifier AS text) AS cluster FROM pg_control_system()")
 
@@ -118,18 +118,18 @@ class PostgreSQL(WritableDatabase):
 
     writing_options = MappingProxyType({"reWriteBatchedInserts": "true"})
     holds_nul = False
-    longest_name = 63  # It cuts longer names without an error, and two of them may become one.
+    longest_name = 63  # PostgreSQL cuts longer names without an error, so two of them may become the same name.
     writing_session = sql("SET TIME ZONE 'UTC'")
     impatient = sql("SET LOCAL lock_timeout = '10s'")
     unless_there = sql(" ON CONFLICT DO NOTHING")
-    # Under REPEATABLE READ, if that is a user's default, a publisher that waited for another one would fail instead of
-    # seeing that the batch is there.
+    # If a user's default is REPEATABLE READ, a run that waited for another one to publish would fail instead of seeing
+    # that the batch was published.
     isolation = sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     attempt = sql("txid_current()")
     rights = "GRANT CREATE ON SCHEMA {schema}"
 
     def declared(self, kind: str, precision: int, scale: int) -> str:
-        # The driver has names of its own, also for columns with a sequence.
+        # The driver names types differently from the catalogue, and has its own names for columns with a sequence.
         zones = {"timestamptz": "with time zone", "timestamp": "without time zone"}
         if kind in zones:
             return f"timestamp({scale}) {zones[kind]}"
@@ -138,13 +138,13 @@ class PostgreSQL(WritableDatabase):
             "bigserial": "bigint", "varchar": "character varying", "bpchar": "character", "float4": "real",
             "float8": "double precision", "bool": "boolean",
         }  # fmt: skip
-        # An array is named after what it holds, with an underscore.
+        # The driver names an array after its element type, with a leading underscore.
         if kind.startswith("_"):
             return f"{kind[1:]}[]"
         return names.get(kind) or super().declared(kind, precision, scale)
 
     def serves(self, column: CursorColumn) -> bool:
-        # Also one of texts that sorts by bytes.
+        # An index helps even for texts: the catalogue query reports only indexes that sort by bytes.
         return True
 
     def bytes_as_text(self, digits: str) -> SQL:
@@ -160,7 +160,7 @@ class PostgreSQL(WritableDatabase):
         return sql("substr(CAST({} AS text), 15, 1)", self.quote(column.name))
 
     def has_maximum(self, column: CursorColumn) -> bool:
-        """Return whether the server has MIN and MAX of a column; before PostgreSQL 18 it has none of a UUID."""
+        """Return whether MIN and MAX accept the column's type; before PostgreSQL 18 they do not accept a UUID."""
         return not column.is_uuid
 
     def outermost(self, column: CursorColumn, function: SQL, rows: SQL) -> SQL:
@@ -175,7 +175,7 @@ class PostgreSQL(WritableDatabase):
 
     def exact(self, expression: SQL, kind: str) -> SQL:
         if kind in TIMES:
-            # As a cursor, a time outside the years is left for later, as any row from the future, and is no error.
+            # A cursor outside the years 1 to 9999 is not an error: like any row from the future, it is left for later.
             return _text_of_time(_within(expression, kind, *ENDS[kind]), kind)
         if kind == "string":
             return sql("encode(convert_to({}, 'UTF8'), 'hex')", expression)
@@ -187,13 +187,13 @@ class PostgreSQL(WritableDatabase):
         text = _text_of_time(self.inside(expression, kind, name), kind)
         if kind not in self.corrected_kinds:
             return text
-        # Spark and the driver take a day before 1582-10-15, in the zone of the JVM, for one of the calendar of then. A
-        # text of each takes three times as long.
+        # Spark and the driver read a day before 1582-10-15 (in the JVM's zone) in the calendar of that time. Only such
+        # values are read as text, because reading all of them as text takes three times as long.
         years = sql("{} BETWEEN '1582-10-16 00:00:00+00' AND {}", expression, ENDS[kind][1])
         return sql("CASE WHEN NOT {} THEN {} END", years, text)
 
     def prepared(self, query: SQL) -> SQL:
-        # `doc ? 'key'` is an operator of JSON.
+        # A question mark can be an operator of JSON, as in `doc ? 'key'`.
         return written_by_hand(self.grammar.prepared(query))
 
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
@@ -204,21 +204,21 @@ class PostgreSQL(WritableDatabase):
             return column, declared
         if other := AS_JDBC.get(declared) or AS_JDBC.get(declared.partition("(")[0]):
             return other[0](column), other[1]
-        # Every type has a text, which is what drivers return of those without a class of their own.
+        # Every type can be cast to text, which drivers also return for types without a class of their own.
         return (
             (sql("CAST({} AS text)", column), "string") if kind in (None, "uuid") else super().plain(column, declared)
         )
 
     def inside(self, expression: SQL, kind: str, name: str) -> SQL:
-        # Infinity as the ends of the years 1 to 9999; of any other time outside of them, a reader would get another
-        # one. A cast fails there, of what depends on the row: a constant would fail before a row is read.
+        # Infinity becomes an end of the years 1 to 9999. Any other time outside them raises an error in a cast, because
+        # readers would get another time. The cast depends on the row: a constant would fail before any row is read.
         error = sql("left(CAST({} AS text), 0) || {}", expression, self.text(TIME_OUTSIDE.format(name, kind)))
         failing = sql("CAST({} AS {})", error, self.types[kind])
         ends = (sql("CASE WHEN isfinite({}) THEN {} ELSE {} END", expression, failing, end) for end in ENDS[kind])
         return _within(expression, kind, *ends)
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
-        # Of a domain, what it is made of: its values have that type.
+        # Resolve a domain to its base type, because its values have that type.
         base = sql(
             "WITH RECURSIVE base (oid, length) AS (SELECT a.atttypid, a.atttypmod UNION ALL SELECT y.typbasetype,"
             " y.typtypmod FROM base b JOIN pg_type y ON y.oid = b.oid WHERE y.typtype = 'd')"
@@ -243,7 +243,7 @@ class PostgreSQL(WritableDatabase):
         return sql("to_regclass({})", self.text(self.table(parts)))
 
     def identity(self, parts: Sequence[str]) -> SQL:
-        # Views are dropped and made anew without a loss, so by name only.
+        # Identify views by name only: a view can be dropped and created again without losing rows.
         return sql(
             "SELECT CAST(current_database() AS text) AS database_name, CAST(n.nspname AS text) AS schema_name,"
             " CAST(r.relname AS text) AS table_name,"
@@ -253,13 +253,13 @@ class PostgreSQL(WritableDatabase):
         )
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        # Those that hold what an INSERT locks: the table, or a sequence of it. `nextval` locks its sequence until the
-        # transaction ends, so also who has a number and no row yet is among them. NULL where that says nothing.
+        # Find transactions with a lock that an INSERT takes, on the table or a sequence. `nextval` locks its sequence
+        # until the transaction ends, so one with a number and no row is found too. NULL if locks do not show writers.
         is_table = sql(
             "EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {} AND r.relkind IN ('r', 'p'))", self._oid(parts)
         )
-        # Those that a column owns (serial, identity), those that its default calls, and those that the code of the
-        # default and of triggers names.
+        # Sequences that the column owns (serial, identity), that its default calls, or that the code of its default or
+        # of triggers names.
         owned = sql(
             "SELECT d.objid AS oid FROM pg_depend d JOIN numbered c ON d.refobjid = c.oid AND d.refobjsubid = c.place"
             " WHERE d.classid = CAST('pg_class' AS regclass) AND d.refclassid = CAST('pg_class' AS regclass)"
@@ -277,8 +277,8 @@ class PostgreSQL(WritableDatabase):
             " WHERE s.seqrelid IN ({} UNION {} UNION {}))",
             owned, called, named,
         )  # fmt: skip
-        # Sessions take numbers of a sequence in advance (CACHE), and use them in a later transaction. A sequence that
-        # code names by an expression, and not by a text, may be any.
+        # With CACHE, a session takes numbers in advance and uses them in a later transaction. The same may hold where
+        # code passes an expression to `nextval`, not a literal, because that can be any sequence.
         is_early = sql(
             "EXISTS (SELECT 1 FROM numbers WHERE cache > 1)"
             " OR EXISTS (SELECT 1 FROM code WHERE body ~* 'nextval[[:space:](]+[^[:space:]('']')"
@@ -291,7 +291,7 @@ class PostgreSQL(WritableDatabase):
             " holders AS (SELECT l.virtualtransaction, l.pid FROM locks l WHERE l.locktype = 'relation'"
             " AND l.mode = 'RowExclusiveLock' AND l.relation IN (SELECT oid FROM kin UNION SELECT oid FROM numbers))"
             " SELECT CAST(h.virtualtransaction AS text) AS writer FROM holders h"
-            # By its id as well: one that is prepared has another name once the server was started again.
+            # Also by transaction id: a prepared transaction gets another virtual id when the server restarts.
             " UNION SELECT 'transaction ' || l.transactionid FROM holders h JOIN locks l"
             " ON l.virtualtransaction = h.virtualtransaction AND l.pid IS NOT DISTINCT FROM h.pid"
             " WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'"
@@ -302,12 +302,12 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def has_foreign(self, parts: Sequence[str]) -> SQL:
-        """Write 1 if rows of a table are in foreign tables, or come through them, else 0."""
+        """Write 1 if a table's rows are stored in foreign tables or read through them, and 0 otherwise."""
         return sql("(WITH RECURSIVE {} SELECT CASE WHEN {} THEN 1 ELSE 0 END)", self._kin(parts), FOREIGN)
 
     def _kin(self, parts: Sequence[str]) -> SQL:
-        """Write the tables that rows of a table are in, or come through; of a query, all of the database."""
-        # Partitions, and what a view reads.
+        """Write the tables that a table's rows are stored in or read through; for a query, all of the database."""
+        # The partitions of a table, and the tables that a view reads.
         parents = sql(
             "SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = f.oid UNION ALL SELECT d.refobjid"
             " FROM pg_rewrite w JOIN pg_depend d ON d.classid = CAST('pg_rewrite' AS regclass) AND d.objid = w.oid"
@@ -321,8 +321,8 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
-        # Of an identity column, or of a default that is `nextval` alone: in a longer one it may be negated, or be no
-        # more than a part of the number.
+        # Find the sequence of an identity column, or of a default that is only a call of `nextval`. A longer default
+        # may negate the number, or use it as a part of the value.
         identity = sql(
             "SELECT d.objid FROM pg_depend d WHERE d.classid = CAST('pg_class' AS regclass) AND d.deptype = 'i'"
             " AND d.refclassid = CAST('pg_class' AS regclass) AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum"
@@ -343,16 +343,16 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
-        # Of this database, whatever the table: who has an id, or waits for a lock to write. `now()` is the beginning of
-        # a transaction, also in the table that it writes to last. One that was prepared keeps no beginning, and whoever
-        # lacks the role may not see those of others.
-        # Who waits to write to a table has no id yet. VACUUM has such a lock on indexes only, and writes no row.
+        # Find the transactions of this database, on any table, that have an id or wait for a lock to write. `now()` is
+        # the beginning of a transaction, even in the last table it writes to. A prepared transaction keeps no
+        # beginning, and a user without the role pg_read_all_stats cannot see when other users' transactions began.
+        # A transaction that waits to write has no id yet. VACUUM has such a lock on indexes only, and writes no row.
         waiting = sql(
             "SELECT l.pid FROM pg_locks l JOIN pg_class r ON r.oid = l.relation WHERE l.locktype = 'relation'"
             " AND l.database = a.datid AND l.mode = 'RowExclusiveLock' AND r.relkind IN ('r', 'p')"
         )
         prepared = sql("p.prepared - INTERVAL {}", in_quotes(f"{delay.total_seconds():f} seconds"))
-        # In this order: one that is prepared between the two is in the first.
+        # The order matters: a transaction that is prepared between the two reads is in the first.
         return sql(
             "WITH RECURSIVE {} SELECT 'pid ' || a.pid AS writer, {began} AS began FROM pg_stat_activity a"
             " WHERE {began} IS NOT NULL AND a.datname = current_database() AND a.pid <> pg_backend_pid()"
@@ -364,13 +364,13 @@ class PostgreSQL(WritableDatabase):
             " UNION ALL SELECT {}, NULL WHERE {}",
             self._kin(parts), waiting, _text_in_utc(prepared), in_quotes(UNSEEN),
             in_quotes(ELSEWHERE), WRITTEN_ELSEWHERE,
-            # With track_activities off, a session does not show when its transaction began: at the earliest with it.
+            # With track_activities off, the beginning of a transaction is hidden; it is not before the session's.
             began=_text_in_utc(sql("COALESCE(a.xact_start, a.backend_start)")),
         )  # fmt: skip
 
     def asking_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        # To compile the query for writers takes more than a second, to run it some milliseconds. Servers before 11 have
-        # no such setting.
+        # Switch JIT off: compiling the query for writers takes more than a second, running it some milliseconds.
+        # Servers before PostgreSQL 11 do not have the setting.
         given = {name.lower(): name for name in options}.get("sessioninitstatement", "sessionInitStatement")
         no_jit = sql("SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'jit'")
         return {**options, given: "; ".join(filter(None, [options.get(given), no_jit]))}
@@ -400,7 +400,7 @@ class PostgreSQL(WritableDatabase):
         if wide == target.declared.removesuffix("[]") or not base:
             return None
         name = self.type_name(wide + "[]" * array)
-        # What the column makes of it is computed from what has landed: a join with the staged rows would take longer.
+        # Compute the staged value from the landed one, because a join with the staged rows would take longer.
         landed = self._landed(column)
         staged = sql("CAST({} AS {})", landed, self.type_name(target.declared))
         arrived, staged = (sql("CAST({} AS {})", side, name) for side in (landed, staged))
@@ -410,12 +410,12 @@ class PostgreSQL(WritableDatabase):
 
     def _landed(self, column: Arriving) -> SQL:
         value = super().arrived(column, "")
-        # Not by the zone of the session alone: a pooler may run this on a connection that was not told.
+        # Write the offset: a pooler may run this on a connection whose time zone was not set to UTC.
         return sql("{} || '+00'", value) if column.kind == "timestamp" else value
 
     def arrived(self, column: Arriving, declared: str) -> SQL:
         value = self._landed(column)
-        # Without a cast: an explicit one to varchar(5) or numeric(9,2) would cut and round instead of failing.
+        # Do not cast to the declared type: a cast to varchar(5) or numeric(9,2) cuts or rounds instead of failing.
         if column.base == "decimal":
             return sql("CAST({} AS numeric)", value)
         if self.kind(declared) == "string" or not column.is_text:

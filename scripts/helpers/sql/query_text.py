@@ -1,7 +1,7 @@
-"""A query that rows are read from: one SELECT, checked before any database is asked. Pure.
+"""Check a query that rows are read from, which must be one SELECT, before it is sent to a database. Pure.
 
-It is put in brackets after FROM. What a subquery cannot hold is refused here, with words, and not by the database with
-a number. A person's own text: this finds mistakes, it is no defence.
+The query becomes a subquery after FROM. What a subquery cannot contain is refused here, with a clearer message than the
+database's error number. The text is the user's own: the checks find mistakes and are not a defence against attacks.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _NESTED = reduce(lambda inner, _: rf"/\*(?:(?!/\*|\*/).|{inner})*\*/", range(3),
 
 @dataclass(frozen=True)
 class Grammar:
-    """How the SQL of a database is taken apart.
+    """Patterns that split a database's SQL into comments, quoted text and the rest.
 
     Attributes
     ----------
     comment, quoted, opening
-        Patterns for a comment, for what is in quotes, and for what begins either of them.
+        Patterns for a comment, for quoted text, and for the characters that open a comment.
     limits
-        A pattern for the clauses that take some of the rows.
+        A pattern for the clauses that limit the number of rows.
     gaps
-        A pattern for the clauses that leave out rows at random, or those that another transaction has locked. These
-        are refused in subqueries as well, where a limit may be meant, as of the last price of each.
+        A pattern for the clauses that leave out rows at random, or rows that another transaction has locked. They are
+        refused in nested subqueries too. A limit is allowed there, as it may be intended: the last price of each item.
     orders_within
-        Whether the database takes ORDER BY, and WITH, in a subquery.
+        Whether the database accepts ORDER BY and WITH in a subquery.
     """
 
     comment: str = r"--[^\n]*|/\*.*?\*/"
@@ -44,26 +44,26 @@ class Grammar:
 
     @cached_property
     def pieces(self) -> re.Pattern[str]:
-        """Matches one piece of a text after the other."""
+        """A pattern that matches each piece of a text in turn: a comment, quoted text, an open quote, or the rest."""
         groups = f"(?P<comment>{self.comment})|(?P<quoted>{self.quoted})|(?P<open>{self.opening}|['\"`])"
         return re.compile(rf"{groups}|(?P<bare>[^'\"`$/#\[\-]+|.)", re.DOTALL)
 
     def prepared(self, text: str) -> str:
-        """Return a text with the question marks that are operators doubled, which a driver takes for parameters."""
+        """Return a text with its operators ``?`` doubled, because a driver would take a single one for a parameter."""
         found = self.pieces.finditer(text)
         return "".join(one[0].replace("?", "??") if one.lastgroup == "bare" else one[0] for one in found)
 
     def has_double_quotes(self, text: str) -> bool:
-        """Return whether a text has double quotes that are not within other quotes or a comment."""
+        """Return whether a text has a string in double quotes outside of other quotes and comments."""
         return any(found["quoted"] and found[0].startswith('"') for found in self.pieces.finditer(text))
 
     def bare(self, text: str) -> str:
-        """Return, in one line, what of a text is in no quotes and no comment."""
+        """Return a text on one line, without its comments and quoted parts."""
         found = (one[0] if one.lastgroup == "bare" else " " for one in self.pieces.finditer(text))
         return re.sub(r"\s+", " ", "".join(found))
 
     def check_limits(self, what: str, bare: str, source: str) -> None:
-        """Raise SourceError if what is `bare` of a text has a clause that takes some of the rows, or wrong brackets."""
+        """Raise SourceError if the `bare` text has a clause that limits or skips rows, or unbalanced brackets."""
         top = _outside_of_brackets(bare, source)
         if re.search(self.limits, top, re.IGNORECASE) or re.search(self.gaps, bare, re.IGNORECASE):
             raise SourceError(
@@ -75,15 +75,15 @@ class Grammar:
 
 
 def _clause(word: str) -> str:
-    """Return a pattern for a clause that begins with a reserved word, but for ALL and NULL, and names after a dot."""
+    """Return a pattern for a clause that begins with a word, unless ALL or NULL follows or the word is a name."""
     return rf"(?<![.\w$@])(?<!\bas ){word}\b(?! ?(?:all|null)\b)"
 
 
 _FETCH = r"\bfetch (?:first|next)\b"
 _OFFSET_ROWS = r"\boffset\b[^,=<>]*?\brows? ?(?:$|\bfetch\b)"
-"""Where OFFSET may be the name of a column as well."""
+"""OFFSET as a clause, for databases in which a column may be called OFFSET."""
 _READPAST = r"\bwith ?\((?:[^()]|\([^()]*\))*\breadpast\b|\( ?readpast ?\)"
-"""Of a table, also in its old form without WITH."""
+"""The table hint READPAST, also in its old form without WITH."""
 STANDARD = Grammar(limits=f"{_FETCH}|{_OFFSET_ROWS}")
 SQLITE = Grammar(quoted=rf"{Grammar.quoted}|\[[^\]]*\]", limits=_clause("limit"))
 SQL_SERVER = Grammar(
@@ -107,7 +107,7 @@ POSTGRESQL = Grammar(
     gaps=f"{_clause('tablesample')}|{STANDARD.gaps}",
 )
 MYSQL = Grammar(
-    # What is in such a comment with an exclamation mark is run.
+    # MySQL and MariaDB run the text of comments that begin with /*! or /*M!, so these are not comments here.
     comment=r"--(?=\s|$)[^\n]*|\#[^\n]*|/\*(?!M?!).*?\*/",
     quoted=r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""",
     opening=r"/\*(?!M?!)",
@@ -115,25 +115,25 @@ MYSQL = Grammar(
 )
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 DIGITS = 16
-"""Hex digits of a digest: 64 bits, with which a query that was changed is never taken for the one before."""
+"""Hex digits of a digest: 64 bits, enough that a changed query never has the digest of the former one."""
 
 
 class QueryText:
-    r"""One query, without what is around it.
+    r"""One query, checked to be a single SELECT that can be a subquery.
 
     Parameters
     ----------
     text
         A SELECT, or WITH and a SELECT.
     grammar
-        That of its database.
+        The grammar of its database.
     source
-        For messages.
+        The name of the source, for messages.
 
     Raises
     ------
     SourceError
-        It is no single SELECT, or one whose rows change with what is asked of it.
+        The text is not a single SELECT, or has a clause that can return other rows each time it runs.
 
     Examples
     --------
@@ -168,19 +168,19 @@ class QueryText:
                 "query= has ORDER BY at its end or starts with WITH, which this database takes in no subquery. Leave "
                 "out the order, which no reader of rows needs, or make a view.",
             )
-        # Neither comments nor line breaks make another query of it; what is quoted does.
+        # The digest ignores comments and line breaks, but not quoted text: a change there makes it another query.
         words = "".join(piece if is_quoted else re.sub(r"\s+", " ", piece) for is_quoted, piece in pieces)
         self.digest = hashlib.sha256(words.strip().encode()).hexdigest()[:DIGITS]
 
     @property
     def relation(self) -> SQL:
-        """The query as what may follow FROM; it needs a name after it."""
-        # On lines of its own: a comment at its end would hide the bracket.
+        """The query in brackets, as it can follow FROM; an alias must follow it."""
+        # The query is on lines of its own, because a comment at its end would hide the closing bracket.
         return sql("(\n{}\n)", self.text)
 
 
 def _pieces(text: str, grammar: Grammar, source: str) -> list[tuple[bool, str]]:
-    """Return the text in runs, of which each is in quotes or is not; a comment is a space."""
+    """Return the text as runs of quoted and unquoted text, each with whether it is quoted; comments become spaces."""
     found: list[tuple[bool, str]] = []
     for match in grammar.pieces.finditer(text):
         kind, piece = match.lastgroup, match[0]
@@ -196,7 +196,7 @@ def _pieces(text: str, grammar: Grammar, source: str) -> list[tuple[bool, str]]:
 
 
 def _outside_of_brackets(bare: str, source: str) -> str:
-    """Return what is in no brackets; SourceError where brackets do not match."""
+    """Return the text with everything in brackets blanked out; raise SourceError if brackets do not match."""
     depth, top = 0, []
     for letter in bare:
         depth += (letter == "(") - (letter == ")")

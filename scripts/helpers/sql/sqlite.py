@@ -1,4 +1,4 @@
-"""How SQLite is read and written: its affinities, SQL, catalogue and settings. Pure."""
+"""Read and write SQLite: its affinities, SQL, catalogue and settings. Pure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ STATES = {
     "no such table": "42P01", "disk is full": "53100", "no such column": "42703", "syntax error": "42601",
     "could not decode": "22021", "not a database": "XX001", "malformed": "XX001",
 }  # fmt: skip
-"""What SQLite's texts say, as SQLSTATEs: it has none."""
+"""SQLSTATEs by a part of SQLite's error texts, because SQLite has no SQLSTATEs of its own."""
 AFFINITIES = {
     "integer": ("int",), "text": ("char", "clob", "text"), "blob": ("blob",), "real": ("real", "floa", "doub"),
 }  # fmt: skip
-"""The affinity of a column by what its declared type has in it; the first one counts."""
+"""The affinity of a column, by substrings of its declared type; the first match counts."""
 NUMERIC = (*WHOLE, "float", "double", "boolean", *TIMES)
 
 
 class SQLite(WritableDatabase):
     """SQLite. Its times are texts or numbers: a text in ISO form can be read with ``strings=True``.
 
-    A column that is declared as a date or timestamp keeps what looks like a number as one, and numbers
-    are below every text there: it is compared as text, which no index serves. One declared as STRING
-    or TIME is refused, as leading zeros are lost in it.
+    A column declared as a date or timestamp converts text that looks like a number to a number, and SQLite sorts
+    numbers below all text. Such a column is therefore compared as text, for which no index can be used. A column
+    declared as STRING or TIME is refused, because it loses leading zeros.
     """
 
     name = "SQLite"
@@ -37,7 +37,7 @@ class SQLite(WritableDatabase):
     modules = ("sqlite3",)
     driver = "org.sqlite.JDBC"
     now = sql("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000+00:00'")
-    # Of times none looks like a number, which NUMERIC would turn a text into; each decimal does, with 15 digits.
+    # A NUMERIC column converts text that looks like a number. Times never do; decimals do, and keep only 15 digits.
     held = MappingProxyType({
         "integer": (*WHOLE, "boolean"), "text": ("string", "decimal", *TIMES), "real": ("float", "double"),
         "numeric": NUMERIC, "blob": (*NUMERIC, "decimal", "string", "binary"),
@@ -48,11 +48,11 @@ class SQLite(WritableDatabase):
     })  # fmt: skip
 
     has_one_writer, unfit_floats = True, ("nan",)
-    # Who waits until the first statement that writes may find that what was read has changed.
+    # Take the write lock at BEGIN: data that a transaction has read could change before its first write otherwise.
     writing_options = MappingProxyType({"transaction_mode": "IMMEDIATE"})
     begins = sql("BEGIN IMMEDIATE")
     last_first = sql(" ORDER BY rowid DESC")
-    # Milliseconds. Without it, whoever meets the one writer fails at once, and a batch takes seconds to publish.
+    # In milliseconds. Without it a second writer fails at once, although publishing a batch takes only seconds.
     writing_session = sql("PRAGMA busy_timeout = 60000")
     insert = sql("INSERT OR IGNORE")
     moment = sql("text")
@@ -60,18 +60,18 @@ class SQLite(WritableDatabase):
     rights = "Let the process write to the file and its folder"
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        # One transaction writes at a time, so numbers are committed in their order.
+        # Only one transaction writes at a time, so numbers are committed in order, and there are no writers to await.
         return sql("SELECT NULL AS writer WHERE 1 = 0")
 
     def __init__(self, loose: frozenset[str] = frozenset()) -> None:
         self._loose = loose
-        """Columns that keep numbers among their texts."""
+        """Columns that may hold numbers among their texts, as their affinity is not TEXT."""
 
     def of_table(self, declared: Mapping[str, str]) -> Database:
         return SQLite(frozenset(name for name, text in declared.items() if self.kind(text) != "text"))
 
     def serves(self, column: CursorColumn) -> bool:
-        # None does for a column that is compared as what it is not.
+        # No index helps if the column is compared as text but stored with another affinity.
         return column.type != "string" or column.name not in self._loose
 
     def cursor(self, column: CursorColumn) -> SQL:
@@ -86,13 +86,13 @@ class SQLite(WritableDatabase):
         return sql("{} COLLATE BINARY", name)
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        # What is no hex stands for bytes, which are above every text.
+        # 'blob', which is not hex, stands for bytes: they sort above all text and are refused later.
         if kind == "string":
             return sql("CASE typeof({0}) WHEN 'text' THEN hex({0}) WHEN 'blob' THEN 'blob' END", expression)
         return sql("CAST({} AS TEXT)", expression)
 
     def kind(self, declared: str) -> str:
-        # The affinity of a column, which is no type of Spark.
+        # SQLite's kinds are affinities, not Spark types.
         found = (name for name, parts in AFFINITIES.items() if any(part in declared.lower() for part in parts))
         return next(found, "numeric" if declared else "blob")
 
@@ -103,7 +103,7 @@ class SQLite(WritableDatabase):
         return ("string", None) if affinity == "text" or "date" in lower or "timestamp" in lower else None
 
     def spark_type(self, declared: str) -> str | None:
-        # By itself Spark takes 32 bits for an INTEGER, and the driver the lower half of a larger number.
+        # By default Spark reads an INTEGER as 32 bits, and the driver returns only the lower half of a larger number.
         return "bigint" if self.kind(declared) == "integer" else None
 
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
@@ -111,7 +111,7 @@ class SQLite(WritableDatabase):
         kind = {"integer": "bigint", "real": "double", "text": "string", "blob": "binary"}.get(affinity)
         if kind is not None:
             return (column, kind) if declared else None
-        # A column of numbers may hold texts as well: what does not fit is an error.
+        # A column of numbers may also hold texts, so read it as text: a value that does not fit the type is an error.
         kind, _ = self.cursor_type(declared) or (None, None)
         if found.base in ("decimal", "numeric") and found.numbers:
             kind = found.decimal(None)
@@ -119,7 +119,7 @@ class SQLite(WritableDatabase):
         return None if kind is None else (sql("CAST({} AS TEXT)", column), kind)
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
-        # Hidden are those of virtual tables (1), and in other ways those that SQLite computes (2, 3), which count.
+        # `hidden` is 1 for hidden columns of virtual tables, which are left out, and 2 or 3 for computed columns.
         return sql(
             "SELECT c.name AS column_name, c.type AS declared, CASE WHEN m.type <> 'table' THEN NULL"
             " WHEN c.pk = 1 OR EXISTS (SELECT 1 FROM pragma_index_list(m.name) l, pragma_index_info(l.name) i"
@@ -133,7 +133,7 @@ class SQLite(WritableDatabase):
         )
 
     def identity(self, parts: Sequence[str]) -> SQL:
-        # The database is a file, which the URL names.
+        # No database name is needed: the database is a file, which the URL names.
         return sql(
             "SELECT NULL AS database_name, NULL AS schema_name, m.name AS table_name, NULL AS table_oid"
             " FROM sqlite_master m WHERE m.type IN ('table', 'view') AND m.name = {}",
@@ -141,13 +141,13 @@ class SQLite(WritableDatabase):
         )
 
     def schema_of(self, parts: Sequence[str]) -> SQL:
-        # Its name is the same in upper and lower case.
+        # SQLite's schema names are case-insensitive.
         name = self.text(parts[-2] if len(parts) > 1 else "main")
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # A table that is made again may get the row and the page of the former one. So it is looked at each time, which
-        # costs little from its end; that has no name without a rowid.
+        # SQLite does not number tables: one created again may get the former row and page. A random text makes callers
+        # search the table each time, cheaply, from its last rowid on. A table WITHOUT ROWID gets none.
         return sql(
             "SELECT hex(randomblob(8)) FROM {}.sqlite_master WHERE type = 'table' AND name = {} COLLATE NOCASE "
             "AND sql NOT LIKE '%WITHOUT ROWID%'",
@@ -161,8 +161,8 @@ class SQLite(WritableDatabase):
         )  # fmt: skip
 
     def constraints(self, parts: Sequence[str]) -> Sequence[SQL]:
-        # Keys with a condition are left out. A conflict may be declared to be ignored. Columns of a staging table do
-        # not have the collation of the target.
+        # Leave out partial keys, tables whose ON CONFLICT may ignore rows, and CHECKs of tables that declare a COLLATE,
+        # because the columns of a staging table do not have the collation of the target.
         query = sql(
             "SELECT l.name, {0} || ' COLLATE ' || x.coll, NULL FROM {1}, pragma_index_list(m.name) l, "
             'pragma_index_xinfo(l.name) x WHERE l."unique" = 1 AND l.partial = 0 AND x.key = 1 AND {2} UNION ALL '
@@ -175,12 +175,12 @@ class SQLite(WritableDatabase):
         return [query]
 
     def arrived(self, column: Arriving, declared: str) -> SQL:
-        # An instant stays a text here, so it has to say that it is in UTC.
+        # SQLite stores an instant as text, so the text must include the offset of UTC.
         value = super().arrived(column, declared)
         return sql("{} || '+00:00'", value) if column.kind == "timestamp" else value
 
     def landing_type(self, column: Arriving) -> SQL:
-        # Without a type no affinity changes what lands.
+        # Declare no type, so that no affinity changes the values that land.
         return sql("")
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
