@@ -1,6 +1,6 @@
-"""Which rows are new: cursor columns, the window of a batch, what was covered, and DataFrames as sources.
+"""Find the new rows of a source: cursor columns, the window of a batch, coverage, and DataFrames as sources.
 
-May not know: the table of watermarks. States come in as maps and go out as maps; nothing here sends a request
+May not know: the table of watermarks. States are passed in and returned as maps; nothing here sends a request
 to DynamoDB.
 """
 

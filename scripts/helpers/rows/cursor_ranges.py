@@ -1,4 +1,4 @@
-"""Half-open ranges of cursor values: merged, cut, and what is uncovered between them. Pure."""
+"""Half-open ranges of cursor values: merge them, cut them, and find the gaps between them. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scripts.helpers.protocol.packed_json import pack_json, unpack_json
 from scripts.helpers.rows.cursors import TEXTS, Cursor, as_list, as_number, check_value, from_number
 
 # --- packed ranges --------------------------------------------------------------------------------
-# Ranges of cursor values as states and records hold them: compressed JSON, checked as it is read.
+# States and records store ranges of cursor values as compressed JSON, which is checked as it is read.
 
 MAX_RANGES = 20_000
-"""Of one entry of a state, or of one record: twice as many as `slices` makes. Ranges that touch are one."""
+"""Most ranges in one entry of a state, or in one record: twice as many as `slices` makes. Ranges that touch are one."""
 MAX_RAW_BYTES, MAX_MARKS = 4 * 1024 * 1024, 800_000
-"""Most that is decompressed: a few kilobytes that somebody put there could fill the memory of a driver otherwise."""
+"""Limits of what is decompressed: a few kilobytes of manipulated data could fill the memory of a driver otherwise."""
 
 
 def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[str], besides: int = 0) -> bytes:
-    """Return lists of ranges, by name, as a state holds them; InvalidValueError for more than are read back.
+    """Return lists of ranges, by name, as a state stores them; raise InvalidValueError for too many to be read back.
 
-    `besides` is how many ranges the same record has elsewhere: no slice that begins may find no room once it is done.
+    `besides` is how many ranges the same record has elsewhere, so that a slice that begins has room when it is done.
 
     >>> decode_ranges(encode_ranges({"o1": [((), (5,)), ((7,), None)]}, ["bigint"]), ["bigint"])
     {'o1': [((), (5,)), ((7,), None)]}
@@ -40,7 +40,7 @@ def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[s
 
 
 def decode_ranges(stored: object, types: Sequence[str], name: str = "coverage") -> dict[str, list[CursorRange]]:
-    """Read what `encode_ranges` wrote; ImplausibleError, which names the field, for anything else."""
+    """Read what `encode_ranges` wrote; raise ImplausibleError, with the name of the field, for anything else."""
     try:
         return {group: _decoded(ends, types) for group, ends in _unpacked(stored, MAX_RANGES).items()}
     except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
@@ -48,7 +48,7 @@ def decode_ranges(stored: object, types: Sequence[str], name: str = "coverage") 
 
 
 def _unpacked(stored: object, most: int) -> Mapping[str, Any]:
-    """Return the ends of ranges, by name; ValueError for more ranges than this."""
+    """Return the coded ends of ranges, by name; raise ValueError for more than `most` ranges."""
     coded: Mapping[str, Any] = unpack_json(stored, MAX_RAW_BYTES, MAX_MARKS)
     if sum(map(len, coded.values())) > 2 * most:
         raise ValueError("too many ranges")
@@ -56,17 +56,17 @@ def _unpacked(stored: object, most: int) -> Mapping[str, Any]:
 
 
 def _coded(ranges: Iterable[CursorRange], types: Sequence[str]) -> Iterator[list[int | str] | None]:
-    """Write the ends one after the other; no end at all is below everything as low, above it as high.
+    """Yield the ends one after the other: None as a low end is below all values, None as a high end above them.
 
-    The first number of an end is written as its distance from that of the end before. Slices of equal width repeat
-    the same few digits then: 10,000 of them compress to 0.5 kB instead of 44 kB, and every change writes them anew.
+    The first number of an end is coded as its distance from the first number of the previous end. Slices of equal width
+    then repeat the same digits: 10,000 slices compress to 0.5 kB instead of 44 kB, and every change stores them again.
     """
     before = 0
     for cursor_range in ranges:
         for end in cursor_range:
             codes: list[Any] = []
             for value, kind in zip(end or (), types, strict=False):
-                # Whole numbers: JSON's other numbers are floats to most readers.
+                # Only whole numbers, because most readers of JSON turn all other numbers into floats.
                 codes.append(value if kind in TEXTS else as_number(value, kind))
             if codes and isinstance(codes[0], int):
                 distance = codes[0] - before
@@ -81,7 +81,7 @@ def _decoded(ends: Any, types: Sequence[str]) -> list[CursorRange]:
     for codes in ends:
         if codes is not None and not 0 < len(codes) <= len(types):
             raise ValueError("more values than columns")
-        # By `type`, as True is an int for isinstance.
+        # Compare the type, because True is an int for isinstance.
         if codes and type(codes[0]) is int:
             before = codes[0] = before + codes[0]
         read.append(tuple(_value(code, kind) for code, kind in zip(codes or (), types, strict=False)))
@@ -107,22 +107,22 @@ def _value(code: object, kind: str) -> Cursor:
 # --- cursor ranges --------------------------------------------------------------------------------
 
 RangeEnd = tuple[Cursor, ...]
-"""One end of a range, without the Nones at its end. The empty one is below everything."""
+"""One end of a range, without trailing Nones. The empty tuple is below all values."""
 CursorRange = tuple[RangeEnd, RangeEnd | None]
-"""``[low, high)``; a `high` of None is above everything."""
+"""``[low, high)``; a `high` of None is above all values."""
 ShownRange = tuple[Any, Any]
-"""A range as users see it: values, tuples of them for compound cursors, and None for no end."""
+"""A range as users see it: values, or tuples of values for compound cursors; None for an open end."""
 
 
 def merged(ranges: Iterable[CursorRange]) -> list[CursorRange]:
-    """Return the same values in as few ranges as there can be, in order."""
+    """Return the fewest ranges that cover the same values, in order."""
     result: list[CursorRange] = []
-    # By the low end only: a high end of None does not compare.
+    # Sort by the low end only, because a high end of None cannot be compared.
     for low, high in sorted(ranges, key=lambda one: one[0]):
         is_empty = not _is_below(low, high)
         if is_empty:
             continue
-        # Ranges that only touch are one: [1, 3) and [3, 5) leave out nothing between them.
+        # Ranges that only touch are merged: there is no value between [1, 3) and [3, 5).
         touches_last = bool(result) and not _is_below(result[-1][1], low)
         if not touches_last:
             result.append((low, high))
@@ -136,12 +136,12 @@ def uncovered(wanted: CursorRange, covered: Iterable[CursorRange]) -> list[Curso
     gaps: list[CursorRange] = []
     low: RangeEnd | None = wanted[0]
     for start, end in merged(covered):
-        # `low` is None once all is covered up to the very end; a range that starts past `wanted` covers none of it.
+        # `low` is None once everything up to the very end is covered. A range that starts past `wanted` covers no part.
         if low is None or not _is_below(start, wanted[1]):
             break
         if _is_below(low, start):
             gaps.append((low, start))
-        # A range that ends before `low` lies below what is wanted, and must not set `low` back.
+        # A range that ends before `low` must not set `low` back.
         if _is_below(low, end):
             low = end
     if low is not None and _is_below(low, wanted[1]):
@@ -150,16 +150,16 @@ def uncovered(wanted: CursorRange, covered: Iterable[CursorRange]) -> list[Curso
 
 
 def overlap(one: CursorRange, other: CursorRange) -> bool:
-    """Tell whether two ranges have a value in common; neither is empty."""
+    """Return whether two ranges, neither of them empty, have a value in common."""
     return _is_below(one[0], other[1]) and _is_below(other[0], one[1])
 
 
 def cut_at(ranges: Iterable[CursorRange], ends: Iterable[RangeEnd | None]) -> list[CursorRange]:
-    """Return the same ranges, in order, each cut at the ends that lie within it."""
+    """Return the same ranges, in order, each cut at the ends that are within it."""
     cuts = sorted({end for end in ends if end})
     result: list[CursorRange] = []
     for low, high in ranges:
-        # A cut at an end of the range would leave a range without values.
+        # Do not cut at an end of the range, which would make an empty range.
         first, last = bisect_right(cuts, low), len(cuts) if high is None else bisect_left(cuts, high)
         inner = cuts[first:last]
         result += zip([low, *inner], [*inner, high], strict=True)
@@ -167,9 +167,9 @@ def cut_at(ranges: Iterable[CursorRange], ends: Iterable[RangeEnd | None]) -> li
 
 
 def range_end(bound: Any) -> RangeEnd:
-    """Return one end as it is compared: a value, or several of a compound cursor; None is below everything."""
-    # Without the Nones at its end, Python's order of tuples is that of cursors: (5,) is below (5, 1), and None,
-    # which no value compares with, is not there.
+    """Return a bound, one value or several of a compound cursor, as an end that compares; None is below all values."""
+    # Without trailing Nones, Python orders tuples as cursors are ordered: (5,) is below (5, 1). A None could not be
+    # compared with a value.
     values = as_list(bound)
     while values and values[-1] is None:
         values.pop()
@@ -192,7 +192,7 @@ def _shown(end: RangeEnd, columns: int) -> Any:
 
 
 def _is_below(one: RangeEnd | None, other: RangeEnd | None) -> bool:
-    """Compare two ends of which None is above everything."""
+    """Return whether an end is below another one; None is above all values."""
     if one is None:
         return False
     return other is None or one < other

@@ -1,7 +1,7 @@
-"""Cursor columns and their values: the smallest step, the value next to one, and exact text. Pure.
+"""Cursor columns and their values: the smallest step, the next value, and exact text. Pure.
 
-A timestamp, with or without zone, is held as an aware datetime in UTC; one without zone stands
-there for its wall clock.
+A timestamp, with or without zone, is held as an aware datetime in UTC. For a column without zone,
+that UTC time is the wall clock.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ Cursor = datetime | date | int | Decimal | str
 Tick = timedelta | Decimal | int
 Number = TypeVar("Number", int, Decimal)
 Bound = tuple[Cursor | None, ...]
-"""One end of a window: a value for each cursor column. None, after the first, is before everything."""
+"""One end of a window: a value for each cursor column. Any but the first may be None, which is before all values."""
 
 EXACT = Context(prec=76)
-"""Room for the sum of two of Spark's decimals; the default context would round at 28 digits."""
+"""Precise enough for the sum of two Spark decimals; the default context would round to 28 digits."""
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 WHOLE = ("tinyint", "smallint", "int", "bigint")
 WHOLE_DIGITS = (3, 5, 10, 19)
-"""Digits of the largest number of each."""
+"""Digits of the largest number of each type in WHOLE."""
 OUTSIDE = (-(2**63) - 1, 2**63)
-"""One below the smallest whole number and one above the largest: the bound just past a row that holds the largest
-one must exist, or that row would never be read."""
+"""One below the smallest whole number and one above the largest. A row with the largest number needs a bound just past
+it, or it would never be read."""
 TIMES = ("timestamp", "timestamp_ntz", "date")
 UUIDS = ("uuid", "binary(16)")
-"""Columns whose values are held as UUIDs in their usual form, in small letters: their order is that of the bytes."""
+"""Types whose values are held as UUID texts in lower case, because these sort in the order of their bytes."""
 TEXTS = ("string", *UUIDS)
 MICROSECOND = timedelta(microseconds=1)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
 LONGEST_TURN = 180
-"""Minutes that no zone exceeds when it turns its clocks back. Summer time takes one or two hours; the most since
-1995 is three, when the Antarctic station Casey changed its zone."""
+"""Most minutes by which a zone turns its clocks back. The end of summer time takes one or two hours; the largest change
+since 1995 was three hours, when the Antarctic station Casey changed its zone."""
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
 WRITTEN = (
@@ -52,16 +52,16 @@ WRITTEN = (
     "number in digits."
 )
 ABOVE = "\x01"
-"""Appended to a text, it gives one just above it."""
+"""Appended to a text to make a text just above it."""
 
 
 @dataclass(frozen=True)
 class CursorColumn:
-    """A column that rows are read by.
+    """A cursor column: a column whose values are compared with the watermark.
 
     `type` is Spark's short name of its type, such as ``timestamp`` or ``decimal(10,2)``. `tick` is
-    the smallest step of its values: that of the type, unless the source says it is coarser, as for
-    a DATETIME of whole seconds. Texts have none.
+    the smallest step of its values: that of the type, unless the source reports a coarser one, as for
+    a DATETIME of whole seconds. Texts have no tick.
 
     Examples
     --------
@@ -75,12 +75,12 @@ class CursorColumn:
     type: str
     tick: Tick | None = field(default=None, compare=False)
     zone: str | None = field(default=None, compare=False)
-    """The zone whose clock stamps its dates or times without zone, by which the plan placed the delay."""
+    """Zone of the clock that stamps its dates or times without zone; the plan computed the delay in this zone."""
     is_tick_told: bool = field(default=False, init=False, compare=False, repr=False)
-    """Whether its source says the tick; DataFrames do not."""
+    """Whether the source reported the tick; DataFrames do not."""
 
     def __post_init__(self) -> None:
-        """Take the tick of the type where none is given; CursorError for a type without exact order."""
+        """Set the tick of the type if none is given; raise CursorError for a type without exact order."""
         object.__setattr__(self, "is_tick_told", self.tick is not None)
         if self.tick is None and self.type not in TEXTS:
             object.__setattr__(self, "tick", self._own_tick())
@@ -97,55 +97,55 @@ class CursorColumn:
 
     @property
     def is_time(self) -> bool:
-        """Tell whether it holds times or dates, which a clock bounds."""
+        """Whether the column holds times or dates, which a clock bounds."""
         return self.type in TIMES
 
     @property
     def is_number(self) -> bool:
-        """Tell whether it holds numbers."""
+        """Whether the column holds numbers."""
         return not self.is_time and self.type not in TEXTS
 
     @property
     def is_uuid(self) -> bool:
-        """Tell whether it holds UUIDs."""
+        """Whether the column holds UUIDs."""
         return self.type in UUIDS
 
     def next_above(self, value: Cursor) -> Cursor:
-        """Return the smallest value above this one that the column can hold; for a text, one just above it."""
+        """Return the smallest value above `value` that the column can hold; for a text, a text just above it."""
         if self.is_uuid and isinstance(value, str):
             return str(UUID(int=_in_range(UUID(value).int + 1, 0, 2**128 - 1)))
         return value + ABOVE if isinstance(value, str) else self.shifted(value, self.tick, 1)
 
     def next_below(self, value: Cursor) -> Cursor:
-        """Return the largest number below this one that the column can hold."""
+        """Return the largest number below `value` that the column can hold."""
         return self.shifted(value, self.tick, -1)
 
     def shifted(self, value: Cursor, by: Tick | None, sign: int) -> Cursor:
-        """Return a value moved up (`sign` 1) or down (-1); OverflowError past what the type can hold.
+        """Return a value moved up (`sign` 1) or down (-1); raise OverflowError outside the range of the type.
 
-        A date moves by whole days, begun ones included. Numbers may end up one step outside.
+        A date moves by whole days, rounded up. A number may end up one step outside the range.
         """
         if isinstance(by, timedelta) and isinstance(value, datetime):
             return value + sign * by
         if isinstance(by, timedelta) and isinstance(value, str) and self.is_uuid:
-            # The first 48 bits are milliseconds. The others are no time, and the smallest are taken.
+            # The first 48 bits are milliseconds. The other bits are not part of the time and are set to 0.
             milliseconds = (UUID(value).int >> 80) + sign * (by // timedelta(milliseconds=1))
             return str(UUID(int=_in_range(milliseconds, 0, 2**48 - 1) << 80))
         if isinstance(by, timedelta) and isinstance(value, date):
-            # Rounded up: a lookback of an hour must read the whole day before, as the row may be of its last hour.
+            # Round up: a lookback of an hour must read the whole day before, as a row may be from its last hour.
             whole_days = -(-by // DAY)
             return value + sign * whole_days * DAY
         if isinstance(by, int) and isinstance(value, int):
             return _in_range(value + sign * by, OUTSIDE[0], OUTSIDE[1])
         if isinstance(by, int | Decimal) and isinstance(value, int | Decimal):
-            # One step outside is allowed, as for whole numbers: 10.00 is just past the 9.99 of a decimal(3,2).
+            # Allow one step outside the range, as for whole numbers: 10.00 is just past the 9.99 of a decimal(3,2).
             precision, scale = decimal_type(self.type)
             limit = Decimal(1).scaleb(precision - scale)
             return _in_range(EXACT.add(Decimal(value), sign * Decimal(by)), -limit, limit)
         raise CursorError(self.name, f"a {self.type} cannot be moved by a {type(by).__name__}.")
 
     def at(self, moment: datetime) -> datetime | date:
-        """Return a moment as the column holds it: without zone, it is the wall clock of the moment's own zone."""
+        """Return a moment as the column stores it; a column without zone stores the wall clock of the moment's zone."""
         if self.type == "date":
             return moment.date()
         if self.type == "timestamp":
@@ -153,12 +153,12 @@ class CursorColumn:
         return moment.replace(tzinfo=timezone.utc, fold=0)
 
     def lowest(self, moment: datetime) -> datetime | date:
-        """Return the lowest stamp that can be made from a moment on: without zone, clocks may be about to turn back."""
+        """Return the lowest stamp that rows can get from a moment on, even if clocks without zone turn back soon."""
         if self.type == "timestamp":
             return self.at(moment)
-        # At 02:59 of the night on which clocks go back an hour, the next stamp can be 02:00. Each minute to come is
-        # tried, as zones turn at any minute and Python tells no transitions. Without this, rows stamped in the
-        # repeated hour would be below a watermark that had already passed it, and never be read.
+        # At 02:59 of the night on which clocks go back an hour, the next stamp can be 02:00. Try each of the next
+        # minutes, because a zone may change at any minute and Python does not list its changes. Otherwise rows stamped
+        # in the repeated hour could be below a watermark that has already passed it, and would never be read.
         lowest = self.at(moment)
         start = moment.astimezone(timezone.utc).replace(second=0, microsecond=0)
         for minutes in range(1, LONGEST_TURN + 1):
@@ -167,29 +167,29 @@ class CursorColumn:
         return lowest
 
     def floor(self, moment: datetime) -> datetime | date:
-        """Round a clock down to the column's tick: no stamp made from then on is below what this returns.
+        """Round a clock down to the column's tick, so that no stamp made from then on is below the result.
 
-        Where a tick does not divide a second (SQL Server's DATETIME), a whole tick is taken off instead.
+        If the tick does not divide a second (SQL Server's DATETIME), subtract a whole tick instead.
         """
         value, tick = self.lowest(moment), cast(timedelta, self.tick)
         if not isinstance(value, datetime):
             return value
-        # A row that is written now is stamped in the column's own steps: 12:00:00 at 12:00:00.9 in a column of whole
-        # seconds. A bound at 12:00:00.9 would have passed it before it could be read.
+        # A row written now is stamped in the column's steps: in a column of whole seconds, 12:00:00 at 12:00:00.9. A
+        # bound at 12:00:00.9 would pass the row before it could be read.
         is_fraction_or_multiple = not SECOND % tick or not tick % SECOND
         if is_fraction_or_multiple:
             return value - (value - EPOCH) % tick
         return value - tick
 
     def check(self, value: object) -> Cursor:
-        """Return a stored bound; CursorError where it is not one of this column, as after tampering."""
+        """Return a stored bound; raise CursorError if it is not a value of this column, as after tampering."""
         return check_value(value, self.type, self.name)
 
     def from_caller(self, value: object, what: str) -> Cursor:
-        """Return a bound that the caller gives; CursorError that names the argument where it does not fit.
+        """Return a bound that the caller passes; raise CursorError, which names the argument, if it does not fit.
 
-        A datetime without zone is a wall clock and fits only a column without zone. There UTC is the wall clock, too,
-        as states and `gaps` write it.
+        A datetime without zone is a wall clock and fits only a column without zone. A datetime in UTC fits there too
+        and is taken as the wall clock, because states and `gaps` write it so.
         """
         if isinstance(value, datetime) and self.type != "date":
             if value.tzinfo is None and self.type == "timestamp":
@@ -204,7 +204,7 @@ class CursorColumn:
                 ) from None
         if self.is_uuid and isinstance(value, UUID):
             value = str(value)
-        # True is an int in Python, and would become the bound 1.
+        # In Python True is an int, and would become the bound 1.
         if isinstance(value, int) and not isinstance(value, bool) and self.type.startswith("decimal"):
             value = Decimal(value)
         self.check_letters(value, what)
@@ -220,8 +220,8 @@ class CursorColumn:
 
     def check_letters(self, value: object, what: str) -> None:
         """Raise CursorError for a text with letters beyond ASCII."""
-        # The window is compared byte by byte. Only for ASCII is that the order in which keys rise everywhere: UTF-16
-        # puts some letters before others that UTF-8 puts after them, so a later key could be below the watermark.
+        # Windows compare texts byte by byte. Only ASCII keys rise in that order everywhere: UTF-16 sorts some letters
+        # before others that UTF-8 sorts after them, so a later key could be below the watermark.
         if isinstance(value, str) and not value.isascii():
             raise CursorError(
                 self.name,
@@ -230,9 +230,9 @@ class CursorColumn:
             )
 
     def from_text(self, text: str) -> Cursor:
-        """Read the exact text of a value: a timestamp as ISO text with zone or whole microseconds since 1970.
+        """Read the exact text of a value; for a timestamp, ISO text with zone, or whole microseconds since 1970.
 
-        CursorError for what Python cannot hold, such as the year 10000, infinity or NaN.
+        Raise CursorError for a value that Python cannot hold, such as the year 10000, infinity or NaN.
         """
         try:
             return self._read(text)
@@ -241,13 +241,13 @@ class CursorColumn:
             raise CursorError(self.name, f"its largest value is {outside}. Fix or filter that row.") from error
 
     def from_typed(self, text: str, what: str) -> Cursor:
-        """Read a value that a person or a scheduler has written, such as an option of a command.
+        """Read a value that a person or a scheduler wrote, such as an option of a command.
 
         Raises
         ------
         CursorError
-            It is not of the column, or could be meant otherwise: of digits alone, a time might be a year, a compact
-            date, or seconds since 1970.
+            The value does not fit the column or is ambiguous: a time of digits only might be a year, a compact date,
+            or seconds since 1970.
         """
         self.check_letters(text if self.type in TEXTS else None, what)
         if self.type in TEXTS or is_written_plainly(text, time=self.is_time):
@@ -263,7 +263,7 @@ class CursorColumn:
         if self.type in WHOLE:
             return int(text)
         if self.type == "date":
-            # Some drivers show a date with a midnight. Any other time is refused: cut off, it would move the bound.
+            # Some drivers append midnight to a date. Refuse any other time: cutting it off would move the bound.
             has_midnight = re.fullmatch(r"[\d-]{10}[ T]00:00:00(\.0+)?", text)
             return date.fromisoformat(text[:10] if has_midnight else text)
         if not self.is_time:
@@ -273,8 +273,8 @@ class CursorColumn:
             return number
         if self.type == "timestamp" and re.fullmatch(r"-?\d+", text):
             return EPOCH + timedelta(microseconds=int(text))
-        # Nanoseconds are cut off, never rounded up: the bound just past the value is one whole microsecond above
-        # it, so the row is still below that bound.
+        # Cut off nanoseconds and never round up: the bound just past the cut value is one microsecond above it, so
+        # the row is still below that bound.
         to_microseconds = re.sub(r"(\.\d{6})\d+", r"\1", text.replace(" ", "T", 1))
         moment = isoparse(to_microseconds)
         if (moment.tzinfo is None) == (self.type == "timestamp"):
@@ -283,12 +283,12 @@ class CursorColumn:
 
 
 def is_written_plainly(text: str, *, time: bool) -> bool:
-    """Return whether a time or date, or else a number, is written so that it has one meaning only."""
+    """Return whether the text of a time or date, or otherwise of a number, has only one meaning."""
     return (_TIME if time else _NUMBER).fullmatch(text) is not None
 
 
 def as_number(value: Cursor, kind: str) -> int:
-    """Return a time, date or number as a whole number of microseconds, days, ones or last decimal places."""
+    """Return a value as a whole number: of microseconds, of days, of ones, or of units of the last decimal place."""
     if isinstance(value, datetime):
         return (value - EPOCH) // MICROSECOND
     if isinstance(value, date):
@@ -297,7 +297,7 @@ def as_number(value: Cursor, kind: str) -> int:
 
 
 def from_number(number: int, kind: str) -> Cursor:
-    """Return the time, date or number that `as_number` wrote as a whole number."""
+    """Return the time, date or number that `as_number` turned into a whole number."""
     if kind == "date":
         return date.fromordinal(number)
     if kind in TIMES:
@@ -306,16 +306,16 @@ def from_number(number: int, kind: str) -> Cursor:
 
 
 def decimal_type(kind: str) -> tuple[int, int]:
-    """Return precision and scale of ``decimal(p,s)``; none of any other type."""
+    """Return precision and scale of ``decimal(p,s)``; two zeros for any other type."""
     found = re.fullmatch(r"decimal\((\d{1,2}),(\d{1,2})\)", kind)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def widened(before: object, now: object) -> bool:
-    """Tell whether a type of numbers has room for all of another one, and puts no new values between the old ones.
+    """Return whether a type holds all numbers of the type before, and has no new values between them.
 
-    A decimal of more places does: past 1.0 the next value was 1.1, which the watermark is at by then, and 1.05 would
-    be below it.
+    A decimal of more places has new values in between: the value next to 1.0 was 1.1, so the watermark is at 1.1, and
+    a new 1.05 would be below it.
 
     >>> widened("int", "bigint"), widened("bigint", "int"), widened("decimal(9,2)", "decimal(12,2)")
     (True, False, True)
@@ -332,9 +332,9 @@ def widened(before: object, now: object) -> bool:
 
 
 def check_value(value: object, kind: str, name: str | None = None) -> Cursor:
-    """Return a value that is a cursor of this type, or one step outside its range; CursorError if it is not.
+    """Return a value if it is a cursor of the type, or one step outside its range; raise CursorError if it is not.
 
-    Watermarks come from a table that others can write to: nothing else gets into a query.
+    The table of watermarks can be written to by others, so only values checked here get into a query.
     """
     if kind in ("timestamp", "timestamp_ntz") and isinstance(value, datetime) and value.tzinfo is not None:
         return value
@@ -347,7 +347,7 @@ def check_value(value: object, kind: str, name: str | None = None) -> Cursor:
     if kind in UUIDS and isinstance(value, str) and re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", value):
         return value
     precision, scale = decimal_type(kind)
-    # Of a column that held whole numbers before; see `widened`.
+    # Accept an int for a decimal without places: the column may have held whole numbers before; see `widened`.
     if precision and scale == 0 and type(value) is int:
         value = Decimal(value)
     if precision and isinstance(value, Decimal) and _fits(value, precision, scale):
@@ -358,8 +358,8 @@ def check_value(value: object, kind: str, name: str | None = None) -> Cursor:
 
 
 def _fits(value: Decimal, precision: int, scale: int) -> bool:
-    # Not above 10^(precision - scale): one step past the largest value of the type still fits, as a bound.
-    # `copy_abs` and EXACT do not round; abs() would, to the 28 digits of the default context.
+    # Allow up to 10^(precision - scale): one step past the largest value of the type still fits, as a bound.
+    # `copy_abs` and EXACT do not round, while abs() would round to the 28 digits of the default context.
     if not value.is_finite() or value.copy_abs() > Decimal(1).scaleb(precision - scale):
         return False
     unscaled = EXACT.scaleb(value, scale)
@@ -373,7 +373,7 @@ def _in_range(value: Number, smallest: Number, largest: Number) -> Number:
 
 
 def _is_unicode(text: str) -> bool:
-    """Tell whether a text has no half of a surrogate pair, which no database can take."""
+    """Return whether a text has no lone surrogate, which no database accepts."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
@@ -383,7 +383,7 @@ def missing_column(name: str, there: Iterable[str]) -> CursorError:
 
 
 def unordered(name: str, kind: str, *, as_text: bool = False) -> CursorError:
-    """Return the error for a type without exact order; `as_text` where it could be read as keys."""
+    """Return the error for a type without exact order; `as_text` if strings=True would allow it as keys."""
     keys = " Keys of fixed width, which rise byte by byte, are taken with strings=True." if as_text else ""
     return CursorError(
         name,
@@ -392,18 +392,18 @@ def unordered(name: str, kind: str, *, as_text: bool = False) -> CursorError:
 
 
 def earlier(moment: datetime, by: timedelta) -> datetime:
-    """Return the time so much earlier, in the same zone: elapsed time, whatever the clocks there did meanwhile."""
-    # Python subtracts on the wall clock of a zone: across a change of clocks that is an hour more or less.
+    """Return the moment before another one by an elapsed time, in the same zone, even across a change of clocks."""
+    # Python subtracts on the wall clock of a zone, which is an hour off across a change of clocks.
     return (moment.astimezone(timezone.utc) - by).astimezone(moment.tzinfo)
 
 
 def as_list(stored: object) -> list[Any]:
-    """Return a list of what may be one value or several."""
+    """Return a stored value as a list, whether it is one value or several."""
     return list(stored) if isinstance(stored, list | tuple) else [stored]
 
 
 def just_past(columns: Sequence[CursorColumn], last: Bound, descending: bool) -> Bound:
-    """Return the bound next to the last values; where the last column can go no further, by the ones before it."""
+    """Return the bound just past the last values; if the last column cannot go further, move the column before it."""
     column, value = columns[-1], last[-1]
     assert value is not None
     try:

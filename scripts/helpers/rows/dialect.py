@@ -1,6 +1,6 @@
-"""How SQL is written for a source: quoted names, typed literals, comparisons; and Spark's way of it. Pure.
+"""Write SQL for a source: quoted names, typed literals, comparisons; and the same for Spark SQL. Pure.
 
-Nothing that a user or a stored watermark holds gets into a query but through here.
+Every name and value from a user or a stored watermark is written into queries by this module.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ SIGNS = {"<": sql("<"), "<=": sql("<="), "=": sql("="), ">=": sql(">="), ">": sq
 
 
 class Dialect:
-    """One kind of SQL. A subclass says how names are quoted and how each type of value is written."""
+    """One kind of SQL. A subclass defines how names are quoted and how values of each type are written."""
 
     name = "sql"
     quotes = ('"', '"')
-    """What opens and what closes a quoted name."""
+    """Characters that open and close a quoted name."""
 
     def quote(self, name: str) -> SQL:
         """Quote one identifier: a column, a table, or one part of a dotted name."""
@@ -29,25 +29,25 @@ class Dialect:
         return SQL(start + name.replace(end, end * 2) + end)
 
     def type_name(self, text: str) -> SQL:
-        """Return the name of a type that a catalogue holds; InvalidValueError if more than a name may be in it.
+        """Return the name of a type from a catalogue; raise InvalidValueError if it may be more than a type name.
 
         >>> SPARK.type_name("decimal(10,2)")
         'decimal(10,2)'
         """
         start, end = map(re.escape, self.quotes)
-        # What is quoted, as the values of an enum, is left out first, then what is in brackets, from the innermost on.
+        # Remove quoted parts, such as the values of an enum, and then brackets with their content, innermost first.
         bare = re.sub(rf"""'[^'\\]*'|"[^"\\]*"|{start}[^{end}]*{end}""", "x", text)
         while (less := re.sub(r"\(([\w .,:]|-(?=\d))*\)|<[\w .,:]*>|\[\d*\]", "", bare)) != bare:
             bare = less
-        # A comma or a bracket that is left would end the type, and another item or clause would begin.
+        # A comma or bracket that remains could end the type and begin another item or clause.
         if not re.fullmatch(r"[\w .]+", bare):
             raise InvalidValueError(f"{text!r} is not the name of a type. Correct it where the column is declared.")
         return SQL(text)
 
     def literal(self, value: Cursor, kind: str) -> SQL:
-        """Write a value of a Spark type as a typed, exact literal; CursorError if the two do not match."""
+        """Write a value of a Spark type as a typed, exact literal; raise CursorError if it is not of that type."""
         check_value(value, kind)
-        # A datetime is a date in Python, so it is asked for first.
+        # In Python a datetime is a date too, so check for datetime first.
         if isinstance(value, datetime):
             return self.timestamp(value) if kind == "timestamp" else self.wall_clock(value)
         if isinstance(value, date):
@@ -59,7 +59,7 @@ class Dialect:
         return self.number(value)
 
     def timestamp(self, value: datetime) -> SQL:
-        """Write an instant, whatever the zone of the session."""
+        """Write an instant, independent of the session's time zone."""
         return sql("TIMESTAMP WITH TIME ZONE {}", in_quotes(f"{wall_text(value)}+00:00"))
 
     def wall_clock(self, value: datetime) -> SQL:
@@ -72,31 +72,31 @@ class Dialect:
 
     def number(self, value: int | Decimal) -> SQL:
         """Write a whole number or an exact decimal."""
-        # Never in exponents: 1E+3 is a double to a database.
+        # Never write an exponent, because databases read 1E+3 as a double.
         return SQL(f"{value:f}") if isinstance(value, Decimal) else whole(value)
 
     def text(self, value: str) -> SQL:
-        """Write a text so that nothing in it is read as SQL."""
+        """Write a text so that no part of it is read as SQL."""
         raise NotImplementedError
 
     def uuid(self, value: str, kind: str) -> SQL:
-        """Write a UUID, or its bytes, as a column of them is compared."""
+        """Write a UUID, or its bytes, as it is compared with a column of type `kind`."""
         raise NotImplementedError
 
     def cursor(self, column: CursorColumn) -> SQL:
-        """Write a cursor column as it is compared; a text byte by byte, without padding."""
+        """Write a cursor column as it is compared: texts byte by byte, without padding."""
         return self.quote(column.name)
 
     def has_void(self, column: CursorColumn) -> bool:
-        """Tell whether a column can hold something beside NULL that stands for no value and compares as one."""
+        """Return whether a column can hold a placeholder for "no value" other than NULL that compares as a value."""
         return False
 
     def lacks(self, column: CursorColumn) -> SQL:
-        """Write that a row has no value there."""
+        """Write the condition that a row has no value in a column."""
         return sql("{} IS NULL", self.quote(column.name))
 
     def has(self, column: CursorColumn) -> SQL:
-        """Write that a row has a value there."""
+        """Write the condition that a row has a value in a column."""
         return sql("{} IS NOT NULL", self.quote(column.name))
 
     def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> SQL:
@@ -111,7 +111,7 @@ class SparkDialect(Dialect):
     quotes = ("`", "`")
 
     def timestamp(self, value: datetime) -> SQL:
-        """Write the microseconds since 1970, which no session zone changes."""
+        """Write the microseconds since 1970, which do not depend on the session's time zone."""
         return sql("timestamp_micros({}L)", whole((value - EPOCH) // timedelta(microseconds=1)))
 
     def wall_clock(self, value: datetime) -> SQL:
@@ -119,27 +119,27 @@ class SparkDialect(Dialect):
         return sql("TIMESTAMP_NTZ {}", in_quotes(wall_text(value)))
 
     def number(self, value: int | Decimal) -> SQL:
-        """Write a whole number, or a decimal that is not a double."""
+        """Write a whole number, or a decimal with the suffix that keeps Spark from reading a double."""
         return sql("{}BD" if isinstance(value, Decimal) else "{}", super().number(value))
 
     def text(self, value: str) -> SQL:
-        """Write the bytes: how Spark reads escapes in a text depends on its settings."""
+        """Write a text as its bytes, because Spark's settings decide how it reads escapes in a string."""
         return sql("CAST(X{} AS STRING)", in_quotes(value.encode().hex()))
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        """Write the exact text of a value; an instant in microseconds, as its text would be in the session's zone."""
+        """Write the exact text of a value; an instant as microseconds, as its text depends on the session's zone."""
         return sql("CAST(unix_micros({}) AS STRING)" if kind == "timestamp" else "CAST({} AS STRING)", expression)
 
     def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> SQL:
         """Write a comparison.
 
-        Just outside the decimals of a column Spark may have no literal, and compares with NULL what
-        it cannot hold: every value is inside.
+        For a bound one step outside a decimal column's range, Spark may have no literal, and would compare with
+        NULL. All values of the column are inside that range, so the result is the same for all of them.
         """
         precision, scale = decimal_type(column.type)
         if isinstance(value, Decimal) and value.copy_abs() == Decimal(1).scaleb(precision - scale):
             check_value(value, column.type)
-            # Every value is above the bound just below the smallest, and below the one just above the largest.
+            # All values are above a bound just below the smallest value, and below a bound just above the largest.
             is_met_by_all = sign[0] == (">" if value < 0 else "<")
             return sql("{} IS NOT NULL", self.cursor(column)) if is_met_by_all else sql("false")
         return super().comparison(column, sign, value)
@@ -149,5 +149,5 @@ SPARK = SparkDialect()
 
 
 def wall_text(value: datetime) -> str:
-    """Write a moment as UTC text with microseconds and without a zone."""
+    """Return a moment as text in UTC, with microseconds and without a zone."""
     return value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(" ", "microseconds")

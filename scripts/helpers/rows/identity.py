@@ -1,9 +1,9 @@
-"""Which table a state or plan is of: what a source says of itself, compared with what was stored. Pure.
+"""Check which table a state or plan belongs to: compare a source's identity with the stored one. Pure.
 
-An identity is a map of names to texts and whole numbers. A database says ``server``, ``database``,
-``schema`` and ``table``, as far as it has them. PostgreSQL adds ``oid``, which a table that is made anew
-does not keep, and ``cluster``, the system identifier, which only replicas and physical backups share.
-Delta and Iceberg say ``uuid``, which a table that is made anew does not keep, and ``folder`` or ``table``.
+An identity is a map of names to texts and whole numbers. A database has ``server``, ``database``,
+``schema`` and ``table``, where they exist. PostgreSQL adds ``oid``, which changes when a table is created
+again, and ``cluster``, the system identifier, which only replicas and physical backups share. Delta and
+Iceberg have ``uuid``, which changes when a table is created again, and ``folder`` or ``table``.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.values import MAX_BYTES
 
 SOURCE = "source"
-"""Where states and plans keep it."""
+"""Field of states and plans for the identity."""
 WHERE = "where"
-"""What an identity calls the condition that its rows meet."""
+"""Name in an identity for the condition that filters the source's rows."""
 MAX_SHOWN = 300
-"""Most letters of an identity in an error: others can write to the table of watermarks."""
+"""Most characters of an identity in an error, because others can write to the table of watermarks."""
 
 
 class Identified(Protocol):
     """A source of rows, or a table."""
 
     def identity(self) -> Mapping[str, Any] | None:
-        """Return which table it is; None if it cannot tell, as for a DataFrame."""
+        """Return the table's identity; None if it has none, as a DataFrame."""
 
 
 def remembered(state: Mapping[str, Any], name: str = "state") -> Mapping[str, Any] | None:
-    """Return the identity that a state or plan keeps; None for one of an earlier version, or of a DataFrame.
+    """Return the identity stored in a state or plan; None for one of an earlier version, or of a DataFrame.
 
-    ImplausibleError if it keeps something else there.
+    Raise ImplausibleError if the field has something else.
     """
     fields = Fields(state, name)
     kept = fields.text(SOURCE, "null", longest=MAX_BYTES)
@@ -48,7 +48,7 @@ def remembered(state: Mapping[str, Any], name: str = "state") -> Mapping[str, An
 
 
 def as_text(identity: Mapping[str, Any]) -> str:
-    """Write an identity as states and plans keep it: one text, as a table counts the entries of maps.
+    """Return an identity as states and plans store it: one text, because a table counts the entries of maps.
 
     >>> remembered({"source": as_text({"table": "repairs"})})
     {'table': 'repairs'}
@@ -59,9 +59,9 @@ def as_text(identity: Mapping[str, Any]) -> str:
 def check_same_source(
     before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, context: str, job_id: str
 ) -> Mapping[str, Any] | None:
-    """Return the identity to keep; SourceReplacedError if the one of a state is that of another table.
+    """Return the identity to store; raise SourceReplacedError if the stored one belongs to another table.
 
-    Only what both sides know is compared, so a state without an identity takes the present one.
+    Only names that both identities have are compared, so a state without an identity gets the current one.
     """
     if not before or not now:
         return now or before
@@ -71,9 +71,9 @@ def check_same_source(
 
 
 def check_same_plan(plan: Mapping[str, Any], source: Identified, job_id: str) -> None:
-    """Refuse to replay a plan on another table than it was made on; PlanConflictError."""
+    """Raise PlanConflictError if a plan would be replayed on another table than the one it was made on."""
     before = remembered(plan)
-    # Not asked in vain: a plan of an earlier version has nothing to compare with.
+    # Query the source only if there is something to compare: a plan of an earlier version has no identity.
     now = source.identity() if before else None
     if not before or not now or not _differ(before, now):
         return
@@ -85,7 +85,7 @@ def check_same_plan(plan: Mapping[str, Any], source: Identified, job_id: str) ->
 
 
 def shown(identity: Mapping[str, Any]) -> str:
-    """Write an identity for people.
+    """Return an identity as text for messages.
 
     >>> shown({"server": "db:5432", "table": "repairs"})
     'server db:5432, table repairs'
@@ -96,11 +96,11 @@ def shown(identity: Mapping[str, Any]) -> str:
 
 def _differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     both = before.keys() & now.keys()
-    # A replica that was promoted, a pooler, or another name for the host: it is the cluster that counts.
+    # The server may be another one in the same cluster: a promoted replica, a pooler, or another name of the host.
     if "cluster" in both:
         both -= {"server"}
-    # An Iceberg table that was renamed, or is found through another catalog. A folder of Delta may be a copy.
+    # An Iceberg table may be renamed or found through another catalog. Compare a Delta folder: another may be a copy.
     if "uuid" in both:
         both -= {"table"}
-    # Without a condition, rows that it kept out are below the watermark: it counts as well where one side has none.
+    # Compare the condition even if one side has none: rows that it filtered out are already below the watermark.
     return before.get(WHERE) != now.get(WHERE) or any(before[name] != now[name] for name in both)

@@ -1,4 +1,4 @@
-"""How `rows_since` chooses rows: its options, their defaults, and what is refused before a source is asked. Pure."""
+"""The options of `rows_since`: their defaults, and which are refused before a source is queried. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WriteDisposition = Literal["append", "merge"]
 RaiseOrWarn = Literal["raise", "warn"]
 
 DEFAULT_DELAY = timedelta(minutes=5)
-"""How far the upper bound of times stays behind the clock: a transaction that commits up to five
-minutes after the time it stamped on its rows is not missed. Kafka's JDBC source defaults to none,
-and its issues #172, #915 and #1015 are the rows that were lost."""
+"""How far the upper bound of times stays behind the clock, so that a transaction that commits up to
+five minutes after the time it stamped on its rows is not missed. Kafka's JDBC source has no delay
+by default; its issues #172, #915 and #1015 report the rows that were lost."""
 
 
 class RowOptionsGiven(TypedDict, total=False):
@@ -45,50 +45,50 @@ class RowOptionsGiven(TypedDict, total=False):
 class RowOptions:
     """How `rows_since` chooses rows.
 
-    The defaults repeat nothing, and they lose nothing that shows within `delay`. Numbers and texts of a database wait
-    for its open transactions (see `open_writers`). In a DataFrame, one that shows after a larger one was taken is lost
-    without a `lookback`.
+    By default no row is read twice, and none is lost that becomes visible within `delay`. For numbers and texts of a
+    database, a run waits for its open transactions (see `open_writers`). In a DataFrame, a row that becomes visible
+    after a larger one was taken is lost without a `lookback`.
 
     Attributes
     ----------
     delay
-        Longest time between a row's stamp and the moment the server we read shows the row: the
-        longest transaction, unless the server reports those that are open, and the lag if it is a
-        replica. Of numbers and texts of a database: how long a run may wait for open transactions,
-        and after which time rows count as decided where nobody can tell. 0 waits for none.
+        Longest time between a row's stamp and the moment the row becomes visible on the server that is
+        read: the longest transaction, unless the server reports open transactions, plus the lag of a
+        replica. For numbers and texts of a database: how long a run may wait for open transactions, and
+        after which time rows count as decided if transactions cannot be seen. 0 waits for none.
     lookback
-        How far before the watermark to read again, for rows that show later than `delay`: rows come twice, so it needs
-        a sink that merges. A timedelta, or a number for numbers.
+        How far before the watermark to read again, for rows that become visible later than `delay`. It reads rows
+        twice, so the sink has to merge. A timedelta, or a number for cursors that are numbers.
     high
-        The upper bound, not itself taken, instead of the one that the source gives; no delay is
-        kept from it. A tuple for compound cursors. Refused past the clock, past the ceiling, and
-        for numbers and texts more than one step past the last: rows that come later would be lost.
+        The upper bound, exclusive, instead of the one found in the source; the delay does not apply to
+        it. A tuple for compound cursors. It is refused past the clock, past the ceiling, and for numbers
+        and texts more than one step past the last row: rows that come later would be lost.
     settled
-        No row below `high` can come any more, although none of the last ones is near it. For a partition column of
-        files: nothing is added to a partition once it was read.
+        Declares that no more rows will come below `high`, even if the last row is far below it. For a partition column
+        of files: nothing is added to a partition after it was read.
     start_from
-        Where a first run starts, itself taken; by default with everything. No lookback goes further.
+        Where a first run starts, inclusive; by default it reads everything. A lookback reads no further back.
     nulls
-        Rows with NULL in a cursor column: ``raise`` with their count, ``take`` all of them each
-        time (needs a sink that merges), or ``skip`` them, with a WARNING that counts them.
+        Rows with NULL in a cursor column: ``raise`` an error with their count, ``take`` all of them in
+        each run (the sink has to merge), or ``skip`` them, with a WARNING that counts them.
     descending
         The numbers fall from row to row.
     strings
-        Take texts as cursors: they compare byte by byte, which is right for ASCII keys of fixed width only.
+        Allow texts as cursors: they compare byte by byte, which is right only for ASCII keys of fixed width.
     write_disposition
-        ``merge`` if what is written replaces rows of the same key.
+        ``merge`` if written rows replace the rows with the same key.
     on_behind
-        Nothing is new, and the last row of a database's table is below what was seen: ``raise`` SourceBehindError, or
-        ``warn``, where the newest rows are deleted as a matter of course.
+        If nothing is new and the last row of a database's table is below the last row seen: ``raise``
+        SourceBehindError, or ``warn``, for tables whose newest rows are regularly deleted.
     on_late
-        Rows came below the watermark of numbers: ``raise`` SourceBehindError, or ``warn``, as Glue's own readers pass
-        over such rows. Without a `delay`, or with `settled`, they are always a WARNING.
+        If rows came below a watermark of numbers: ``raise`` SourceBehindError, or ``warn``, as Glue's own readers skip
+        such rows. Without a `delay`, or with `settled`, it is always a WARNING.
     on_changed
-        The last row of numbers that was taken has changed or is gone: ``raise`` SourceBehindError, for tables whose
-        rows are never updated or deleted, or ``warn``.
+        If the last row taken by a cursor of numbers has changed or is gone: ``raise`` SourceBehindError, for tables
+        whose rows are never updated or deleted, or ``warn``.
     max_rows
-        Most new rows of one batch; the next one continues there (`IncrementalJob.has_more`). Rows of one cursor stay
-        together, so more of them than this are one batch.
+        Most new rows in one batch; the next batch continues after them (`IncrementalJob.has_more`). Rows with the same
+        cursor stay together, so if there are more of them than this, they are one batch.
     """
 
     delay: timedelta = DEFAULT_DELAY
@@ -106,12 +106,12 @@ class RowOptions:
     max_rows: int | None = None
 
     def check(self, columns: tuple[CursorColumn, ...]) -> None:
-        """Refuse what cannot be meant, before the source is asked; the error names option and remedy."""
+        """Refuse invalid options before the source is queried; the error names the option and the remedy."""
         first = columns[0]
-        check_choices(self)  # 'no' counts as true in Python, and settled='no' would let rows be lost.
+        check_choices(self)  # In Python 'no' is true, so settled='no' could lose rows.
         if not isinstance(self.delay, timedelta) or self.delay < timedelta(0):
             raise CursorError(first.name, f"delay={self.delay!r} is not a duration of 0 or more. Give a timedelta.")
-        # True is an int in Python.
+        # In Python True is an int.
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
             raise CursorError(
                 first.name, f"max_rows={self.max_rows!r} is not a whole number of 1 or more. Omit it for all."
@@ -123,7 +123,7 @@ class RowOptions:
         self._check_disposition(first, self.lookback, self.nulls, "leave the option out")
 
     def check_replay(self, window: RowWindow) -> None:
-        """Refuse what cannot be meant, and a sink that would keep twice what an open plan reads again."""
+        """Refuse invalid options, and a sink that would store the rows twice that an open plan reads again."""
         self.check(window.columns)
         self._check_disposition(window.columns[0], window.lookback, window.nulls, "discard the plan")
 
@@ -146,19 +146,19 @@ class RowOptions:
                 f"lookback={lookback!r} does not fit a {first.type}. Give a timedelta for times and dates, a number "
                 "for numbers, none for texts.",
             )
-        # Moved by half a step, a bound would be no value of the column, and refused like a stored one that is not.
+        # A lookback of half a step would move the bound to a value that the column cannot hold, which is refused later.
         if isinstance(lookback, Decimal) and isinstance(first.tick, Decimal) and EXACT.remainder(lookback, first.tick):
             raise CursorError(first.name, f"lookback={lookback} is finer than a {first.type}. Give whole steps of it.")
         if lookback != abs(lookback):
             raise CursorError(first.name, f"lookback={lookback!r} is below 0. Give how far to read back.")
 
     def to_plan(self) -> dict[str, str]:
-        """Return what a plan keeps of them: nothing where they are the defaults, as plans hold few entries."""
+        """Return the options as a plan stores them; nothing for the defaults, because a plan has few entries."""
         return {} if str(self) == DEFAULTS else {"options": str(self)}
 
     def __str__(self) -> str:
-        """Return what a window does not say itself, as a plan keeps it: no value of a cursor."""
-        # Only whether a bound was given: its value may be personal, and logs and plans are read by others.
+        """Return the options that a window does not store itself, as a plan stores them: without cursor values."""
+        # Show only whether a bound was given: its value may be personal data, and others can read logs and plans.
         words = [f"delay={self.delay}", f"write_disposition={self.write_disposition}"]
         for name in ("high", "start_from", "settled", "strings"):
             is_given = getattr(self, name) is not None and getattr(self, name) is not False
@@ -172,18 +172,18 @@ class RowOptions:
 
 DEFAULTS = str(RowOptions())
 WORDS = r"[A-Za-z0-9_=:., -]{1,200}"
-"""What a plan keeps of options: no line break and no page of text gets into a log from there."""
+"""Pattern of options in a plan, so that no line break and no long text gets from a plan into a log."""
 
 
 def check_rows_plan(stored: Mapping[str, Any], name: str) -> RowWindow:
-    """Read a plan; ImplausibleError if it is not one of `RowWindow.to_plan`, with its options."""
+    """Read a plan; raise ImplausibleError if it is not what `RowWindow.to_plan` and `RowOptions.to_plan` wrote."""
     Fields(stored, name).text("options", None, pattern=WORDS, what="words of options")
     return RowWindow.read(stored, name)
 
 
 def _fits(first: CursorColumn, lookback: object) -> bool:
-    """Tell whether a lookback can be taken off the values of a column."""
-    # True is an int in Python, and would read one step back.
+    """Return whether a lookback can be subtracted from the values of a column."""
+    # In Python True is an int, and would read one step back.
     if first.type == "string" or isinstance(lookback, bool):
         return False
     if first.is_time or first.is_uuid:

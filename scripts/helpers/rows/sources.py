@@ -1,4 +1,4 @@
-"""A source of rows: what it must offer, and what it may know before a window is fixed. Pure."""
+"""The interface of a source of rows: what it must implement, and what it may know before a window is fixed. Pure."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from scripts.helpers.rows.window import RowWindow
 
 @dataclass(frozen=True)
 class Facts:
-    """What one query found about the rows past the watermark.
+    """The result of one query about the rows past the watermark.
 
     Attributes
     ----------
     now
-        The source's own clock, aware, in the zone whose wall clock its columns without zone and its
-        dates are stamped with. None if it has no clock; then the job's clock counts.
+        The source's own clock, aware, in the zone whose wall clock stamps its dates and its columns
+        without zone. None if the source has no clock; then the job's clock is used.
     largest, smallest
-        Largest and smallest cursor values among rows without NULL there; compound cursors compare
-        from the first column on. A source need only find the one it is asked for: the smallest of a
-        descending cursor, else the largest. None if there is no row.
+        Largest and smallest cursor values among rows without NULL in the cursor; compound cursors
+        compare from the first column on. A source only needs to find one of them: the smallest for a
+        descending cursor, otherwise the largest. None if there is no row.
     nulls
-        Rows that have NULL in a cursor column.
+        Number of rows with NULL in a cursor column.
     ceiling
-        An exact upper bound: no row below it can appear any more. It needs no delay.
+        An exact upper bound: no row below it can still appear. It needs no delay.
     zone
-        The zone of columns without zone and of dates, where the source has no clock to say it by.
-        None is that of the job's clock.
+        The zone of dates and of columns without zone, if the source has no clock that shows it.
+        None means the zone of the job's clock.
     other_uuids
-        Rows past the watermark whose UUID is of another version than 7.
+        Number of rows past the watermark whose UUID is not of version 7.
     widths
-        Lengths of the shortest and the longest of these texts in the first column; none of other types.
+        Lengths of the shortest and the longest text past the watermark in the first column; empty for other types.
     slack
-        How far the folder of a row may be from its cursor, where folders are left out by date.
+        How far the date of a row's folder may be from its cursor, if folders are skipped by date.
     """
 
     now: datetime | None = None
@@ -56,7 +56,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class SeenRow:
-    """One row: its cursor, and the exact texts of its other columns as far as they have one."""
+    """One row: its cursor, and the exact texts of those other columns that have one."""
 
     cursor: Bound
     contents: Mapping[str, str | None] = field(default_factory=dict)
@@ -69,9 +69,9 @@ class OpenWriter:
     Attributes
     ----------
     name
-        What the database calls it, such as ``pid 4711``.
+        The database's name of the transaction, such as ``pid 4711``.
     began
-        When it began, or earlier; aware. The database gives its rows no earlier stamp.
+        When the transaction began, or earlier; aware. The database stamps none of its rows with an earlier time.
     """
 
     name: str
@@ -80,14 +80,14 @@ class OpenWriter:
 
 @dataclass(frozen=True)
 class OpenWriters:
-    """The transactions that have written and are still open, as far as a user may see them.
+    """The transactions that have written and are still open, limited to those that the user may see.
 
     Attributes
     ----------
     oldest
-        The one that began first; None if none is open, or none is seen.
+        The transaction that began first; None if none is open or visible.
     hidden
-        Why others may be open that are not seen; empty where all are, or where no user could see one.
+        Why some open transactions may be invisible; empty if all are visible, or if no user could see them.
     """
 
     oldest: OpenWriter | None = None
@@ -103,10 +103,10 @@ ELSEWHERE = (
     "view, so the transactions that wrote them do not show"
 )
 STALE = "the server shows an old list of its transactions"
-"""Why transactions are hidden."""
+"""Reasons why transactions are hidden: UNSEEN, ELSEWHERE and STALE."""
 CACHED, NO_SEQUENCE = "numbers taken in advance", "numbers of no sequence"
 EARLY = frozenset((CACHED, NO_SEQUENCE))
-"""Stand among writers for clients that have a number, and have not begun the transaction that writes it."""
+"""Entries among writers for clients that may have a number but have not yet begun the transaction that writes it."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ class NumberSequence:
     Attributes
     ----------
     step
-        From one number to the next; below 0 where they fall.
+        Difference from one number to the next; negative if the numbers fall.
     starts_again
-        Whether it begins anew at its other end, once it is through.
+        Whether the sequence starts again at its other end after its last number (CYCLE).
     """
 
     name: str
@@ -127,7 +127,7 @@ class NumberSequence:
 
 
 class Unknown(Enum):
-    """What a source answers to a question that it was not made for; None says that there is no such row."""
+    """The result of a method that a source does not implement; a result of None means that there is no such row."""
 
     UNKNOWN = "unknown"
 
@@ -139,7 +139,7 @@ Rows = TypeVar("Rows", covariant=True)
 
 
 class RowsOf(Protocol[Rows]):
-    """What has rows of a type, as each `RowSource`: for editors and type checkers."""
+    """Anything with rows of a type, such as a `RowSource`; for editors and type checkers."""
 
     def rows(self, window: Any, /) -> Rows:
         """Return the rows of a window."""
@@ -148,106 +148,106 @@ class RowsOf(Protocol[Rows]):
 class RowSource(ABC):
     """A table or query that `rows_since` reads.
 
-    A source has a name, and says what is new in it: `columns`, `facts` and `rows`. All other questions protect rows
-    from being lost. A source that knows the answer overrides the method; by default nothing is known. What passes
-    questions on to another source is a `ForwardingRows`, so that no answer is lost on the way.
+    A source has a name and finds its new rows with `columns`, `facts` and `rows`. All other methods exist to protect
+    rows from being lost: a source overrides those that it can answer, and the defaults mean "unknown". A source that
+    wraps another one is a `ForwardingRows`, so that it forwards every method.
     """
 
     name: str
-    """For messages and logs; holds no credentials."""
+    """Name for messages and logs; contains no credentials."""
     assumes_utc: bool = False
-    """Whether a first run by the wall clock of a zone that nobody gave is right in UTC; else it is refused."""
+    """Whether a first run may take times without zone for UTC if no zone was given; otherwise such a run is refused."""
 
     @abstractmethod
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
-        """Return the cursor columns; CursorError for one that is missing or has no exact order.
+        """Return the cursor columns; raise CursorError if one is missing or has no exact order.
 
         Texts are refused unless `strings` is set.
         """
 
     @abstractmethod
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Ask, in one query, about NULLs everywhere and about the rows at `low` or past it."""
+        """Count the NULLs of all rows, and find the facts of the rows at `low` or past it, in one query."""
 
     @abstractmethod
     def rows(self, window: RowWindow) -> Any:
-        """Return the rows of a window as a DataFrame, lazily; the predicate reaches the source."""
+        """Return the rows of a window as a lazy DataFrame; its filter is pushed down to the source."""
 
     def asking(self) -> AbstractContextManager[Any]:
-        """Return what a plan asks its questions within; a source may keep one connection for all of them."""
+        """Return a context for the queries of one plan; a source may use one connection for all of them."""
         return nullcontext()
 
     def typed_errors(self) -> AbstractContextManager[None]:
-        """Return what lets an error of a read of the rows come out as a SourceError; by default none is changed."""
+        """Return a context that turns errors of reading the rows into SourceError; by default it changes none."""
         return nullcontext()
 
     def counts(self, rows: Any, window: RowWindow) -> Mapping[str, Any] | None:
-        """Count rows that `rows` has returned, if they are in memory; None where they are counted as they are read."""
+        """Count the rows that `rows` has returned, if they are in memory; None if they are counted while being read."""
         return None
 
     def identity(self) -> Mapping[str, Any] | None:
-        """Return which table it is, as names with texts and whole numbers, such as server, schema and table."""
+        """Return the table's identity, a map of names to texts and whole numbers, such as server, schema and table."""
         return None
 
     def zone_is_known(self, now: datetime) -> bool | None:
-        """Tell whether somebody gave the zone of columns without zone, and of dates; None where no clock stamps them.
+        """Return whether the zone of dates and of columns without zone was given; None if no clock stamps them.
 
         Parameters
         ----------
         now
-            The job's time, whose own zone counts where the source has no clock.
+            The job's time, whose own zone counts if the source has no clock.
         """
         return None
 
     def wall_clock(self, column: CursorColumn) -> str | None:
-        """Return what instants were read from that may be the wall clock of a zone; None where nothing shows that."""
+        """Return the reader, such as JDBC, that may have read wall clocks as instants; None if nothing shows that."""
         return None
 
     def is_partition(self, column: CursorColumn) -> bool | None:
-        """Tell whether a cursor has one value for all files of a partition."""
+        """Return whether a cursor has the same value in all files of a partition."""
         return None
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | Unknown | None:
-        """Return the largest cursor value of all rows, or the smallest, in one step. It is asked if nothing is new."""
+        """Return the largest cursor of all rows, or the smallest if descending, in one step. Used if nothing is new."""
         return UNKNOWN
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | Unknown | None:
-        """Return the cursor of one row of a window in the order of reading, counted from 0."""
+        """Return the cursor of the row at a position of a window, counted from 0 in the order of reading."""
         return UNKNOWN
 
     def newest(self, window: RowWindow, most: int) -> Sequence[SeenRow] | Unknown | None:
-        """Return the last rows of a window in one step, the last one first, at most so many; see `rows.plan`.
+        """Return at most `most` of the last rows of a window in one step, the last one first; see `rows.plan`.
 
-        None if the source would have to look at all of its rows.
+        None if the source would have to read all of its rows.
         """
         return UNKNOWN
 
     def count(self, window: RowWindow) -> int | Unknown:
-        """Count the rows of a window, which are those of one value; see `rows.plan`."""
+        """Count the rows of a window that has a single cursor value; see `rows.plan`."""
         return UNKNOWN
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
-        """Return the transactions, by name, that may still commit a lower number than the last one, after a wait.
+        """Wait, and return the names of transactions that may still commit a number below the last one.
 
-        They were open when this was called, and still are after at most `longest`. What is in memory has none. `EARLY`
-        says what may be written by others as well; that is waited for by the delay only.
+        They were open at the call and still are after at most `longest`. Rows in memory have none. An entry of `EARLY`
+        means that clients without a transaction may write lower numbers too, which only the delay covers.
         """
         return None
 
     def open_writers(self, delay: timedelta) -> OpenWriters | None:
         """Return the open transactions that may stamp rows.
 
-        One that does not say when it began counts from `delay` before the first moment that is known of it.
+        A transaction whose beginning is not known counts as begun `delay` before it was first seen.
         """
         return None
 
     def sequences(self, column: str) -> Sequence[NumberSequence]:
-        """Return the sequences that number a column, as far as they are known."""
+        """Return the known sequences that number a column."""
         return ()
 
 
 def _of_source(question: str) -> Any:
-    """Return the method of a `ForwardingRows` that passes a question on."""
+    """Return a method of `ForwardingRows` that calls the same method of its source."""
 
     def ask(rows: ForwardingRows, *asked: Any, **named: Any) -> Any:
         return getattr(rows.source, question)(*asked, **named)
@@ -256,7 +256,7 @@ def _of_source(question: str) -> Any:
 
 
 class ForwardingRows(RowSource):
-    """Rows of another source, and all that it knows. A test holds that no question is left out here."""
+    """A source that forwards every method to another source; a test checks that none is missing."""
 
     source: RowSource
 
@@ -267,7 +267,7 @@ class ForwardingRows(RowSource):
 
     @property
     def assumes_utc(self) -> bool:  # type: ignore[override]
-        """Whether the source is right in UTC where nobody gave its zone."""
+        """Whether the source may take times without zone for UTC if no zone was given."""
         return self.source.assumes_utc
 
     asking = _of_source("asking")
@@ -280,16 +280,16 @@ class ForwardingRows(RowSource):
 
 
 def says_zone(now: datetime) -> bool:
-    """Tell whether a clock says a zone: UTC is that of every job which gives no clock, so nobody may have chosen it."""
-    # By its name: London is not UTC in winter either, when its offset is 0.
+    """Return whether a clock's zone was chosen: it is not UTC, which every job without a clock of its own has."""
+    # Compare the name: London is another zone than UTC in winter, too, when its offset is 0.
     return now.tzname() != "UTC"
 
 
 def named_zone(zone: str, source: str) -> tzinfo:
-    """Return a time zone by its name; SourceError if there is none of it."""
+    """Return a time zone by its name; raise SourceError if the name is unknown."""
     if zone == "UTC":
         return timezone.utc
-    # Here, as it reads files, and `Watermarks` imports this module.
+    # Imported here because zoneinfo reads files, and `Watermarks` imports this module.
     from zoneinfo import ZoneInfo
 
     try:

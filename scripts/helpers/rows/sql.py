@@ -1,4 +1,4 @@
-"""SQL as a type of its own, which no value can become part of by mistake. Pure."""
+"""A type for SQL text, so that no value can become part of SQL by mistake. Pure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 class SQL(str):
     """Text that a database or Spark may run.
 
-    It is made by `sql` of a literal, by a dialect of a name or a typed value, and by joins of such. A text of any other
-    origin is a `str`, an f-string as well, and mypy refuses a `str` where SQL is run. Two texts are taken as they are:
-    what a person wrote, such as the `where` of a source, by `written_by_hand`, and a constraint by `of_catalogue`.
+    `sql` makes it from a literal, a dialect from a name or a typed value, and `joined` from other SQL. Any other text,
+    including an f-string, is a `str`, and mypy refuses a `str` where SQL is run. Two kinds of text are used unchanged:
+    SQL that a user wrote, such as a source's `where` (`written_by_hand`), and a table's constraint (`of_catalogue`).
     """
 
     __slots__ = ()
 
 
 VALUE = SQL("\0")
-"""Where a session binds a value. No name and no text has it in it: no database takes NUL there."""
+"""Placeholder for a bound value. Names and texts cannot contain it, because databases do not allow NUL in them."""
 Values = Sequence[str | int]
 Bound = tuple[SQL, Values]
 """A statement, and a value for each `VALUE` in it."""
 
 
 def sql(template: LiteralString, *parts: SQL, **named: SQL) -> SQL:
-    """Return a literal with SQL in the place of its fields.
+    """Return a literal template with SQL inserted for its fields.
 
     >>> sql("{} IS NULL", SQL('"id"'))
     '"id" IS NULL'
@@ -39,7 +39,7 @@ def sql(template: LiteralString, *parts: SQL, **named: SQL) -> SQL:
     Raises
     ------
     TypeError
-        A part is plain text.
+        A part is not SQL but plain text.
     """
     for part in (*parts, *named.values()):
         if not isinstance(part, SQL):
@@ -48,9 +48,9 @@ def sql(template: LiteralString, *parts: SQL, **named: SQL) -> SQL:
 
 
 def internal(name: LiteralString) -> SQL:
-    """Return a name of this package for a column or an alias, which no column of a user has.
+    """Return a name for a column or an alias of this package that no column of a user has.
 
-    Databases resolve some names to a column, and others to an alias: MariaDB orders a window by the alias.
+    Some databases resolve a name to a column and others to an alias: MariaDB orders a window by the alias.
 
     >>> internal("place")
     'glue_watermarks_place'
@@ -59,13 +59,13 @@ def internal(name: LiteralString) -> SQL:
 
 
 def joined(separator: LiteralString, parts: Iterable[SQL]) -> SQL:
-    """Return parts with a literal between them."""
+    """Return parts joined by a literal separator."""
     found = list(parts)
     return sql(separator.join(["{}"] * len(found)), *found)
 
 
 def in_quotes(text: str) -> SQL:
-    """Return a text in single quotes; InvalidValueError if it holds what may end them: a quote, a backslash or NUL.
+    """Return a text in single quotes; raise InvalidValueError if it contains a quote, a backslash or NUL.
 
     >>> in_quotes("2026-10-25")
     "'2026-10-25'"
@@ -76,14 +76,14 @@ def in_quotes(text: str) -> SQL:
 
 
 def whole(number: int) -> SQL:
-    """Return a whole number; TypeError for anything else."""
+    """Write a whole number; raise TypeError for anything else."""
     if type(number) is not int:
         raise TypeError(f"a {type(number).__name__} is no whole number")
     return SQL(number)
 
 
 def with_marks(statement: SQL, mark: LiteralString, percent: LiteralString, count: int) -> SQL:
-    """Return a statement as a driver takes it.
+    """Return a statement with the placeholders that a driver uses.
 
     >>> with_marks(sql("a% = {}", VALUE), "%s", "%%", 1)
     'a%% = %s'
@@ -91,14 +91,14 @@ def with_marks(statement: SQL, mark: LiteralString, percent: LiteralString, coun
     Parameters
     ----------
     mark, percent
-        The driver's placeholder, and how it reads a percent sign that is none.
+        The driver's placeholder, and how to write a percent sign that is not a placeholder.
     count
         How many values there are.
 
     Raises
     ------
     InvalidValueError
-        The statement has another number of places for values, as where a name holds NUL.
+        The statement has another number of placeholders, for example because a name contains NUL.
     """
     if statement.count(VALUE) != count:
         raise InvalidValueError("A name holds NUL, which no database takes. Correct the name.")
@@ -106,7 +106,7 @@ def with_marks(statement: SQL, mark: LiteralString, percent: LiteralString, coun
 
 
 def with_names(statement: SQL, names: Mapping[str, SQL]) -> SQL:
-    """Return a statement with a name in place of each relation, where Spark would take the relation itself.
+    """Return a statement in which names replace the fields that Spark would fill with the relations themselves.
 
     >>> with_names(sql("SELECT * FROM {{events}}"), {"events": internal("relation")})
     'SELECT * FROM glue_watermarks_relation'
@@ -115,7 +115,7 @@ def with_names(statement: SQL, names: Mapping[str, SQL]) -> SQL:
 
 
 def without_names_in(text: SQL) -> SQL:
-    """Return SQL in which `with_names` finds no name.
+    """Return SQL with its braces escaped, so that `with_names` finds no field in it.
 
     >>> with_names(without_names_in(SQL("word = '{a}'")), {})
     "word = '{a}'"
@@ -124,17 +124,17 @@ def without_names_in(text: SQL) -> SQL:
 
 
 def written_by_hand(text: str) -> SQL:
-    """Return what the author of a script gave as SQL: it runs with the script's own rights, as the script does."""
+    """Return text that the author of a script wrote as SQL: it runs with the script's own rights."""
     return SQL(text)
 
 
 def of_catalogue(text: str) -> SQL:
-    """Return a constraint of a table as its catalogue has it: each INSERT runs it, with the same rights."""
+    """Return a table's constraint from the catalogue as SQL: each INSERT evaluates it anyway, with the same rights."""
     return SQL(text)
 
 
 def naming(columns: Iterable[str]) -> Callable[[str], object]:
-    """Return what finds out whether a text names one of some columns. A word of a text in quotes counts as well.
+    """Return a function that finds whether a text names one of some columns; a word within quotes counts too.
 
     >>> bool(naming(["id"])("ID < 5")), bool(naming(["id"])("paid < 5")), bool(naming([])("id < 5"))
     (True, False, False)

@@ -1,4 +1,4 @@
-"""The window of rows that one batch takes: its bounds, its filter, and the watermark after it. Pure."""
+"""The window of rows that one batch reads: its bounds, its filter, and the watermark after it. Pure."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from scripts.helpers.rows.states import (
 Nulls = Literal["raise", "take", "skip"]
 NOTHING, EVERYTHING = sql("1 = 0"), sql("1 = 1")
 _NULLS: Mapping[str, Nulls] = {"raise": "raise", "include": "take", "exclude": "skip"}
-"""What to do with rows of NULL, by the words that plans keep."""
+"""How to treat rows with NULL in the cursor, by the words that plans store."""
 
 
 @dataclass(frozen=True)
 class RowWindow:
     """The half-open window ``[low - lookback, high)`` of one batch, all fixed before the rows are read.
 
-    `low` is None on a first run: everything before `high`. `high` is None while there is no row at
-    all; then the watermark stays as it is. A compound cursor has a value for each column and
-    compares from the first on. `descending` mirrors all: rows at `low` or below it, and above `high`.
-    `start` is where the first run was told to start: a lookback goes no further. `whole` takes every
-    row, whatever its cursor. `source` is what the source says of itself (see `identity`). `last` is the last row
-    that was seen, `undecided` is what the next run has to look at first (see `open_writers`), and `complete` is where
-    rows below may come no more though the last one is further down; the plan keeps none of them, as the state that
-    follows is frozen beside it. `has_more` says that a limit left rows for the next batch.
+    `low` is None on a first run, which reads everything before `high`. `high` is None while the source has no row; the
+    watermark then stays as it is. A compound cursor has a value for each column and compares from the first column on.
+    `descending` mirrors the window: it has rows at `low` or below it, and above `high`. `start` is where the first run
+    was to start, and a lookback reads no further. `whole` takes every row, whatever its cursor. `source` is the
+    identity of the source (see `identity`). `last` is the last row seen. `undecided` are rows that the next run must
+    check first (see `open_writers`). `complete` is a value below which no row can still appear, if the last row is
+    further down. The plan stores none of these three, because the state that follows is frozen with the plan.
+    `has_more` means that a limit left rows for the next batch.
 
     Examples
     --------
@@ -71,16 +71,16 @@ class RowWindow:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether the window can hold no row."""
-        # Rows without a cursor are in no place: where they are wanted, a window between equal bounds takes them too.
+        """Whether the window cannot contain any row."""
+        # Rows without a cursor are in every window that takes them, even in one between equal bounds.
         if self.whole or self.nulls == "take":
             return False
-        # A lookback reads below `low`, so equal bounds still hold rows.
+        # A lookback reads below `low`, so a window between equal bounds can still have rows.
         return self.high is None or (self.high == self.low and not self.lookback)
 
     @property
     def read_low(self) -> Bound | None:
-        """Where reading starts: `low` less the lookback, but not before `start`. None is the very beginning."""
+        """Where reading starts: `low` less the lookback, but not before `start`. None means the very beginning."""
         if self.low is None or not self.lookback:
             return self.low
         low, first = self.low[0], self.columns[0]
@@ -88,7 +88,7 @@ class RowWindow:
         try:
             moved = first.shifted(low, self.lookback, 1 if self.descending else -1)
         except OverflowError:
-            # Past the first value of the type: there is nothing to read further back.
+            # The lookback reaches past the first value of the type, so there is nothing further back.
             return self.start
         # The other columns of a compound cursor have no bound: their order says nothing about the lateness of a row.
         bound: Bound = (moved, *[None] * (len(self.columns) - 1))
@@ -97,7 +97,7 @@ class RowWindow:
         return bound
 
     def predicate(self, dialect: Dialect) -> SQL:
-        """Return the filter, of typed literals only."""
+        """Return the filter of the window, made only of typed literals."""
         if self.whole:
             return EVERYTHING
         taken = NOTHING if self.high is None else self._between(self.high, dialect)
@@ -110,30 +110,30 @@ class RowWindow:
         if self.read_low is not None:
             conditions.append(self.at_or_past(self.read_low, dialect))
         elif dialect.has_void(self.columns[0]):
-            # Below every value, so nothing else leaves it out where the window has no lower end.
+            # A window without a lower end must leave out the placeholder for "no value", which is below all values.
             conditions.append(dialect.has(self.columns[0]))
         conditions.append(self._compare(high, ">" if self.descending else "<", dialect))
-        # The first column is compared in any case, which NULL fails. Another one is not where the first decides,
-        # and a row with NULL there would be taken although `nulls` says otherwise.
+        # A NULL in the first column fails the comparison. The other columns are compared only if the first is equal,
+        # so a row with NULL in them would be taken although `nulls` says otherwise.
         conditions += map(dialect.has, self.columns[1:])
         return joined(" AND ", conditions)
 
     def at_or_past(self, bound: Bound, dialect: Dialect) -> SQL:
-        """Return the filter that takes a bound and what follows it."""
+        """Return the filter for rows at a bound or past it, in the order of reading."""
         return self._compare(bound, "<=" if self.descending else ">=", dialect)
 
     def null_predicate(self, dialect: Dialect) -> SQL:
-        """Return the filter that takes rows with NULL, or what stands for it, in any cursor column."""
+        """Return the filter for rows with NULL, or a placeholder for it, in any cursor column."""
         return joined(" OR ", map(dialect.lacks, self.columns))
 
     def _compare(self, bound: Bound, sign: str, dialect: Dialect) -> SQL:
-        """Compare from the first column on; alone, the first column's part lets an index and Parquet prune."""
+        """Compare from the first column on, with a separate condition on it that lets indexes and Parquet prune."""
         values = [value for value in bound if value is not None]
         columns = self.columns[: len(values)]
         if len(values) == 1:
             return dialect.comparison(columns[0], sign, values[0])
-        # (a, b) < (1, 2) is: a < 1, or a = 1 and b < 2. Only the last column may be equal, and only where the sign
-        # says so. Row values such as (a, b) < (1, 2) are not used: SQL Server and Oracle have none.
+        # (a, b) < (1, 2) means: a < 1, or a = 1 and b < 2. Only the last column may be equal, and only if the sign
+        # allows it. SQL Server and Oracle cannot compare row values such as (a, b) < (1, 2).
         strict = sign[0]
         choices = []
         equal_before: list[SQL] = []
@@ -144,13 +144,13 @@ class RowWindow:
             equal_before.append(dialect.comparison(column, "=", value))
         return sql("{} AND ({})", dialect.comparison(columns[0], strict + "=", values[0]), joined(" OR ", choices))
 
-    # --- what is stored -------------------------------------------------------------------------
+    # --- stored form ----------------------------------------------------------------------------
 
     def to_plan(self) -> dict[str, Any]:
-        """Return what the frozen plan stores."""
+        """Return the window as the frozen plan stores it."""
         plan = stored_identity(self.columns, self.descending, self.source)
         plan |= {"low": stored_bound(self.low), "high": stored_bound(self.high)}
-        # Defaults are left out, as a plan holds few entries and plans of many contexts share one item.
+        # Leave out defaults, because a plan has few entries and the plans of many contexts share one item.
         if self.start is not None:
             plan["start"] = stored_bound(self.start)
         if self.lookback:
@@ -168,16 +168,16 @@ class RowWindow:
         Raises
         ------
         SourceChangedError
-            It is that of other columns.
+            The plan is for other columns.
         ImplausibleError
-            It does not say what `to_plan` writes.
+            The plan is not one that `to_plan` wrote.
         """
         check_same_cursor(plan, names, context)
         return cls.read(plan, context)
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], context: str) -> RowWindow:
-        """Read what `to_plan` wrote, of any columns; ImplausibleError for anything else."""
+        """Read what `to_plan` wrote, for any columns; raise ImplausibleError for anything else."""
         fields = Fields(plan, context)
         columns = columns_in(fields)
         return cls(
@@ -194,8 +194,8 @@ class RowWindow:
 
     @property
     def state(self) -> RowsState:
-        """What is remembered of this context once the window is processed, without coverage."""
-        # Without a row there is no upper bound, and the watermark stays where it is: it must not be lost.
+        """The state of this context after the window is processed, without coverage."""
+        # If the source had no row, there is no upper bound, and the state keeps the former watermark.
         reached = self.low if self.high is None else self.high
         return RowsState(
             self.columns, reached, self.descending, self.source, self.start, self.last, self.undecided, self.complete,
@@ -204,18 +204,18 @@ class RowWindow:
 
     @property
     def state_after(self) -> dict[str, Any]:
-        """It as it is stored."""
+        """The state after the window, as it is stored."""
         return self.state.to_store()
 
 
 def precedes(one: Bound, other: Bound, *, descending: bool = False) -> bool:
-    """Tell whether one bound comes before another in the order of reading."""
+    """Return whether one bound comes before another in the order of reading."""
     left: Any
     right: Any
     for left, right in zip(one, other, strict=True):
         if left == right:
             continue
-        # None is before everything, in either direction.
+        # None is before all values, in either direction.
         if right is None:
             return False
         if left is None:
@@ -225,7 +225,7 @@ def precedes(one: Bound, other: Bound, *, descending: bool = False) -> bool:
 
 
 def _lookback_to_store(lookback: Tick) -> Any:
-    # The table of watermarks holds no durations: whole microseconds, read again by the type of the column.
+    # The table of watermarks cannot store durations: store microseconds, which the column's type turns back into one.
     return lookback // MICROSECOND if isinstance(lookback, timedelta) else lookback
 
 
