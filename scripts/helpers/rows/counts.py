@@ -1,4 +1,4 @@
-"""Count the rows that a job reads while it reads them: how many, their smallest and largest cursor."""
+"""Count the rows of a job while it reads them, and find their smallest and largest cursor."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ from scripts.helpers.spark.observed import CANNOT_OBSERVE, Observed, observe
 logger = logging.getLogger(__name__)
 
 MAX_TEXT = 128
-"""Longer cursors of text are not kept: all metrics of a version have 8 KB."""
+"""Longest text of a cursor that is stored, because all metrics of a version share 8 KB."""
 
 
 class RowCounts:
-    """What was read of each rows context of one run.
+    """The counts of the rows that one run reads, by rows context.
 
-    Spark's Observation counts during the first action on the rows, whatever that is; nothing is
-    read a second time. So a `head` or `show` before the real work, or an attempt at it that failed,
-    counts no more than it came to see, and rows that no action took are not counted. Filters that
-    come later are not pushed to the source, as all rows of the window count. Nothing here ever
-    fails or stops a job.
+    Spark's Observation counts during the first action on the rows, so that nothing is read twice. If
+    that action is a `head` or `show`, or fails, only the rows it read are counted; without an action,
+    none are. Later filters are not pushed down to the source, because all rows of the window must be
+    counted. Errors here never stop a job.
 
     Attributes
     ----------
     names
-        The context of each Observation, by its name.
+        The context of each Observation, by the Observation's name.
     """
 
     def __init__(self) -> None:
@@ -47,11 +46,11 @@ class RowCounts:
         self._streams: dict[str, _Stream] = {}
 
     def add(self, context: str, counts: Mapping[str, Any]) -> None:
-        """Take over what was counted already: ``rows`` and, if it has any, ``minimum`` and ``maximum``."""
+        """Store counts that exist already: ``rows`` and optionally ``minimum`` and ``maximum``."""
         self._counted[context] = dict(counts)
 
     def watch(self, context: str, rows: Any, window: RowWindow) -> Any:
-        """Return the rows of a window, which count themselves."""
+        """Return the rows of a window so that they are counted when they are read."""
         if isinstance(rows, ArrowStream):
             stream = self._streams[context] = _Stream(rows, window.columns[0])
             return rows.mapped(stream.looked_at)
@@ -60,12 +59,12 @@ class RowCounts:
     def watch_all(
         self, context: str, rows: DataFrame, column: CursorColumn | None = None, *, is_empty: bool = False
     ) -> DataFrame:
-        """Return the same rows, which count themselves, with the ends of a column if there is one."""
-        # No action is needed to know that there are none, and a job that sees none often takes none.
+        """Return rows so that they are counted when they are read, with the minimum and maximum of a given column."""
+        # An empty window has no rows to count, and a job often runs no action on it, so record 0 now.
         if is_empty:
             self._empty.add(context)
             return rows
-        # Entered before it is observed: if that fails, the sum of all contexts must not be told without this one.
+        # Add the entry before observing: if that fails, the sum of all contexts must not be reported without this one.
         self._watched[context] = None
         try:
             return self._observed(context, rows, column)
@@ -86,7 +85,7 @@ class RowCounts:
         return watched
 
     def metrics(self) -> dict[str, Any]:
-        """Return ``rows_collected``, and what is known of each context; the sum only if each was counted."""
+        """Return the counts of each context, and their sum as ``rows_collected`` only if all contexts were counted."""
         contexts: dict[str, dict[str, Any]] = {context: {"rows": 0} for context in self._empty} | self._counted
         contexts |= {name: one.counts() for name, one in self._streams.items() if one.rows.count is not None}
         for context, watched in self._watched.items():
@@ -98,7 +97,7 @@ class RowCounts:
         if not contexts:
             return {}
         counts: dict[str, Any] = {"contexts": contexts}
-        # A sum that leaves out a context would look like rows that were lost.
+        # A sum without one of the contexts would look as if rows were lost.
         if contexts.keys() >= {*self._watched, *self._streams}:
             counts["rows_collected"] = sum(found["rows"] for found in contexts.values())
         return counts
@@ -113,14 +112,14 @@ def _uncounted(rows: DataFrame, context: str, error: Exception) -> DataFrame:
 
 
 class _Stream:
-    """Rows that come in batches, and the smallest and the largest cursor that was among them."""
+    """A stream of Arrow batches, with the smallest and the largest cursor in the batches read."""
 
     def __init__(self, rows: ArrowStream, column: CursorColumn) -> None:
         self.rows, self._column = rows, column
         self._ends: dict[str, Any] = {}
 
     def looked_at(self, batch: Any) -> Any:
-        """Return a batch, once its ends are noted."""
+        """Record the smallest and the largest cursor of a batch, and return the batch."""
         try:
             for name, value in ends_in(self._column.name, batch).items():
                 self._ends[name] = (min if name == "minimum" else max)(self._ends.get(name, value), value)
@@ -137,7 +136,7 @@ class _Stream:
 
 
 def _ends(column: CursorColumn | None, found: dict[str, Any]) -> dict[str, Any]:
-    """Read the smallest and the largest cursor; leave out what Python cannot hold."""
+    """Return the smallest and the largest cursor, without those that Python cannot hold or that are too long."""
     ends: dict[str, Any] = {}
     if column is None:
         return ends
@@ -151,7 +150,7 @@ def _ends(column: CursorColumn | None, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _found(context: str, observed: Observed) -> dict[str, Any] | None:
-    """Return what was counted; None if no action on the rows has finished."""
+    """Return the counts of an observation; None if no action on the rows has finished."""
     try:
         return observed.found()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The record of what backfills of a rows context have begun and read, and how coverage prints. Pure."""
+"""The record of what backfills of a rows context have begun and read, and the display of coverage. Pure."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from scripts.helpers.rows.cursors import DAY, EXACT, MICROSECOND, Cursor
 from scripts.helpers.rows.states import RowsState, columns_in, is_rows, stored_identity
 
 # --- slicing --------------------------------------------------------------------------------------
-# The bounds of a backfill: checked, cut in slices, and the job that reads each slice.
+# Check the bounds of a backfill, cut them into slices, and name the job that reads each slice.
 
 MAX_SLICES = 10_000
-"""Each slice is a run with requests and queries of its own: so many runs of a minute take a week."""
+"""Most slices of a range. Each slice is a run with its own requests and queries: 10,000 one-minute runs take a week."""
 MAX_DIGITS = 76
-"""Of a number on either side of its point: twice what a decimal column can hold."""
+"""Most digits of a number on either side of its point: twice as many as a decimal column can hold."""
 
 
 def backfill_bounds(context: str, low: Any, high: Any, *, endless: bool = False) -> CursorRange:
-    """Return bounds as an interval; BoundsError if they are none.
+    """Return the bounds of a backfill as a range; raise BoundsError if they do not fit together.
 
-    Times with a zone become UTC; those without stay what they are. Only if `endless` may `high` be None.
+    Times with a zone become UTC; times without zone stay unchanged. `high` may be None only if `endless`.
     """
     start, end = _checked(context, "low", low), _checked(context, "high", high)
     if endless and not end:
@@ -55,15 +55,15 @@ def backfill_bounds(context: str, low: Any, high: Any, *, endless: bool = False)
 
 
 def slices(low: Any, high: Any, n: int) -> list[ShownRange]:
-    """Cut ``[low, high)`` into `n` half-open slices that tile it and differ by one step at most.
+    """Cut ``[low, high)`` into `n` adjacent half-open slices whose widths differ by at most one step.
 
     Parameters
     ----------
     low, high
-        Two datetimes, dates, whole numbers or Decimals. The steps are microseconds, days, ones, and
-        the last decimal place that is written in either: write ``Decimal("10.00")`` for hundredths.
+        Two datetimes, dates, whole numbers or Decimals. The steps are microseconds, days, ones, or for
+        Decimals the last decimal place written in either bound: write ``Decimal("10.00")`` for hundredths.
     n
-        How many. Bounds of fewer steps give fewer slices.
+        The number of slices. Bounds with fewer steps between them give fewer slices.
 
     Examples
     --------
@@ -75,23 +75,23 @@ def slices(low: Any, high: Any, n: int) -> list[ShownRange]:
     if type(n) is not int or not 1 <= n <= MAX_SLICES:
         raise BoundsError("slices", f"n is {n!r}; it must be a whole number from 1 to {MAX_SLICES:,}.")
     start, end = backfill_bounds("slices", low, high)
-    # Neither open ends nor texts nor compound values have a middle.
+    # Open ends, texts and compound values cannot be divided.
     if len(start) != 1 or end is None or len(end) != 1 or isinstance(start[0], str):
         raise BoundsError("slices", "only bounds of one time, date or number can be cut. Choose others by hand.")
     first, last = start[0], end[0]
     step = _step(first, last)
     steps = int(_divided(first, last, step))
     n = min(n, steps)
-    # Each cut is counted from `first`: widths that are added up would leave what division leaves to the last slice.
+    # Compute each cut from `first`: adding up rounded widths would leave the whole remainder to the last slice.
     cuts = [_moved(first, step, steps * number // n) for number in range(n)]
     return list(zip(cuts, [*cuts[1:], last], strict=True))
 
 
 def _checked(context: str, name: str, bound: Any) -> RangeEnd:
-    """Return one end, of values that compare and can be cut."""
+    """Return one end; raise BoundsError if one of its values cannot be compared exactly."""
     end = range_end(bound)
     for value in end:
-        # A float is not exact, and True is an int in Python.
+        # A float is not exact, and in Python True is an int.
         if isinstance(value, bool | float) or not isinstance(value, Cursor):
             raise BoundsError(
                 context, f"{name} is a {type(value).__name__}. Give a time, a date, a whole number, a Decimal or text."
@@ -100,7 +100,7 @@ def _checked(context: str, name: str, bound: Any) -> RangeEnd:
             raise BoundsError(
                 context, f"{name} is not a number that a column can hold. Give a number with fewer digits."
             )
-    # In UTC, so that one moment makes one name of a slice, whatever zone it is given in.
+    # Convert to UTC, so that the same moment gives the same name of a slice, in whatever zone it is passed.
     try:
         return tuple(_in_utc(value) for value in end)
     except OverflowError:
@@ -114,7 +114,7 @@ def _in_utc(value: Cursor) -> Cursor:
 
 
 def _is_number(value: Decimal) -> bool:
-    # The exponent of infinity and NaN is a letter. The limits keep Decimal("1E+999999999") from being written out.
+    # The exponent of infinity and NaN is a letter. The limits prevent writing Decimal("1E+999999999") out in digits.
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and exponent >= -MAX_DIGITS and value.adjusted() < MAX_DIGITS
 
@@ -126,7 +126,7 @@ def _family(value: Cursor) -> str:
 
 
 def _step(low: Cursor, high: Cursor) -> Any:
-    # A datetime is a date in Python, so it is asked for first.
+    # In Python a datetime is a date too, so check for datetime first.
     if isinstance(low, datetime):
         return MICROSECOND
     if isinstance(low, date):
@@ -134,7 +134,7 @@ def _step(low: Cursor, high: Cursor) -> Any:
     exponents = [int(value.as_tuple().exponent) for value in (low, high) if isinstance(value, Decimal)]
     if not exponents:
         return 1
-    # Never more than 1: the zeros of Decimal("1E+3") are digits as well.
+    # The step is at most 1, because the zeros of Decimal("1E+3") count as digits too.
     return Decimal(1).scaleb(min(0, *exponents))
 
 
@@ -149,35 +149,35 @@ def _moved(low: Any, step: Any, count: int) -> Any:
 
 
 def slice_id(job_id: str, context: str, state: RowsState, bounds: CursorRange, name: str) -> str:
-    """Return the job that reads one slice: the same for the same bounds, and no value can be read from it."""
+    """Return the id of the job that reads one slice: the same for the same bounds, and it reveals no value."""
     ends = [[_text(value) for value in end or ()] for end in bounds]
     return derived_id(job_id, "backfill", context, state.origin, name, repr(ends))
 
 
 def _text(value: Cursor) -> str:
-    """Write a value so that equal ones are written alike; what is written is part of the names of stored jobs."""
+    """Return the same text for equal values; do not change it, because it is part of the names of stored jobs."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, str):
         return repr(value)
-    # 5, 5.0 and 5E+0 are one bound; adding 0 makes 0 of -0.
+    # 5, 5.0 and 5E+0 are the same bound. Adding 0 turns -0 into 0.
     return f"{EXACT.add(Decimal(value), 0).normalize(EXACT):f}"
 
 
 # --- coverage -------------------------------------------------------------------------------------
 
 MOST_PRINTED = 5
-"""Ranges that are printed of a state; `watermarks backfill` shows all."""
+"""Most ranges that are printed for a state; `watermarks backfill` shows all."""
 
 
 class PackedRanges(bytes):
-    """The packed ranges of a state, which print as ranges.
+    """The packed ranges of a state, displayed as ranges.
 
-    They stay the bytes that the table holds, so that a state that was looked up can be set again as it is.
+    The value stays the bytes that the table stores, so that a state that was looked up can be set again unchanged.
     """
 
     ranges: tuple[CursorRange, ...] | None = None
-    """None where they cannot be read."""
+    """The ranges; None if they cannot be read."""
 
     def __repr__(self) -> str:
         if self.ranges is None:
@@ -191,18 +191,18 @@ class PackedRanges(bytes):
 
 
 def with_ranges(state: object) -> object:
-    """Return a state whose coverage prints as ranges; any other value as it is."""
+    """Return a state with its coverage displayed as ranges; return any other value unchanged."""
     if not isinstance(state, Mapping) or not is_rows(state) or not isinstance(state.get("covered"), bytes):
         return state
     packed = PackedRanges(state["covered"])
-    # A damaged state is looked up to find out what is wrong with it, so it must come back.
+    # Return a damaged state too, because it is looked up to find out what is wrong with it.
     with suppress(CursorError, *DAMAGE):
         packed.ranges = tuple(RowsState.read(state, "state").ranges)
     return {**state, "covered": packed}
 
 
 def _end_text(end: RangeEnd | None, none: str) -> str:
-    """Write one end of a range; a compound one in brackets."""
+    """Return one end of a range as text, an end of several values in brackets; `none` for an open end."""
     if not end:
         return none
     values = [value.isoformat(" ") if isinstance(value, datetime) else str(value) for value in end]
@@ -213,9 +213,9 @@ def _end_text(end: RangeEnd | None, none: str) -> str:
 
 
 def backfill_record_id(job_id: str, context: str, state: RowsState) -> str:
-    """Return the job whose watermarks are what backfills of a context have begun and covered.
+    """Return the id of the job whose watermarks record what backfills of a context have begun and covered.
 
-    The origin is part of its name, so a reset of the live job leads to another record, which is empty.
+    The origin is part of the id, so that after a reset of the live job another, empty record is used.
     """
     return derived_id(job_id, "coverage", context, state.origin)
 
@@ -227,14 +227,14 @@ RECORD, DONE = "backfills", "done"
 
 @dataclass(frozen=True)
 class BackfillRecord:
-    """The state of the job that keeps the record.
+    """The backfills of a context: the state of the job that stores the record.
 
     Attributes
     ----------
     covered
-        What slices that are done have read, merged.
+        The merged ranges that finished slices have read.
     begun
-        The bounds of slices that may have written something, by the name of their backfill.
+        The bounds of slices that have begun and may have written something, by the name of their backfill.
     """
 
     covered: list[CursorRange] = field(default_factory=list)
@@ -242,7 +242,7 @@ class BackfillRecord:
 
     @classmethod
     def read(cls, stored: Any, name: str = "record") -> BackfillRecord:
-        """Read a stored record, or none; SourceChangedError for a value that is not one."""
+        """Read a stored record, or None as an empty one; raise SourceChangedError for a value that is not a record."""
         if stored is None:
             return cls()
         if not isinstance(stored, Mapping) or stored.get("kind") != RECORD:
@@ -261,29 +261,29 @@ class BackfillRecord:
         }
 
     def slices(self) -> Iterator[tuple[str, CursorRange]]:
-        """Return the name and the bounds of each slice that is begun."""
+        """Yield the backfill's name and the bounds of each slice that has begun and is not finished."""
         for name, ranges in self.begun.items():
             for bounds in ranges:
                 yield name, bounds
 
     def ends(self) -> list[RangeEnd | None]:
-        """Return the ends of the slices that are begun."""
+        """Return the ends of the slices that have begun."""
         return [end for _, bounds in self.slices() for end in bounds]
 
     def is_covered(self, bounds: CursorRange) -> bool:
-        """Tell whether slices that are done have read all of this."""
+        """Return whether finished slices have read all of a range."""
         return not uncovered(bounds, self.covered)
 
     def has_begun(self, name: str, bounds: CursorRange) -> bool:
-        """Tell whether this slice is begun."""
+        """Return whether a slice has begun and is not finished."""
         return bounds in self.begun.get(name, ())
 
     def begin(self, name: str, bounds: CursorRange) -> BackfillRecord:
-        """Enter a slice before it writes anything."""
+        """Return the record with a slice added as begun, which is done before the slice writes anything."""
         return replace(self, begun={**self.begun, name: [*self.begun.get(name, ()), bounds]})
 
     def drop(self, gone: Sequence[tuple[str, CursorRange]]) -> BackfillRecord:
-        """Forget slices that have begun and read nothing."""
+        """Return the record without slices that have begun but read nothing."""
         left: dict[str, list[CursorRange]] = {}
         dropped = set(gone)
         for name, bounds in self.slices():
@@ -292,5 +292,5 @@ class BackfillRecord:
         return replace(self, begun=left)
 
     def finish(self, name: str, bounds: CursorRange) -> BackfillRecord:
-        """Move a slice from what is begun to what is covered."""
+        """Return the record with a slice moved from the begun slices to the covered ranges."""
         return replace(self.drop([(name, bounds)]), covered=merged([*self.covered, bounds]))

@@ -1,4 +1,4 @@
-"""Folders by date as partition columns: the filter that leaves out those of other dates. Pure."""
+"""Filter on date partition columns, so that folders of other dates are not read. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class DatePartitions:
     Parameters
     ----------
     layout
-        Partition columns as strftime writes them, of ``%Y``, ``%m`` and ``%d``.
+        Partition columns with strftime formats of ``%Y``, ``%m`` and ``%d``.
     slack
-        How far the date of a row's partition may be from its cursor. The default covers time
-        zones; rows that are imported days after their stamp need those days, so a plan whose delay
-        and lookback together are longer is refused.
+        How far the date of a row's partition may be from its cursor. The default covers time zones. For
+        rows that are imported days after their stamp, add those days: a plan is refused if its delay and
+        lookback together are longer.
 
     Examples
     --------
@@ -38,15 +38,15 @@ class DatePartitions:
     parts: tuple[tuple[str, str], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse a layout whose order is not that of time; SourceError."""
+        """Check the layout and the slack; raise SourceError if the partitions do not sort by time."""
         parts = []
         known = True
         for part in self.layout.split("/"):
             name, _, form = part.partition("=")
             parts.append((name, form))
             known = known and bool(name and form and re.fullmatch("(%Y)?(-?%m)?(-?%d)?", form))
-        # Months without a year, or days before months, do not rise with time: dates between two bounds would be
-        # left out.
+        # Months without a year, or days before months, do not rise with time, so the filter would leave out dates
+        # that are between the bounds.
         codes = list(dict.fromkeys(re.findall("%.", self.layout)))
         if not known or codes != ["%Y", "%m", "%d"][: len(codes)]:
             raise SourceError(
@@ -57,27 +57,27 @@ class DatePartitions:
         object.__setattr__(self, "parts", tuple(parts))
 
     def predicate(self, types: Mapping[str, str], first: date | None, last: date | None) -> SQL | None:
-        """Return the filter on partition columns alone that keeps the dates from `first` to `last`, both taken.
+        """Return a filter on only the partition columns that keeps the dates from `first` to `last`, inclusive.
 
-        `types` are the columns' Spark types: whole numbers, dates, or texts. Partitions without a
-        readable date are kept. None if there is nothing to leave out.
+        `types` are the columns' Spark types: whole numbers, dates, or texts. The filter keeps partitions
+        without a readable date. None if the filter would leave out nothing.
         """
-        # Rounded up: with a slack of an hour, a row of just after midnight may be in the folder of the day before.
+        # Round up: with a slack of an hour, a row from just after midnight may be in the folder of the day before.
         days = -(-self.slack // DAY)
         ends = []
-        # A bound that would lie before the first day or after the last one there is leaves out nothing.
+        # A bound before the first possible day or after the last one leaves out nothing.
         if first is not None and first.toordinal() > days:
             ends.append(self._past(types, first - days * DAY, ">"))
         if last is not None and last.toordinal() + days <= date.max.toordinal():
             ends.append(self._past(types, last + days * DAY, "<"))
         if not ends:
             return None
-        # A folder without a readable date, such as Hive's __HIVE_DEFAULT_PARTITION__, may hold rows of any.
+        # A folder without a readable date, such as Hive's __HIVE_DEFAULT_PARTITION__, may have rows of any date.
         unknown = [sql("{} IS NULL", self._column(types, part, date.min)[0]) for part in self.parts]
         return sql("({} OR {})", joined(" AND ", ends), joined(" OR ", unknown))
 
     def _past(self, types: Mapping[str, str], day: date, sign: str) -> SQL:
-        """Compare from the largest unit on, the day itself included."""
+        """Write a comparison with a day, from the largest unit on, that includes the day itself."""
         columns = [self._column(types, part, day) for part in self.parts]
         *larger, (name, last) = columns
         written = sql("{} {}= {}", name, SIGNS[sign], last)
@@ -86,19 +86,19 @@ class DatePartitions:
         return sql("({})", written)
 
     def _column(self, types: Mapping[str, str], part: tuple[str, str], day: date) -> tuple[SQL, SQL]:
-        """Return a partition column and what it holds on a day, both as they are compared."""
+        """Return a partition column, and its value for a day, in the form in which they are compared."""
         name, form = part
         if name not in types:
             raise SourceError(self.layout, f"there is no column {name!r}. The source has: {', '.join(types)}.")
         kind, column = types[name], SPARK.quote(name)
         number = form.replace("%Y", f"{day.year:04d}").replace("%m", f"{day.month:02d}").replace("%d", f"{day.day:02d}")
-        # A text is compared as what it stands for: as texts, month 9 is after month 10. try_cast makes NULL of what
-        # is no date, where cast would fail the query under ANSI rules.
+        # Cast texts to numbers or dates, because as text, month 9 is after month 10. try_cast turns text that is not
+        # a date into NULL, where cast would fail the query in ANSI mode.
         if kind == "string":
             kind = "date" if "-" in form else "bigint"
             column = sql("try_cast({} AS {})", column, SPARK.type_name(kind))
         if kind == "date" and form.startswith("%Y"):
-            # A folder of a month or a year is written as its first day.
+            # A column of dates for a month or a year holds its first day.
             start = day
             if "%d" not in form:
                 start = start.replace(day=1)

@@ -1,4 +1,4 @@
-"""Find deleted rows: keys that a target still has and its source has no longer."""
+"""Find deleted rows: keys that a target still has but its source no longer has."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.spark_frames import DataFrameRows
 
 UNORDERED = ("map", "variant")
-"""Types whose values cannot be compared, nor those of what they are part of."""
+"""Types that cannot be compared, alone or within another type."""
 
 
 def missing_keys(source: DataFrame | Any, target: DataFrame | Any, keys: str | Sequence[str]) -> DataFrame:
-    """Return the keys that are in the target and not in the source any more, each once.
+    """Return the keys that are in the target but no longer in the source, each once.
 
-    A cursor never sees a delete: the row is gone, and no `last_modified` says so. Run this from time
-    to time, say each night, beside the job that reads what is new, and mark or delete what it finds.
-    It reads the key columns of both sides whole and nothing else. NULL equals NULL.
+    A cursor does not see deletes: the row is gone, and no `last_modified` shows it. Run this
+    regularly, for example each night, in addition to the job that reads new rows, and mark or delete
+    the rows it finds. It reads only the key columns, but all rows of both sides. NULL equals NULL.
 
-    The target's keys are read at once and kept on the executors' disks (`localCheckpoint`), the
-    source's when the result is read: a row that comes in between is no false find. Lose an executor
-    meanwhile, and the read of the result fails. A target that keeps several versions of a row, or
-    marks the deleted ones, should be filtered first.
+    The target's keys are read at once and stored on the executors' disks (`localCheckpoint`), the
+    source's keys when you read the result, so a row inserted in between is not reported as deleted.
+    If an executor is lost meanwhile, reading the result fails. If the target stores several versions
+    of a row, or marks deleted rows, filter it first.
 
     Parameters
     ----------
     source, target
         DataFrames, or Glue's DynamicFrames.
     keys
-        The columns that name a row, with the same types on both sides.
+        The columns that identify a row, with the same types on both sides.
 
     Raises
     ------
     KeyColumnError
-        No key is given, one is missing, ambiguous or of a type without equality, or the types differ.
+        No key is given; or a key is missing, ambiguous, of a type without equality, or of different types.
     """
     names = [keys] if isinstance(keys, str) else list(keys)
     if not names:
@@ -53,8 +53,8 @@ def missing_keys(source: DataFrame | Any, target: DataFrame | Any, keys: str | S
         if not _is_comparable(now):
             raise KeyColumnError(name, f"a {now.simpleString()} cannot be compared. Choose another key.")
     columns = [SPARK.quote(name) for name in names]
-    # At once, before the source is read: a row that is inserted into both in between is then in neither result.
-    # The other way round, it would be a key that the target has and the source has not, and look deleted.
+    # Read the target at once, before the source, so that a row inserted into both in between is not in the result.
+    # In the other order, the target would have a key that the source has not, and the row would look deleted.
     kept = gone.select(*columns).distinct().localCheckpoint(eager=True)
     return kept.subtract(there.select(*columns))
 
@@ -69,7 +69,7 @@ def _type_of(df: DataFrame, name: str, side: str) -> T.DataType:
 
 
 def _is_comparable(kind: T.DataType) -> bool:
-    """Tell whether values of a type, and of all it is made of, can be compared."""
+    """Return whether the values of a type, and of all types within it, can be compared."""
     parts = [field.dataType for field in getattr(kind, "fields", ())]
     element = getattr(kind, "elementType", None)
     if element is not None:

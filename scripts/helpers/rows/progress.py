@@ -1,7 +1,7 @@
-"""How far a rows context got: what was covered, which gaps are left, and which slices are begun.
+"""Find how far a rows context got: what it has covered, which gaps remain, and which slices have begun.
 
-It knows cursor values and how a state remembers them. Where states are kept, it does not know: whoever
-makes a `RowsProgress` passes something that looks them up.
+This module works with cursor values and their form in states. It does not depend on where states are stored:
+the caller of `RowsProgress` passes an object that looks them up.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from scripts.helpers.rows.window import RowWindow
 logger = logging.getLogger(__name__)
 
 # --- slice source ---------------------------------------------------------------------------------
-# A slice of a backfill as a source of rows: what its source knows, and that its rows are decided.
+# The source of rows for a slice of a backfill: it checks that no more rows can come into the slice.
 
 
 @dataclass
 class SliceSource(ForwardingRows):
-    """A source that answers for one slice.
+    """The source of rows for one slice.
 
     Attributes
     ----------
     source, context
-        What is read, and the name of it for messages.
+        The source that is read, and its name for messages.
     high
-        Where the slice ends; None is above everything.
+        The end of the slice, exclusive; None is above all values.
     delay
-        How long rows may come after their stamp.
+        How long after their stamp rows may come.
     clock
         The job's time, for a source without a clock.
     is_done
-        The slice was read, and nothing is asked any more.
+        Whether the slice has been read; the source is then not queried any more.
     """
 
     source: RowSource
@@ -55,36 +55,36 @@ class SliceSource(ForwardingRows):
     is_done: bool
 
     assumes_utc = True
-    """A slice ends below a watermark, which the live job placed by the zone that it has, or by UTC."""
+    """A slice ends below the live job's watermark, which the job computed in its zone, or in UTC without one."""
 
     def identity(self) -> Mapping[str, Any] | None:
-        """Return what the source says of itself; nothing once the slice was read."""
+        """Return the identity of the source; None after the slice was read."""
         return None if self.is_done else self.source.identity()
 
     def zone_is_known(self, now: datetime) -> bool | None:
-        """Tell whether the source knows its zone, or is asked nothing any more."""
+        """Return whether the zone of the source was given; True after the slice was read."""
         return self.is_done or self.source.zone_is_known(now)
 
-    # A slice is read once, below the watermark of a live job: that job looks after the rows past it, and the last ones.
+    # A slice is read once, below the watermark of a live job. That job checks its last rows and the rows past them.
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Unknown:
-        """Say nothing of rows past the slice."""
+        """Return UNKNOWN, because rows past the slice do not matter."""
         return UNKNOWN
 
     def newest(self, window: RowWindow, most: int) -> Unknown:
-        """Let nothing be remembered for a later run, as there is none."""
+        """Return UNKNOWN, so that no rows are stored for a later run, because a slice has none."""
         return UNKNOWN
 
     def sequences(self, column: str) -> tuple[()]:
-        """Say nothing of numbers that are still to come."""
+        """Return no sequences, because numbers that are still to come do not matter."""
         return ()
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Ask the source; BoundsError if rows of the slice may still come."""
+        """Return the facts of the source; raise BoundsError if more rows may still come into the slice."""
         if self.is_done:
             return Facts()
         found = self.source.facts(columns, low, descending)
-        # Only times have a clock; a slice without an upper end belongs to a cursor that descends, of numbers.
+        # Only times are compared with a clock. A slice without an upper end belongs to a descending cursor of numbers.
         if columns[0].is_time and self.high is not None:
             now = self.clock()
             source_now = found.now or now.astimezone(found.zone or now.tzinfo)
@@ -97,15 +97,15 @@ class SliceSource(ForwardingRows):
             moment = earlier(clock, self.delay)
         except OverflowError:
             raise BoundsError(self.context, f"delay={self.delay} reaches before the year 1. Shorten it.") from None
-        # What a live run would take as its cap. A slice is read once and never again, so a row that comes into it
-        # later would be lost for good.
+        # Compare with the upper limit of a live run. A slice is read only once, so a row that comes into it later
+        # would be lost permanently.
         settled: Any = column.floor(moment)
         if high <= (settled,):
             return
         end: Any = high[0]
         if not isinstance(end, datetime):
             end, settled = datetime.combine(end, time.min), moment.replace(tzinfo=None)
-        # Rounded up to a whole second, and never "0:00:00 from now".
+        # Round up to whole seconds, so that the message never shows "0:00:00 from now".
         wait = max(SECOND, -((settled - end) // SECOND) * SECOND)
         raise BoundsError(
             self.context,
@@ -114,7 +114,7 @@ class SliceSource(ForwardingRows):
         )
 
     def _check_transactions(self, column: CursorColumn, high: RangeEnd, clock: datetime) -> None:
-        """Refuse a slice that a transaction may still commit rows to, as it is open for longer than the delay."""
+        """Raise BoundsError if a transaction that is open longer than the delay may still commit rows to the slice."""
         oldest = oldest_writer(self.source, self.delay, self.context, warns=False).oldest
         settled: Any = column.floor(settled_moment(clock, self.delay, oldest))
         if oldest is not None and high > (settled,):
@@ -132,7 +132,7 @@ class SliceSource(ForwardingRows):
 class Spans(Table[ShownRange]):
     """Ranges of cursor values, half-open and in order, as `gaps` and `coverage` return them.
 
-    Who asks for them asks for values, so they are shown.
+    They show cursor values, because the caller has asked for these.
     """
 
     columns = (
@@ -143,7 +143,7 @@ class Spans(Table[ShownRange]):
     __repr__ = list.__repr__
 
     def all_columns(self) -> Sequence[Column]:
-        """Return the bounds as they are; an end that is open is None."""
+        """Return the columns with the plain bounds; an open end is None."""
         return Column("low", lambda span: span[0]), Column("high", lambda span: span[1])
 
 
@@ -156,38 +156,38 @@ class JobState(Protocol):
 
     @property
     def watermarks(self) -> Mapping[str, Any]:
-        """The state of each context; large ones are references."""
+        """The state of each context; a large state is a reference."""
 
 
 class StateLookups(Protocol):
-    """What is looked up: `protocol.lookups.Lookups` does it."""
+    """The look-ups of versions and states that this module needs; `protocol.lookups.Lookups` implements them."""
 
     def latest(self, job_id: str) -> JobState:
-        """Return the version in force; UnknownJobError if there is none."""
+        """Return the current version; raise UnknownJobError if there is none."""
 
     def head(self, job_id: str) -> JobState | None:
-        """Return the version in force in one request; None if there is none."""
+        """Return the current version with one request; None if there is none."""
 
     def state_at(self, version: Any, context: str) -> Any:
-        """Return the whole state of a context in a version; None if it has none there."""
+        """Return the whole state of a context in a version; None if the context has no state there."""
 
 
 class RowsProgress:
-    """What the states and the backfills of rows contexts say about cursor values.
+    """The coverage, gaps and slices of rows contexts, from their states and the records of their backfills.
 
     Parameters
     ----------
     lookups
-        Where versions of jobs and their states are looked up.
+        Looks up versions of jobs and their states.
     """
 
     def __init__(self, lookups: StateLookups) -> None:
         self._lookups = lookups
 
-    # --- what is there ----------------------------------------------------------------------------
+    # --- look-ups -------------------------------------------------------------------------------
 
     def state(self, job_id: str, context: str) -> RowsState:
-        """Read the state of a rows context; NothingThereError if there is none."""
+        """Return the state of a rows context; raise NothingThereError if there is none."""
         version = self._lookups.latest(job_id)
         found = self._lookups.state_at(version, context)
         if not is_rows(found):
@@ -198,9 +198,9 @@ class RowsProgress:
         return RowsState.read(found, context)
 
     def backfills(self, job_id: str, context: str, state: RowsState) -> BackfillRecord:
-        """Return what backfills have begun and covered in the life of a context that a state belongs to."""
-        # The record is a job that only backfills write: no item of the original class can stand for it, so
-        # its head alone is asked for. `latest` would look for such items, in every job that has no backfill.
+        """Return what backfills have begun and covered in the life of a context (its origin) that a state is of."""
+        # Read only the head of the record's job. Only backfills write it, so it has no items of the original
+        # `Watermarks` class, which `latest` would look for in every job without backfills.
         version = self._lookups.head(backfill_record_id(job_id, context, state))
         return BackfillRecord.read(self._lookups.state_at(version, context) if version else None)
 
@@ -211,14 +211,14 @@ class RowsProgress:
         return Spans(_shown(state, covered), f"{job_id}, {context}: covered")
 
     def gaps(self, job_id: str, context: str, start: Any = None) -> Spans:
-        """Return what a context has gone past and never read; see `Watermarks.gaps`."""
+        """Return the ranges that a context has passed without reading them; see `Watermarks.gaps`."""
         state = self.state(job_id, context)
         record = self.backfills(job_id, context, state)
         low, high = state.passed
         low = max(low, state.end_that_fits(start, "start"))
         gaps = uncovered((low, high), [*state.ranges, *record.covered])
-        # A slice that is begun has a job under just these bounds. Joined with its neighbours, it could only
-        # be read by another slice, and what it has written already would be there twice.
+        # Show a slice that has begun as a gap of its own, because its job has exactly these bounds. Merged with its
+        # neighbours it would be read by another slice, and rows that it has already written would be doubled.
         parted = cut_at(gaps, record.ends())
         return Spans(_shown(state, parted), f"{job_id}, {context}: gaps")
 
@@ -235,7 +235,7 @@ class RowsProgress:
         return column_values(state.columns, gaps[0][0] if gaps else bound)
 
     def unfinished(self, job_id: str, context: str) -> dict[str, tuple[str, ShownRange]]:
-        """Return the slices that are begun and not done; see `Watermarks.unfinished`."""
+        """Return the slices that have begun and are not finished; see `Watermarks.unfinished`."""
         state = self.state(job_id, context)
         found = {}
         for name, bounds in self.backfills(job_id, context, state).slices():
@@ -243,19 +243,19 @@ class RowsProgress:
             found[job_of_slice] = (name, shown_range(bounds, len(state.columns)))
         return found
 
-    # --- what a decision does to it ---------------------------------------------------------------
+    # --- states set by hand ---------------------------------------------------------------------
 
     def states_to_set(self, version: JobState, states: Mapping[str, Any], origin: str) -> dict[str, Any]:
-        """Return states set by hand, rows contexts with the coverage of what they replace in this version.
+        """Return states set by hand, adding to each rows context the coverage of the state it replaces.
 
-        It must be asked again for each version that a decision is tried on: a run that commits in
-        between has covered more, and coverage taken from the version before would forget that.
+        Call this again for each version on which a change is tried: a run that commits in between has
+        covered more, which coverage from an earlier version would lose.
         """
         found = dict(states)
         for name, state in states.items():
             if is_rows(state):
                 before = None
-                # Of a state that is damaged nothing can be kept, and people must be able to repair it.
+                # If the former state is damaged, keep nothing of it, so that an operator can replace it.
                 with suppress(CorruptItemError):
                     stored = self._lookups.state_at(version, name)
                     before = RowsState.read(stored, name) if is_rows(stored) else None
@@ -264,7 +264,7 @@ class RowsProgress:
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
                         "value to continue from, or reset the context to read everything."
                     )
-                # Who sets a watermark has looked: what was seen before says nothing any more of the rows to come.
+                # An operator who sets a watermark has looked at the rows, so drop what earlier runs saw.
                 after = RowsState.read(state, name)
                 seen: dict[str, Any] = {
                     field: None for field in SEEN if before and getattr(after, field) == getattr(before, field)
@@ -273,7 +273,7 @@ class RowsProgress:
         return found
 
     def warn_of_backfills(self, version: JobState, contexts: Iterable[str]) -> None:
-        """Log that the next runs read rows again that a backfill has read past the watermarks of this version."""
+        """Log a WARNING for each context whose next runs will read rows that a backfill has read past the watermark."""
         for context in contexts:
             if not is_rows(version.watermarks.get(context)):
                 continue

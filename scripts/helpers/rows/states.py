@@ -1,8 +1,8 @@
-"""What a rows context remembers, checked as it is read: its watermark, what it has covered, what it saw last. Pure.
+"""The state of a rows context, checked as it is read: its watermark, its coverage, and what it saw last. Pure.
 
-A range is rising, whatever order the job reads in. What live runs covered stands in the state of
-their context; what backfills covered is the state of a job of its own. Both belong to an *origin*: it
-names the life of a context between two resets, so that a reset forgets them too.
+Ranges are ascending, in whatever order the job reads. The state of a context stores what its live runs
+covered; the state of a separate job stores what backfills covered. Both belong to an *origin*, which names
+the life of a context between two resets, so that a reset forgets both.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from scripts.helpers.rows.identity import SOURCE, as_text, remembered
 KIND = "rows"
 TICK, ZONE = "tick", "zone"
 SEEN = ("last", "undecided", "complete", "edge")
-"""Fields for what a run saw of its source, and nobody sets by hand."""
+"""Fields for what a run saw in its source, which are not set by hand."""
 DIGITS = 12
-"""Hex digits of a digest: 48 bits, with which two rows of one table are never taken for each other."""
+"""Hex digits of a digest: 48 bits, enough that two rows of one table never have the same digest."""
 _DIGEST = f"[0-9a-f]{{{DIGITS}}}"
 
 
 @dataclass(frozen=True)
 class Undecided:
-    """Rows that a run saw and left, with what they wait for (see `open_writers`).
+    """Rows that a run saw but did not take, and the transactions they wait for (see `open_writers`).
 
     Attributes
     ----------
     bound
-        Just past the last of them.
+        The bound just past the last undecided row.
     writers
-        The transactions that were open then; None where the database does not tell.
+        The transactions that were open then; None if the database does not show them.
     at
-        When they were seen, by the source's clock; aware.
+        When the rows were seen, by the source's clock; aware.
     """
 
     bound: Bound
@@ -58,7 +58,7 @@ class Undecided:
 
     @classmethod
     def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Undecided | None:
-        """Return what a state keeps of it; None where it has none. ImplausibleError if `to_store` did not write it."""
+        """Return the undecided rows of a state, or None; raise ImplausibleError if `to_store` did not write them."""
         if "undecided" not in state:
             return None
         fields = state.map("undecided")
@@ -68,7 +68,7 @@ class Undecided:
         return cls(bound, None if writers is None else frozenset(writers.split("\n")), fields.moment("at"))
 
     def to_store(self) -> dict[str, Any]:
-        """Return it as a state stores it."""
+        """Return the undecided rows as a state stores them."""
         writers = None if self.writers is None else "\n".join(sorted(self.writers))
         return {"bound": stored_bound(self.bound), "writers": writers, "at": self.at}
 
@@ -80,13 +80,13 @@ class Edge:
     Attributes
     ----------
     start
-        Cursor of the first of them in the order of reading; None where there was no row before them.
+        Cursor of the first of these rows in the order of reading; None if there was no row before it.
     names
-        A digest of the columns that their contents are of.
+        A digest of the names of the columns in the contents.
     rows
-        Of each row a digest of its cursor and one of its contents.
+        For each row, a digest of its cursor and a digest of its contents.
     ties
-        How many rows had the cursor `start`, where several of them are kept.
+        How many rows had the cursor `start`, if several of these are stored.
     """
 
     start: Bound | None
@@ -96,7 +96,7 @@ class Edge:
 
     @classmethod
     def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Edge | None:
-        """Return what a state keeps of it; None where it has none. ImplausibleError if `to_store` did not write it."""
+        """Return the edge of a state, or None; raise ImplausibleError if `to_store` did not write it."""
         if "edge" not in state:
             return None
         fields = state.map("edge")
@@ -107,7 +107,7 @@ class Edge:
         return cls(bound_in(fields, "start", columns), names, pairs, fields.whole("ties", None))
 
     def to_store(self) -> dict[str, Any]:
-        """Return it as a state stores it."""
+        """Return the edge as a state stores it."""
         rows = " ".join(f"{one}-{other}" for one, other in self.rows)
         ties = {} if self.ties is None else {"ties": self.ties}
         return {"start": stored_bound(self.start), "names": self.names, "rows": rows, **ties}
@@ -115,32 +115,32 @@ class Edge:
 
 @dataclass(frozen=True)
 class RowsState:
-    """What is remembered of a rows context.
+    """The state of a rows context.
 
     Attributes
     ----------
     columns
-        Its cursor columns.
+        The cursor columns.
     value
-        The watermark; None while there was no row.
+        The watermark; None until a run has seen a row.
     descending
-        The job reads downwards.
+        Whether the job reads downwards.
     source
-        What the source said of itself (see `identity`).
+        The identity of the source (see `identity`).
     start
         Where the first run started; None for the very beginning.
     last
         The last row that a run saw.
     undecided
-        Rows that were seen and left, with what they wait for.
+        Rows that a run saw but did not take, and the transactions they wait for.
     complete
-        The value below which all rows were taken, where that is past `value`.
+        The value below which all rows were taken, if that is past `value`.
     edge
-        What shows a change of the last rows below `value`.
+        Digests of the last rows below `value`, which show whether these rows have changed.
     covered
-        What its runs have read, packed; None in a state of earlier versions, which read everything that it has passed.
+        The ranges its runs have read, packed; None in a state of an earlier version, which has read all it has passed.
     others
-        What others keep beside it, such as the schemas that rows were read with.
+        Fields of other modules, such as the schemas that rows were read with.
     """
 
     columns: tuple[CursorColumn, ...]
@@ -157,7 +157,7 @@ class RowsState:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any], name: str) -> RowsState:
-        """Read what `to_store` wrote; ImplausibleError for anything else."""
+        """Read what `to_store` wrote; raise ImplausibleError for anything else."""
         fields = Fields(stored, name)
         columns = columns_in(fields)
         value, start, last, complete = (
@@ -172,12 +172,12 @@ class RowsState:
 
     @classmethod
     def opened(cls, stored: Any, names: Sequence[str], context: str) -> RowsState:
-        """Read a state; SourceChangedError if it is that of other columns, or of files."""
+        """Read a state; raise SourceChangedError if it is for other columns, or for files."""
         check_same_cursor(stored, names, context)
         return cls.read(stored, context)
 
     def to_store(self) -> dict[str, Any]:
-        """Return it as it is stored; fields without a value are left out, as a state holds few entries."""
+        """Return the state as it is stored, without the fields that have no value, because a state has few entries."""
         parts = {"undecided": self.undecided, "edge": self.edge}
         given = {
             "start": stored_bound(self.start), "last": stored_bound(self.last), "complete": stored_bound(self.complete),
@@ -189,17 +189,17 @@ class RowsState:
 
     @property
     def names(self) -> list[str]:
-        """The names of its cursor columns."""
+        """The names of the cursor columns."""
         return [column.name for column in self.columns]
 
     @property
     def types(self) -> list[str]:
-        """Their types."""
+        """The types of the cursor columns."""
         return [column.type for column in self.columns]
 
     @property
     def passed(self) -> CursorRange:
-        """What a live job has gone past: everything below its watermark, or above it if it descends."""
+        """The range that a live job has passed: everything below its watermark, or above it if it descends."""
         end = range_end(self.value)
         if not end:
             return (), ()
@@ -208,20 +208,20 @@ class RowsState:
         try:
             return _just_above(self.columns, end), None
         except OverflowError:
-            # The watermark is the highest value that there can be, so nothing is above it.
+            # The watermark is the highest possible value, so nothing is above it.
             return (), ()
 
     @cached_property
     def coverage(self) -> tuple[str, list[CursorRange]]:
-        """The life of its context that it belongs to, and what was read in it, in order."""
+        """The origin of the state, and the ranges read since then, in order."""
         return self.unpacked("state")
 
     def unpacked(self, name: str) -> tuple[str, list[CursorRange]]:
-        """Return its coverage; ImplausibleError if it is damaged, by the name of the state."""
+        """Return the coverage; raise ImplausibleError, with the name of the state, if it is damaged."""
         if self.covered is None:
             return "", merged([self.passed])
         groups = decode_ranges(self.covered, self.types, f"{name}.covered")
-        # A state holds one life of its context: a reset begins another one. Any other count is of somebody else.
+        # A state has exactly one origin, as a reset begins a new one. This package did not write anything else.
         if len(groups) != 1:
             raise ImplausibleError(f"{name}.covered is not ranges of one origin")
         ((origin, covered),) = groups.items()
@@ -229,38 +229,38 @@ class RowsState:
 
     @property
     def origin(self) -> str:
-        """The life of its context that it belongs to."""
+        """The name of the life of its context, between two resets, that the state belongs to."""
         return self.coverage[0]
 
     @property
     def ranges(self) -> list[CursorRange]:
-        """What was read, in order."""
+        """The ranges that were read, in order."""
         return self.coverage[1]
 
     def is_left_to_slices(self, bounds: CursorRange) -> bool:
-        """Return whether a live job has gone past all of a range and read nothing of it, so that it never will."""
+        """Return whether a live job has passed all of a range without reading any of it, so that it never will."""
         return uncovered(bounds, self.ranges) == [bounds] and not uncovered(bounds, [self.passed])
 
     def end_that_fits(self, bound: Any, what: str) -> RangeEnd:
-        """Return an end that a caller gives; see `bound_given`. None is the very beginning, or the very end."""
+        """Return an end that a caller passes (see `bound_given`); None is the very beginning, or the very end."""
         return () if bound is None else range_end(bound_given(self.columns, bound, what))
 
     def with_coverage(self, before: RowsState | None, read: Iterable[CursorRange], origin: str) -> RowsState:
-        """Return the state that follows another one once some ranges are read as well."""
+        """Return this state with the coverage of the state before and some more ranges."""
         covered: list[CursorRange] = []
-        # The origin of the state before wins: a new one would make backfills forget what they have covered.
+        # Keep the origin of the state before: a new origin would make backfills forget what they have covered.
         if before:
             origin, covered = before.coverage
         return replace(self, covered=encode_ranges({origin: merged([*covered, *read])}, self.types))
 
     def with_coverage_kept(self, before: RowsState | None, origin: str) -> RowsState:
-        """Return a state set by hand with the coverage of the one it replaces, if that is of the same cursor.
+        """Return a state set by hand with the coverage of the state it replaces, if both have the same cursor.
 
-        What lies between the two values was not read and becomes a gap.
+        Values between the two watermarks were not read and become a gap.
         """
         if self.covered is not None:
             return self
-        # Ranges of another column, type or order say nothing of this one.
+        # Ranges of a cursor of other columns, types or order do not apply to this cursor.
         return self.with_coverage(before if before and self._has_cursor_of(before) else None, [], origin)
 
     def _has_cursor_of(self, before: RowsState) -> bool:
@@ -280,13 +280,13 @@ def is_rows(state: object) -> bool:
 def ranges_read(
     columns: Sequence[CursorColumn], low: Bound | None, high: Bound | None, descending: bool
 ) -> list[CursorRange]:
-    """Return the range that a window reads between two bounds, none if it is empty."""
+    """Return the range that a window reads between two bounds, as a list; an empty window has none."""
     if high is None or low == high:
         return []
     if not descending:
         return [(range_end(low), range_end(high))]
-    # A descending window takes `low` and goes down to just above `high`. A range takes its lower end and not its
-    # upper one, so both ends move up by one step.
+    # A descending window includes `low` and ends just above `high`. A range includes its lower end and excludes its
+    # upper end, so both ends move up by one step.
     bottom = _just_above(columns, range_end(high))
     top = _just_above(columns, range_end(low)) if low else None
     return [(bottom, top)]
@@ -296,11 +296,11 @@ def _just_above(columns: Sequence[CursorColumn], end: RangeEnd) -> RangeEnd:
     return (*end[:-1], columns[len(end) - 1].next_above(end[-1]))
 
 
-# --- what states and plans have in common ---------------------------------------------------------
+# --- fields that states and plans share -----------------------------------------------------------
 
 
 def check_same_cursor(stored: Any, names: Sequence[str], context: str) -> None:
-    """Raise SourceChangedError if a state or plan is that of other columns, or of files."""
+    """Raise SourceChangedError if a state or plan is for other columns, or for files."""
     fields = stored if isinstance(stored, Mapping) else {}
     if fields.get("kind") != KIND:
         raise SourceChangedError(context, f"a source of kind {fields.get('kind')}", ", ".join(names))
@@ -308,14 +308,14 @@ def check_same_cursor(stored: Any, names: Sequence[str], context: str) -> None:
 
 
 def check_same_columns(before: Sequence[Any], names: Sequence[str], context: str) -> None:
-    """Raise SourceChangedError if the cursor columns were others."""
+    """Raise SourceChangedError if the cursor columns have changed."""
     if list(before) != list(names):
         hint = " If a column was renamed, run: watermarks set JOB --rename-cursor OLD NEW --why TEXT"
         raise SourceChangedError(context, ", ".join(map(str, before)), ", ".join(names), hint)
 
 
 def check_types(columns: Sequence[CursorColumn], before: Sequence[CursorColumn]) -> None:
-    """Raise CursorError if a column has another type than it had, unless that type has room for all of the old one."""
+    """Raise CursorError if the type of a column has changed, unless the new type holds all values of the old one."""
     for column, was in zip(columns, before, strict=True):
         if column.type != was.type and not widened(was.type, column.type):
             raise CursorError(
@@ -323,8 +323,8 @@ def check_types(columns: Sequence[CursorColumn], before: Sequence[CursorColumn])
                 f"its type was {was.type} and is {column.type} now. Cast it, or give it a transformation_ctx of its "
                 "own.",
             )
-        # Rounded to fewer digits, rows that were read come again, above the watermark; with more, rows of the same
-        # second come below it.
+        # If stamps are rounded to fewer digits, rows that were read move above the watermark and are read again. With
+        # more digits, new rows can come below it.
         if column.is_tick_told and was.is_tick_told and column.tick != was.tick:
             raise CursorError(
                 column.name,
@@ -336,7 +336,7 @@ def check_types(columns: Sequence[CursorColumn], before: Sequence[CursorColumn])
 def stored_identity(
     columns: Sequence[CursorColumn], descending: bool, source: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return what a state or plan says of its cursor and its source."""
+    """Return the fields of a state or plan that identify its cursor and its source."""
     names: Any = [column.name for column in columns]
     types: Any = [column.type for column in columns]
     if len(columns) == 1:
@@ -354,7 +354,7 @@ def stored_identity(
 
 
 def _told_step(column: CursorColumn) -> int:
-    """Return the step of a time in microseconds, where its source says it; else 0."""
+    """Return the step of a time in microseconds if the source reported it; otherwise 0."""
     return column.tick // MICROSECOND if column.is_tick_told and isinstance(column.tick, timedelta) else 0
 
 
@@ -363,7 +363,7 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
     names, types = as_list(fields.any("cursor_column")), as_list(fields.any("type"))
     if len(names) != len(types) or not all(isinstance(text, str) and text for text in [*names, *types]):
         raise fields.wrong("cursor_column", "a name, or a list of names, with a type for each")
-    # A state of before they were kept takes the first that its source says.
+    # A state of a version that did not store steps accepts the first ones that its source reports.
     steps = fields.of(TICK, list, "steps of times", [0] * len(names))
     if len(steps) != len(names) or not all(type(step) is int and 0 <= step <= DAY // MICROSECOND for step in steps):
         raise fields.wrong(TICK, "microseconds for each column, 0 where its source says none")
@@ -379,8 +379,8 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
 
 
 def stamped_by(columns: Sequence[CursorColumn], clock: datetime) -> tuple[CursorColumn, ...]:
-    """Return columns that know the zone of the clock that stamps them; instants need none."""
-    # Of a zone without a name, the offset that it has now.
+    """Return the columns with the zone of the clock that stamps them; instants need no zone."""
+    # If the zone has no name, use its current offset.
     zone = getattr(clock.tzinfo, "key", None) or str(timezone(clock.utcoffset() or timedelta(0)))
     return tuple(
         replace(column, tick=column.tick if column.is_tick_told else None, zone=zone)
@@ -391,7 +391,7 @@ def stamped_by(columns: Sequence[CursorColumn], clock: datetime) -> tuple[Cursor
 
 
 def instant(column: CursorColumn, value: Any) -> datetime | None:
-    """Return the moment of a time, or at which a date begins; None for other values, and where its zone is unknown."""
+    """Return the moment of a time, or of the start of a date; None for other values, and if the zone is unknown."""
     if not column.is_time or value is None or column.type == "timestamp":
         return value if column.is_time else None
     zone = _zone_of(column.zone)
@@ -400,10 +400,10 @@ def instant(column: CursorColumn, value: Any) -> datetime | None:
 
 
 def _zone_of(name: str | None) -> tzinfo | None:
-    """Return the zone that `stamped_by` named; None where there is none, or this machine does not know it."""
+    """Return the zone that `stamped_by` named; None without a name, or if this machine does not know the zone."""
     if name is None:
         return None
-    # Here, as it reads files, and `Watermarks` imports this module.
+    # Imported here because zoneinfo reads files, and `Watermarks` imports this module.
     from zoneinfo import ZoneInfo
 
     with suppress(ValueError):
@@ -414,9 +414,9 @@ def _zone_of(name: str | None) -> tzinfo | None:
 
 
 def column_values(columns: Sequence[CursorColumn], bound: Any, *, placed: bool = False) -> Any:
-    """Return a bound as its columns have it: times without zone, which states keep in UTC, are naive.
+    """Return a bound as its columns store it: times without zone, which states store in UTC, become naive.
 
-    Where it is `placed`, as for people, they are instants of their zone, and naive only where that is not known. One
+    With `placed`, for display, they become instants of their zone, and stay naive only if the zone is unknown. One
     value is returned as it is, several as a tuple.
     """
     if bound is None:
@@ -434,7 +434,7 @@ def column_values(columns: Sequence[CursorColumn], bound: Any, *, placed: bool =
 
 
 def descends_in(fields: Fields, columns: Sequence[CursorColumn]) -> bool:
-    """Return whether a stored state or plan reads downwards, as `RowOptions` allows for numbers only."""
+    """Return whether a stored state or plan reads downwards, which `RowOptions` allows only for numbers."""
     descends = fields.flag("descending")
     if descends and not all(column.is_number for column in columns):
         raise fields.wrong("descending", "False, and only numbers are read downwards")
@@ -442,17 +442,17 @@ def descends_in(fields: Fields, columns: Sequence[CursorColumn]) -> bool:
 
 
 def stored_bound(bound: Bound | None) -> Any:
-    """Return an end of a window as states and plans keep it; `bound_in` reads it."""
+    """Return a bound as states and plans store it; `bound_in` reads it."""
     return bound[0] if bound is not None and len(bound) == 1 else bound and list(bound)
 
 
 def bound_in(fields: Fields, name: str, columns: Sequence[CursorColumn]) -> Bound | None:
-    """Return an end of a window that a state or plan has under a name; None where it has none."""
+    """Return the bound stored under a name in a state or plan; None if there is none."""
     stored = fields.any(name)
     if stored is None:
         return None
     values = as_list(stored) if len(columns) > 1 else [stored]
-    # Only the last columns may have no value; the first always has one, and None is refused by its check.
+    # Only trailing columns may have no value. The first must have one: its check refuses None.
     known = values.index(None, 1) if None in values[1:] else len(values)
     try:
         found = [column.check(value) for column, value in zip(columns, values[:known], strict=False)]
@@ -464,10 +464,10 @@ def bound_in(fields: Fields, name: str, columns: Sequence[CursorColumn]) -> Boun
 
 
 def bound_given(columns: Sequence[CursorColumn], given: Any, what: str, *, typed: bool = False) -> Bound:
-    """Return a bound that a caller gives: a value, or a tuple of up to one for each column; CursorError names `what`.
+    """Return a bound that a caller passes: a value, or a tuple with one for each column or for the first ones.
 
-    Where it is `typed`, the values are texts that a person or a scheduler has written; one text for several columns
-    has commas between them.
+    Raise CursorError, which names `what`, if it does not fit. With `typed`, the values are texts that a person or a
+    scheduler wrote; one text for several columns separates them with commas.
     """
     if typed and isinstance(given, str) and len(columns) > 1:
         given = given.replace(", ", ",").split(",")

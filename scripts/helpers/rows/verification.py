@@ -1,9 +1,9 @@
-"""Is what was loaded at the target? Which intervals of the cursor are looked at, and what a difference means. Pure.
+"""Verify that the target has the loaded rows: choose the intervals to compare, and judge differences. Pure.
 
-Rows below the watermark are frozen as far as the job goes: all of them were taken, and none is taken again. So each row
-that the source has there is at the target (else it is `missing`), and once (else it is `doubled`). The other way round
-that does not hold: an update moves a row of a time column to a later interval, and a delete takes it away. So rows that
-only the target has (`extra`) are a difference for numbers, which never move, and none for times unless you say so.
+A job has taken all rows below its watermark and takes none of them again. So the target must have each row that the
+source has there (otherwise it is `missing`), and only once (otherwise it is `doubled`). The reverse does not hold: with
+a cursor of times, an update moves a row to a later interval, and a delete removes it. So rows that only the target has
+(`extra`) count as a difference for numbers, which never move, but for times only if you ask for it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from scripts.helpers.rows.cursors import (
 )
 
 End = Cursor | Bound
-"""A value of the first cursor column, or one for each column: rows of one first value may have been read in part."""
+"""A value of the first cursor column, or one for each column if only some rows with the same first value were read."""
 Span = tuple[End | None, End]
-"""``[low, high)``; a low of None is the very beginning."""
+"""``[low, high)``; a `low` of None is the very beginning."""
 
 RECENT, SAMPLED, PARTS, MOST = 3, 5, 100, 10_000
-"""Intervals that are compared unless told otherwise, the newest and a sample of the others; how many there are of a
-number's range without an `interval`; and the most of one call, each of which is a query on both sides."""
+"""Defaults: the number of newest intervals and of sampled others to compare; the number of intervals of a range of
+numbers without `interval`; and the most intervals of one call, each of which is a query on both sides."""
 UNORDERED = ("map", "interval", "variant", "void")
-"""What nobody compares, alone or within another type."""
+"""Types that are not compared, alone or within another type."""
 
 
 # --- which intervals ------------------------------------------------------------------------------
@@ -48,21 +48,21 @@ UNORDERED = ("map", "interval", "variant", "void")
 
 @dataclass(frozen=True)
 class Choice:
-    """Which intervals are compared.
+    """The choice of intervals to compare.
 
     Attributes
     ----------
     interval
-        How wide one is: a timedelta, or a number for numbers. None is a day, or a hundredth of all numbers. Texts and
-        UUIDs are not cut.
+        Width of an interval: a timedelta, or a number for numbers. None is a day, or a hundredth of all numbers. Texts
+        and UUIDs are not cut.
     recent
-        How many of the newest.
+        How many of the newest intervals to compare.
     sample
-        How many of the others, chosen by chance.
+        How many of the other intervals to compare, chosen at random.
     everything
-        All of them, at most 10,000.
+        Whether to compare all intervals, at most 10,000.
     seed
-        Makes the choice by chance the same again.
+        Seed that makes the random choice repeatable.
     """
 
     interval: Tick | None = None
@@ -74,7 +74,7 @@ class Choice:
     def __post_init__(self) -> None:
         for name in ("recent", "sample"):
             count = getattr(self, name)
-            # True is an int in Python.
+            # In Python True is an int.
             if type(count) is not int or not 0 <= count <= MOST:
                 raise InvalidValueError(f"{name}={count!r} is not a whole number from 0 to {MOST:,}.")
         if not self.recent and not self.sample and not self.everything:
@@ -83,7 +83,7 @@ class Choice:
             )
 
     def spans(self, column: CursorColumn, covered: Sequence[Span], smallest: Cursor | None) -> tuple[list[Span], int]:
-        """Return the intervals to compare, the newest first, and how many there are in all.
+        """Return the intervals to compare, the newest first, and the total number of intervals.
 
         Parameters
         ----------
@@ -92,12 +92,12 @@ class Choice:
         covered
             The ranges that were read, in order; none of them is empty (see `covered_below`).
         smallest
-            The smallest cursor of the source, where a range has no beginning; None if the source has no row.
+            The smallest cursor of the source, for a range without a beginning; None if the source has no row.
 
         Raises
         ------
         InvalidValueError
-            The interval does not fit the column, or makes too many of them to compare all.
+            The interval does not fit the column, or all are to be compared and there are too many.
         """
         if column.type == "string" or column.is_uuid:
             if self.interval is not None:
@@ -120,15 +120,15 @@ class Choice:
                 newer += piece.count
                 if within < piece.count:
                     first, last = piece.at(within)
-                    # The outer ends are those of the range. Where it has no beginning, the oldest interval has none:
-                    # the target may have older rows. Of a compound cursor they part rows of one first value.
+                    # Use the ends of the range for the outermost intervals. If the range has no beginning, neither has
+                    # the oldest interval: the target may have older rows. Compound ends may split rows of one value.
                     start = low if within == piece.count - 1 else from_number(first, column.type)
                     found.append((start, high if within == 0 else from_number(last, column.type)))
                     break
         return found, total
 
     def _chosen(self, total: int) -> list[int]:
-        """Return numbers of intervals, counted from the newest."""
+        """Return the numbers of the intervals to compare, counted from the newest."""
         if self.everything or total <= self.recent + self.sample:
             return list(range(total))
         others = random.Random(self.seed).sample(range(self.recent, total), self.sample)
@@ -145,7 +145,7 @@ def first_of(end: End) -> Cursor:
 def _start(span: Span, smallest: Cursor | None) -> Cursor:
     if span[0] is not None:
         return first_of(span[0])
-    # Without a row, or with none below the end, one interval is left, which has no beginning.
+    # If the source has no row below the end, the range is a single interval without a beginning.
     end: Any = first_of(span[1])
     found: Cursor = end if smallest is None else min(smallest, end)
     return found
@@ -153,7 +153,7 @@ def _start(span: Span, smallest: Cursor | None) -> Cursor:
 
 @dataclass(frozen=True)
 class _Cells:
-    """The intervals of one range, cut at the multiples of their width: the same ones at each look."""
+    """The intervals of one range, cut at multiples of their width, so that they are the same in each call."""
 
     start: int
     end: int
@@ -161,17 +161,17 @@ class _Cells:
 
     @property
     def count(self) -> int:
-        # At least one: what lies below the smallest row of the source is looked for at the target.
+        # At least one, so that the target is searched below the smallest row of the source.
         return max(1, (self.end - 1) // self.width - self.start // self.width + 1)
 
     def at(self, number: int) -> tuple[int, int]:
-        """Return the ends of one, counted from the newest."""
+        """Return the ends of an interval, given its number counted from the newest."""
         cell = (self.end - 1) // self.width - number
         return max(self.start, cell * self.width), min(self.end, (cell + 1) * self.width)
 
 
 def _width(column: CursorColumn, interval: Tick | None, all_steps: int) -> int:
-    """Return how many steps of a column an interval has; `all_steps` are those of all that was read."""
+    """Return the width of an interval in steps of the column; `all_steps` is the width of all ranges that were read."""
     if interval is None and not column.is_time:
         return max(1, -(-all_steps // PARTS))
     interval = DAY if interval is None else interval
@@ -189,9 +189,9 @@ def _width(column: CursorColumn, interval: Tick | None, all_steps: int) -> int:
 
 
 def covered_below(coverage: Sequence[tuple[Any, Any]], watermark: End) -> list[Span]:
-    """Return the parts of what was read that are below the watermark.
+    """Return the parts of the covered ranges that are below the watermark.
 
-    What a backfill has read above it is left out: the live job continues there.
+    Ranges above it that a backfill has read are left out, because the live job reads there later.
     """
     found: list[Span] = []
     last = range_end(watermark)
@@ -203,7 +203,7 @@ def covered_below(coverage: Sequence[tuple[Any, Any]], watermark: End) -> list[S
 
 
 def _short(end: RangeEnd) -> End:
-    """Return the value of the first column where the others have none."""
+    """Return the value of the first column if the others have none, and otherwise the whole tuple."""
     return end[0] if len(end) == 1 else end
 
 
@@ -212,19 +212,19 @@ def _short(end: RangeEnd) -> End:
 
 @dataclass(frozen=True)
 class Compared:
-    """The columns that both sides have, each with the type in which it is compared, and why others are left out."""
+    """The columns to compare, each with the type it is compared in, and the reasons why others are left out."""
 
     kinds: Mapping[str, str]
     left_out: Mapping[str, str]
 
     @classmethod
     def of(cls, source: Mapping[str, str], target: Mapping[str, str], wanted: Sequence[str] | None) -> Compared:
-        """Choose the columns by Spark's names of their types on both sides.
+        """Choose the columns to compare, from Spark's names of their types on both sides.
 
         Raises
         ------
         InvalidValueError
-            A column that was asked for is not on both sides, or of types that do not compare; or none is left.
+            A wanted column is not on both sides, or its types cannot be compared; or no column is left.
         """
         kinds, left_out = {}, {}
         for name in [*source, *(name for name in target if name not in source)]:
@@ -249,7 +249,7 @@ class Compared:
 
 
 def common_kind(one: str, other: str) -> str | None:
-    """Return the type in which two columns are compared without loss; None where there is none.
+    """Return the type in which two columns can be compared without loss; None if there is none.
 
     >>> common_kind("int", "bigint"), common_kind("decimal(9,2)", "bigint"), common_kind("string", "date")
     ('bigint', 'decimal(21,2)', None)
@@ -273,7 +273,7 @@ def _plain(kind: str) -> str:
 
 
 def _digits(kind: str) -> tuple[int, int]:
-    """Return how many digits a number has before and after its point; nothing of another type."""
+    """Return how many digits a type of numbers has before and after the point; empty for other types."""
     if kind in WHOLE:
         return 19, 0
     precision, scale = decimal_type(kind)
@@ -281,16 +281,16 @@ def _digits(kind: str) -> tuple[int, int]:
 
 
 def is_nested_type(kind: str) -> bool:
-    """Tell whether a type is made of others."""
+    """Return whether a type is made of other types."""
     return kind.startswith(("array", "struct"))
 
 
-# --- what was found -------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How the rows of one interval differ, counted as often as each is there."""
+    """How many rows of one interval differ; equal rows are counted each time they occur."""
 
     missing: int = 0
     extra: int = 0
@@ -301,8 +301,8 @@ class Difference:
 class VerifiedInterval:
     """One interval ``[low, high)`` that was compared.
 
-    Of a compound cursor its ends are values of the first column, or where that alone does not part what was read from
-    what was not, tuples with one for each column.
+    For a compound cursor, an end is a value of the first column; if rows with that value were read only in part, it is
+    a tuple with a value for each column.
     """
 
     low: End | None
@@ -316,16 +316,16 @@ class VerifiedInterval:
 
 
 class Verification(Table[VerifiedInterval]):
-    """The intervals that were compared, newest first; shows itself as a table.
+    """The intervals that were compared, newest first; displayed as a table.
 
     Attributes
     ----------
     job_id, context
-        Whose rows they are.
+        The job and the context that loaded the rows.
     total
         How many intervals there are below the watermark.
     compared
-        The columns, and why others were left out.
+        The compared columns, and the reasons why others were left out.
     """
 
     columns = (
@@ -347,7 +347,7 @@ class Verification(Table[VerifiedInterval]):
         super().__init__(rows, self._caption(rows))
 
     def __getitem__(self, index: Any) -> Any:
-        """Return an interval, or a list of some."""
+        """Return one interval, or a list of intervals for a slice."""
         return list.__getitem__(self, index)
 
     def _caption(self, rows: Sequence[VerifiedInterval]) -> str:
@@ -362,16 +362,16 @@ class Verification(Table[VerifiedInterval]):
 
     @property
     def is_equal(self) -> bool:
-        """Whether none that was compared differs."""
+        """Whether none of the compared intervals differs."""
         return not self.differing
 
     @property
     def is_sampled(self) -> bool:
-        """Whether there are intervals that were not compared."""
+        """Whether some intervals were not compared."""
         return len(self) < self.total
 
     def mending(self) -> Iterator[str]:
-        """Yield, for each interval that differs, the Python that reads it again; its target has to merge by key."""
+        """Yield, for each interval that differs, Python code that reads it again; the target has to merge by key."""
         for one in self.differing:
             yield (
                 f"Backfill(watermarks, {self.job_id!r}, transformation_ctx={self.context!r}, low={one.low!r}, "
@@ -382,7 +382,7 @@ class Verification(Table[VerifiedInterval]):
 def verified(
     span: Span, source_rows: int, target_rows: int, difference: Difference, *, exact: bool
 ) -> VerifiedInterval:
-    """Judge one interval; `exact` counts rows that only the target has as a difference."""
+    """Return the result of comparing one interval; with `exact`, rows that only the target has are a difference."""
     differs = bool(difference.missing or difference.doubled or (exact and difference.extra))
     return VerifiedInterval(
         *span, source_rows, target_rows, difference.missing, difference.extra, difference.doubled, differs
@@ -390,7 +390,7 @@ def verified(
 
 
 def difference_of(source: Mapping[Any, int], target: Mapping[Any, int]) -> Difference:
-    """Compare rows by how often each is there.
+    """Compare two sides by how often each row occurs.
 
     >>> difference_of({"a": 1, "b": 2}, {"b": 3, "c": 1})
     Difference(missing=1, extra=1, doubled=1)
