@@ -1,4 +1,4 @@
-"""Rows that come in batches of Arrow, of which a few are in memory at a time."""
+"""Rows that are read in Arrow batches, with only a few batches in memory at a time."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from scripts.helpers._lazy import pa
 
 
 class ArrowStream:
-    """Rows that are read when they are asked for, batch by batch, and from the source again each time.
+    """Rows that are read lazily, batch by batch; each reading reads the source again.
 
-    Whatever takes Arrow's stream interface takes it, such as ``polars.from_arrow`` and DuckDB. `read_all` returns a
-    table of pyarrow, with all rows in memory.
+    Tools that accept Arrow's stream interface accept it, such as ``polars.from_arrow`` and DuckDB. `read_all` returns a
+    pyarrow table with all rows in memory.
 
     Parameters
     ----------
     schema
-        Of each batch.
+        The schema of each batch.
     read
-        Reads all batches, from the first one.
+        A function that reads all batches, from the first one on.
 
     Attributes
     ----------
     count
-        How many rows the last whole reading found; None before.
+        How many rows the last complete reading returned; None before that.
 
     Examples
     --------
@@ -47,20 +47,20 @@ class ArrowStream:
         return list(self.schema.names)
 
     def reader(self) -> pa.RecordBatchReader:
-        """Return a reader that begins with the first row. Close it if it is not read to its end."""
+        """Return a reader that starts at the first row. Close it if you do not read it to its end."""
         return pa.RecordBatchReader.from_batches(self.schema, self._counted())
 
     def read_all(self) -> pa.Table:
-        """Return all rows, in memory."""
+        """Return all rows as a table in memory."""
         return self.reader().read_all()
 
     def is_empty(self) -> bool:
-        """Return whether there are no rows. As many batches are read as it takes to know."""
+        """Return whether there are no rows, by reading up to the first batch that has one."""
         with closing(self.reader()) as reader:
             return not any(batch.num_rows for batch in reader)
 
     def mapped(self, change: Callable[[pa.Table], pa.Table]) -> ArrowStream:
-        """Return the rows as a function of tables makes them of each batch."""
+        """Return a stream in which a function changes each batch, given as a table."""
 
         def read() -> Iterator[pa.RecordBatch]:
             for batch in self._counted():
@@ -69,7 +69,7 @@ class ArrowStream:
         return ArrowStream(change(self.schema.empty_table()).schema, read)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
-        """Return the rows as Arrow's C stream interface has them."""
+        """Return the rows through Arrow's C stream interface."""
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def _counted(self) -> Iterator[pa.RecordBatch]:
@@ -83,7 +83,7 @@ class ArrowStream:
 def in_chunks(
     batches: Iterable[pa.RecordBatch], most: int, size_of: Callable[[pa.RecordBatch], int] = attrgetter("nbytes")
 ) -> Iterator[pa.Table]:
-    """Return batches as tables, each of which ends when it has a number of bytes in memory, or of what is given."""
+    """Yield batches joined into tables; a table ends once its size, by default in bytes, reaches `most`."""
     found, size = [], 0
     for batch in batches:
         found.append(batch)

@@ -1,4 +1,4 @@
-"""Rows in memory as a source, without Spark: a frame of pandas or a table of pyarrow, compared exactly by pyarrow."""
+"""Rows in memory as a source, without Spark: a pandas DataFrame or a pyarrow table, compared exactly by pyarrow."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from scripts.helpers.rows.window import RowWindow
 logger = logging.getLogger(__name__)
 
 DECIMALS = 76
-"""Digits that are compared: those of the widest decimal that Arrow has, so that any bound fits beside any value."""
+"""Digits in which decimals are compared: those of Arrow's widest decimal, so that all bounds and values fit."""
 OBJECTS = "decimal(38,18)"
-"""Type of a column of Python's Decimals, which say none themselves: that which Spark gives them."""
+"""Type of a column of Python Decimals, which have no type of their own; Spark uses the same."""
 NS_PER_US = 1_000
 UNREADABLE = "it holds times outside the years 1 to 9999. Fix or filter those rows."
 FIRST_DAY = EPOCH.toordinal()
 HOW_TO_READ = {"RecordBatchReader": "read_all()", "Dataset": "to_table()", "Scanner": "to_table()"}
-"""What makes a table of the other things of pyarrow that hold rows. Each is read anew or only once, so a plan and the
-read after it could see other rows."""
+"""Methods that turn other pyarrow classes with rows into a table. Their rows are read again each time, or only once, so
+a plan and the read after it could see different rows."""
 
 
 class MemoryRows(RowSource, Generic[Rows]):
-    """Rows that are in memory, with cursor columns of pyarrow.
+    """Rows in memory, whose cursor columns are pyarrow arrays.
 
-    The zone is that of columns without zone, and of dates; None if nobody has said it.
+    `zone` is the zone of dates and of columns without zone; None if it was not given.
     """
 
     def __init__(self, zone: str | None, name: str) -> None:
@@ -57,14 +57,14 @@ class MemoryRows(RowSource, Generic[Rows]):
 
     @abstractmethod
     def _array(self, name: str) -> tuple[pa.Array, bool]:
-        """Return a column, and whether it was made of Python's objects; CursorError if there is none."""
+        """Return a column, and whether it was made of Python objects; raise CursorError if it is missing."""
 
     @abstractmethod
     def _those(self, taken: pa.Array | None) -> Rows:
-        """Return the rows that are taken; all of them for None."""
+        """Return the rows that a mask selects; all rows for None."""
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
-        """Return the cursor columns; CursorError for one that is missing or has no exact order."""
+        """Return the cursor columns; raise CursorError if one is missing or has no exact order."""
         found = []
         for name in names:
             kind, _ = self._values(name)
@@ -74,7 +74,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return tuple(found)
 
     def zone_is_known(self, now: datetime) -> bool:
-        """Tell whether the zone of columns without zone, and of dates, was given, or is that of the job's clock."""
+        """Return whether the zone of dates and of columns without zone was given, by the caller or the job's clock."""
         return self._zone is not None or says_zone(now)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
@@ -83,7 +83,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         taken = pc.invert(nulls)
         if low is not None:
             at_or_past_low = self._past(columns, low, "<=" if descending else ">=")
-            # A comparison with NULL is NULL, and Arrow's `and` of it as well.
+            # A comparison with NULL is NULL, and so is Arrow's `and` of it.
             taken = pc.and_(taken, pc.fill_null(at_or_past_low, False))
         last = self._cursor_at(columns, taken, 0, "ascending" if descending else "descending")
         texts = self._values(columns[0].name)[1].filter(taken) if columns[0].type == "string" else []
@@ -96,22 +96,22 @@ class MemoryRows(RowSource, Generic[Rows]):
         )
 
     def rows(self, window: RowWindow) -> Rows:
-        """Return the rows of a window, as they stand; CursorError if a column is gone or of another type by now."""
+        """Return the rows of a window; raise CursorError if a column is missing or has another type by now."""
         names = [column.name for column in window.columns]
         check_types(self.columns(names, strings=True), window.columns)
         return self._those(None if window.whole else self._mask(window))
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str]:
-        """Return no transaction: the rows are there."""
+        """Return no transactions, because all rows are in memory."""
         return frozenset()
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
-        """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
+        """Return the cursor of the row at a position of a window, counted from 0; None if it has fewer rows."""
         order = "descending" if window.descending else "ascending"
         return self._cursor_at(window.columns, self._mask(window), position, order)
 
     def _mask(self, window: RowWindow) -> pa.Array:
-        """Tell of each row whether a window takes it; the window is not `whole`."""
+        """Return, for each row, whether a window takes it; the window must not be `whole`."""
         nulls = self._nulls(window.columns)
         taken = pc.and_(nulls, window.nulls == "take")
         if window.high is not None:
@@ -124,7 +124,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return taken
 
     def counts(self, rows: Any, window: RowWindow) -> dict[str, Any]:
-        """Count rows that `rows` has returned, with their smallest and largest cursor where those can be told."""
+        """Count the rows that `rows` has returned, with their smallest and largest cursor if these can be found."""
         try:
             return {"rows": len(rows)} | self._ends(window)
         except Exception as error:
@@ -141,7 +141,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return {name: as_cursor(column, value) for name, value in _ends_of(values).items()}
 
     def _cursor_at(self, columns: tuple[CursorColumn, ...], taken: pa.Array, position: int, order: str) -> Bound | None:
-        """Return the cursor of one of the taken rows, counted from 0 in an order; None if there are fewer."""
+        """Return the cursor of the taken row at a position, counted from 0 in an order; None if there are fewer."""
         arrays = [self._values(column.name)[1] for column in columns]
         names = [str(number) for number in range(len(columns))]
         table = pa.table(arrays, names=names).filter(taken)
@@ -152,7 +152,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return tuple(as_cursor(column, values[row].as_py()) for column, values in pairs)
 
     def _nulls(self, columns: tuple[CursorColumn, ...]) -> pa.Array:
-        """Tell of each row whether it has NULL in one of the columns."""
+        """Return, for each row, whether it has NULL in one of the columns."""
         return reduce(pc.or_, [pc.is_null(self._values(column.name)[1]) for column in columns])
 
     def _values(self, name: str) -> tuple[str, pa.Array]:
@@ -163,9 +163,9 @@ class MemoryRows(RowSource, Generic[Rows]):
         return self._read[name]
 
     def _past(self, columns: tuple[CursorColumn, ...], bound: Bound, sign: str) -> pa.Array:
-        """Compare with a bound from the first column on, as `RowWindow` does in SQL."""
+        """Return, for each row, its comparison with a bound, from the first column on, as `RowWindow` does in SQL."""
         known = [(column, value) for column, value in zip(columns, bound, strict=True) if value is not None]
-        # (a, b) < (1, 2) is: a < 1, or a = 1 and b < 2.
+        # (a, b) < (1, 2) means: a < 1, or a = 1 and b < 2.
         choices = []
         equal_before = None
         for position, (column, value) in enumerate(known):
@@ -183,7 +183,7 @@ class MemoryRows(RowSource, Generic[Rows]):
 
 
 def ends_in(name: str, rows: pa.Table) -> dict[str, Any]:
-    """Return the smallest and the largest value of a column, for `as_cursor`; nothing if it has none."""
+    """Return the smallest and the largest value of a column, for `as_cursor`; nothing if it has no values."""
     return _ends_of(_encoded(name, rows[name], of_objects=False)[1])
 
 
@@ -194,7 +194,7 @@ def _ends_of(values: pa.Array) -> dict[str, Any]:
 
 
 def _encoded(name: str, array: pa.Array, of_objects: bool) -> tuple[str, pa.Array]:
-    """Return Spark's name of a type, and the values so that they compare exactly."""
+    """Return Spark's name of a column's type, and its values in a form that compares exactly."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _encoded(name, array.dictionary_decode(), of_objects)
@@ -228,7 +228,7 @@ def _encoded(name: str, array: pa.Array, of_objects: bool) -> tuple[str, pa.Arra
 
 
 def _microseconds(name: str, array: pa.Array) -> pa.Array:
-    """Return times as whole microseconds since 1970, rounded down; CursorError for what 64 bits cannot hold."""
+    """Return times as microseconds since 1970, rounded down; raise CursorError if one does not fit 64 bits."""
     units = {"s": 1_000_000, "ms": 1_000, "us": 1}
     values = array.cast(pa.int64())
     if array.type.unit in units:
@@ -236,7 +236,7 @@ def _microseconds(name: str, array: pa.Array) -> pa.Array:
             return pc.multiply_checked(values, units[array.type.unit])
         except pa.ArrowInvalid:
             raise CursorError(name, UNREADABLE) from None
-    # Rounded down, as the text of a row is cut: Arrow divides towards zero, which is up for times before 1970.
+    # Round down, as texts of times are cut. Arrow divides towards zero, which rounds up for times before 1970.
     towards_zero = pc.divide(values, NS_PER_US)
     above = pc.greater(pc.multiply(towards_zero, NS_PER_US), values)
     return pc.subtract(towards_zero, above.cast(pa.int64()))
@@ -248,7 +248,7 @@ def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) 
         number = as_number(value, column.type) - (FIRST_DAY if column.type == "date" else 0)
     elif column.is_number and pa.types.is_decimal(values.type):
         number = Decimal(number)
-    # One step outside of 64 bits there is no Arrow number to compare with, and the answer is one for all values.
+    # A bound one step outside of 64 bits is not an Arrow number, and the result is the same for all values.
     if pa.types.is_int64(values.type) and number in OUTSIDE:
         always = sign[0] == ("<" if number > 0 else ">")
         return pc.if_else(pc.is_valid(values), always, pa.scalar(None, pa.bool_()))
@@ -257,7 +257,7 @@ def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) 
 
 
 def as_cursor(column: CursorColumn, value: Any) -> Cursor:
-    """Read a value back; CursorError for what Python cannot hold."""
+    """Return a cursor from the number that it is compared as; raise CursorError if Python cannot hold it."""
     if not column.is_time:
         found: Cursor = value
         return found
@@ -273,12 +273,12 @@ def as_cursor(column: CursorColumn, value: Any) -> Cursor:
 
 
 def is_arrow(source: Any) -> TypeGuard[pa.Table | pa.RecordBatch]:
-    """Tell whether something is a table or a batch of pyarrow, without importing pyarrow.
+    """Return whether an object is a pyarrow table or record batch, without importing pyarrow.
 
     Raises
     ------
     SourceError
-        It is a reader or a dataset of pyarrow.
+        The object is a reader, a dataset or a scanner of pyarrow.
     """
     pyarrow = sys.modules.get("pyarrow")
     if pyarrow is None:
@@ -292,7 +292,7 @@ def is_arrow(source: Any) -> TypeGuard[pa.Table | pa.RecordBatch]:
 
 
 class ArrowRows(MemoryRows["pa.Table"]):
-    """The rows of a table or record batch of pyarrow; needs no Spark, and returns tables of pyarrow.
+    """The rows of a pyarrow table or record batch; does not need Spark, and returns pyarrow tables.
 
     Types are those of `PandasRows`: timestamps with a zone are ``timestamp``, others ``timestamp_ntz``, and both are
     compared in whole microseconds of UTC, whatever their unit.
@@ -302,9 +302,9 @@ class ArrowRows(MemoryRows["pa.Table"]):
     table
         All rows, or at least those past the watermark.
     zone
-        As that of `DataFrameRows`: of columns without zone, and of dates.
+        The zone of dates and of columns without zone, as for `DataFrameRows`.
     name
-        For messages.
+        The name of the source, for messages.
 
     Examples
     --------
@@ -326,7 +326,7 @@ class ArrowRows(MemoryRows["pa.Table"]):
         if there.count(name) != 1:
             raise missing_column(name, there)
         column = self.table.column(name)
-        # Texts of many chunks may be more than 32 bits can address together.
+        # The texts of all chunks together may need more than the 32-bit offsets of a string array.
         if pa.types.is_string(column.type):
             column = column.cast(pa.large_string())
         try:
@@ -340,27 +340,27 @@ class ArrowRows(MemoryRows["pa.Table"]):
 
 
 def is_pandas(source: Any) -> TypeGuard[pd.DataFrame]:
-    """Tell whether something is a DataFrame of pandas, without importing pandas."""
+    """Return whether an object is a pandas DataFrame, without importing pandas."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(source, getattr(pandas, "DataFrame", ()))
 
 
 class PandasRows(MemoryRows["pd.DataFrame"]):
-    """The rows of a DataFrame of pandas; needs pyarrow, and no Spark.
+    """The rows of a pandas DataFrame; requires pyarrow, but not Spark.
 
     Types are those that pyarrow finds: aware datetimes are ``timestamp``, others ``timestamp_ntz``, and both
-    are compared in whole microseconds of UTC, whatever their unit. A column that was whole numbers
-    before pandas put NaN into it is floats, and refused: read it as ``Int64``. A column of objects
-    must hold one kind of them.
+    are compared in whole microseconds of UTC, whatever their unit. A column of whole numbers becomes floats
+    when pandas adds NaN to it, and is then refused: read it as ``Int64``. A column of Python objects must
+    hold objects of one type.
 
     Parameters
     ----------
     frame
         All rows, or at least those past the watermark.
     zone
-        As that of `DataFrameRows`: of columns without zone, and of dates.
+        The zone of dates and of columns without zone, as for `DataFrameRows`.
     name
-        For messages.
+        The name of the source, for messages.
 
     Examples
     --------
@@ -382,8 +382,8 @@ class PandasRows(MemoryRows["pd.DataFrame"]):
         if there.count(name) != 1:
             raise missing_column(name, there)
         series = self.frame.iloc[:, there.index(name)]
-        # pyarrow makes one type of some mixtures without a word, such as of datetimes with and without zone, and they
-        # would compare otherwise than where they come from.
+        # Without an error, pyarrow converts some mixed types to one, such as datetimes with and without zone, which
+        # would then compare differently than in their source.
         of_objects = str(series.dtype) == "object"
         kinds = sorted(set(map(_kind, series.dropna()))) if of_objects else []
         if len(kinds) > 1:
@@ -406,7 +406,7 @@ class PandasRows(MemoryRows["pd.DataFrame"]):
 
 
 def _kind(value: object) -> str:
-    """Name the kind of an object, so that those of one kind compare."""
+    """Return a name for the kind of an object; objects of the same kind can be compared."""
     if isinstance(value, datetime):
         return "datetime" if value.tzinfo is None else "aware datetime"
     if isinstance(value, Integral) and not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Any DataFrame as a source of rows: its columns, what is new in it, and the filter that reaches it."""
+"""Any DataFrame as a source of rows: its columns, its new rows, and the filter that is pushed down to it."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from scripts.helpers.spark.settings import check_all_is_read
 logger = logging.getLogger(__name__)
 
 # --- origins --------------------------------------------------------------------------------------
-# Where a column of a DataFrame comes from: read from the plan, without running it.
+# Find where a column of a DataFrame comes from, by inspecting the query plan without running it.
 
 NO_ROWS_OF = "OneRowRelation"
-"""What Spark calls the source of a SELECT without FROM."""
+"""Spark's name for the source of a SELECT without FROM."""
 TEXTS = ("CSV", "JSON")
-"""Formats of files whose times are texts. Spark takes one that names no zone for one of the session's zone."""
+"""File formats whose times are text. Spark reads a time without a zone in the time zone of the session."""
 
 
 def is_of_folders(df: DataFrame, name: str) -> bool:
-    """Tell whether a column is a partition column of files, under whatever name, or computed from such ones alone.
+    """Return whether a column is a partition column of files, under any name, or computed only from such columns.
 
-    False where a plan does not say it: of Spark Connect, of RDDs (as Glue's DynamicFrames are), and of a union whose
-    first part has no such column.
+    False if the plan does not show it: for Spark Connect, for RDDs (such as Glue's DynamicFrames), and for a union
+    whose first part has no such column.
     """
     plan = analysed_plan(df)
     if plan is None:
         return False
     of_folders = {number for leaf in _each(plan.collectLeaves()) for number in _partitions_of(leaf)}
-    # Without any column it is a constant, or a time.
+    # A column that is made of no source column is a constant, or the current time.
     return bool(of_folders) and bool(wanted := _made_of(plan, name)) and wanted <= of_folders
 
 
@@ -52,10 +52,10 @@ def is_of_no_column(df: DataFrame, name: str) -> bool:
 
 
 def wall_clock_of(df: DataFrame, name: str) -> str | None:
-    """Return what Spark has read an instant from that may be a wall clock: ``JDBC``, ``CSV`` or ``JSON``.
+    """Return the reader that may have read a wall clock as an instant: ``JDBC``, ``CSV`` or ``JSON``.
 
-    ``JDBC`` only where the type of the column in the database has no zone. None where Spark shows no such thing, also
-    of a column that is computed, as the computation may have given it its zone.
+    ``JDBC`` only if the column's type in the database has no zone. None if the plan shows no such reader, and for a
+    computed column, because the computation may have applied the zone.
     """
     plan = analysed_plan(df)
     if plan is None:
@@ -73,7 +73,7 @@ def wall_clock_of(df: DataFrame, name: str) -> str | None:
 
 
 def _has_zone(df: DataFrame, options: Any, column: str) -> bool:
-    """Ask the driver, as Spark keeps nothing of the type that the database has."""
+    """Return whether a column's type has a zone. The JDBC driver is asked, as Spark drops the database's type."""
     dialect = java_of(df.sparkSession).org.apache.spark.sql.jdbc.JdbcDialects.get(options.url())
     connection = dialect.createConnectionFactory(options).apply(-1)
     try:
@@ -87,11 +87,11 @@ def _has_zone(df: DataFrame, options: Any, column: str) -> bool:
 
 
 def _made_of(plan: Any, name: str, *, renamed: bool = False) -> set[int]:
-    """Return the ids of the columns of sources that a column is made of; with `renamed` only if it is one as it is."""
+    """Return the ids of the source columns that a column is made of; with `renamed`, leave out computed columns."""
     columns = {attribute.name(): attribute.exprId().id() for attribute in _each(plan.output())}
     lower = {column.lower(): number for column, number in columns.items()}
     wanted: set[Any] = {columns.get(name, lower.get(name.lower()))}
-    # From the top down: what an upper node computes is made of columns of the nodes below it.
+    # Go from the top down, because a node computes its columns from the columns of the nodes below it.
     waiting = [plan]
     while waiting and wanted:
         node = waiting.pop()
@@ -115,7 +115,7 @@ def _partitions_of(leaf: Any) -> Iterator[int]:
 
 
 def _computed(node: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the ids of the columns that a node computes, with the expressions that they are made by."""
+    """Yield the ids of the columns that a node computes, each with the expression that computes it."""
     kind = _kind(node)
     if kind == "Generate":
         yield from ((attribute.exprId().id(), node.generator()) for attribute in _each(node.generatorOutput()))
@@ -125,7 +125,7 @@ def _computed(node: Any) -> Iterator[tuple[int, Any]]:
         if _kind(expression) == "Alias":
             made_by = expression.child()
             if _kind(made_by) == "WindowExpression" and not made_by.windowFunction().references().isEmpty():
-                # By which rows it is computed makes none of its values.
+                # Follow only the function: the columns of PARTITION BY and ORDER BY do not make up its values.
                 made_by = made_by.windowFunction()
             yield expression.exprId().id(), made_by
 
@@ -143,32 +143,32 @@ def _each(of_scala: Any) -> Iterator[Any]:
 # --- spark frames ---------------------------------------------------------------------------------
 
 JDBC_READER = "JDBCRelation("
-"""What Spark calls its own reader of databases in a plan."""
+"""Spark's name for its own JDBC reader in a plan."""
 
 
 class DataFrameRows(RowSource):
     """The rows of a DataFrame or of Glue's DynamicFrame.
 
-    Planning and reading are two queries. Where the data changes between them, a row that came late
-    is in the next window if its cursor is at or past `high`; the delay is for those below.
+    Planning and reading are two queries. If the data changes between them, a new row with a cursor at
+    or past `high` is in the next window; the delay covers new rows below it.
 
     Parameters
     ----------
     df
-        The source. Reading it twice must be possible.
+        The source. It must be possible to read it twice.
     partitions
-        How it is partitioned by date. Folders of other dates than those of the window are then not
-        read, neither for rows nor to count NULLs; with ``nulls="take"`` all are.
+        How the source is partitioned by date. Folders with dates outside the window are then not read,
+        neither for rows nor to count NULLs; with ``nulls="take"`` all folders are read.
     zone
-        Zone whose wall clock columns without zone, and dates, are stamped with, such as ``Europe/London`` or ``UTC``.
-        A first run by such a column is a CursorError without it, unless the job has a clock in another zone than UTC,
-        whose zone is then taken. A run of a watermark that there was before goes on in UTC, with a WARNING.
+        Zone of the wall clock that stamps dates and columns without zone, such as ``Europe/London`` or ``UTC``. Without
+        it, a first run with such a column raises CursorError, unless the job has a clock in a zone other than UTC: then
+        that zone is used. A job that already has a watermark continues in UTC, with a WARNING.
     name
-        For messages.
+        The name of the source, for messages.
 
     Notes
     -----
-    Given to a job as ``job.rows_since(DataFrameRows(df, partitions=days), "last_modified")``, with
+    Pass it to a job as ``job.rows_since(DataFrameRows(df, partitions=days), "last_modified")``, with
     ``days = DatePartitions("import_year=%Y/import_month=%m/import_day=%d")``.
     """
 
@@ -180,7 +180,7 @@ class DataFrameRows(RowSource):
         zone: str | None = None,
         name: str = "DataFrame",
     ) -> None:
-        # By its methods, as awsglue is there on Glue only. A DataFrame has a toDF as well, with other arguments.
+        # Recognize a DynamicFrame by its methods, as awsglue exists only on Glue. A DataFrame has another `toDF`.
         is_dynamic = not hasattr(type(df), "where") and hasattr(type(df), "toDF")
         self.df: DataFrame = df.toDF() if is_dynamic else df
         check_all_is_read(self.df.sparkSession)
@@ -188,11 +188,11 @@ class DataFrameRows(RowSource):
         self._zone = None if zone is None else named_zone(zone, name)
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
-        """Return the cursor columns; CursorError for one that is missing or has no exact order."""
+        """Return the cursor columns; raise CursorError if one is missing or has no exact order."""
         return tuple(self._column(name, strings) for name in names)
 
     def _column(self, name: str, strings: bool) -> CursorColumn:
-        # The exact name first: where Spark compares names exactly, `Id` and `id` are two columns.
+        # Try the exact name first: if Spark is case-sensitive, `Id` and `id` are two columns.
         there = self.df.columns
         found = [other for other in there if other == name]
         if not found:
@@ -205,15 +205,15 @@ class DataFrameRows(RowSource):
         return CursorColumn(name, kind)
 
     def zone_is_known(self, now: datetime) -> bool:
-        """Tell whether the zone of columns without zone, and of dates, was given, or is that of the job's clock."""
+        """Return whether the zone of dates and of columns without zone was given, by the caller or the job's clock."""
         return self._zone is not None or says_zone(now)
 
     def is_partition(self, column: CursorColumn) -> bool:
-        """Tell whether the cursor is made of partition columns of files alone; False where Spark does not show it."""
+        """Return whether the cursor is made only of partition columns of files; False if Spark does not show it."""
         return is_of_folders(self.df, column.name)
 
     def wall_clock(self, column: CursorColumn) -> str | None:
-        """Return what Spark made the instants of a cursor from, where that may be a wall clock."""
+        """Return the Spark reader that may have read wall clocks as the instants of a cursor; None if there is none."""
         return wall_clock_of(self.df, column.name)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
@@ -232,7 +232,7 @@ class DataFrameRows(RowSource):
         probe = RowWindow(columns, low, None, descending=descending)
         nulls = probe.null_predicate(SPARK)
         source = self._pruned(columns, low, None)
-        # Rows with NULL are counted wherever they are: no window takes them, so old ones are as lost as new ones.
+        # Count all rows with NULL: no window takes them, so old ones are lost as well as new ones.
         if low is not None:
             source = source.where(sql("{} OR ({})", nulls, probe.at_or_past(low, SPARK)))
         asked = [*_last(columns, nulls, descending), sql("count_if({})", nulls)]
@@ -254,19 +254,19 @@ class DataFrameRows(RowSource):
         )
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
-        """Return None, as nobody can tell, where Spark's own JDBC reader made the DataFrame; else no transaction."""
+        """Return None (unknown) if the DataFrame is read by Spark's own JDBC reader; otherwise no transactions."""
         return None if self._reads_a_database() else frozenset()
 
     def _reads_a_database(self) -> bool:
-        # A DataFrame of Spark Connect has no plan here, and what comes from an RDD does not say where that read.
+        # A Spark Connect DataFrame has no plan here, and the plan of an RDD does not show what the RDD reads.
         plan = analysed_plan(self.df)
         return plan is not None and JDBC_READER in plan.toString()
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
-        """Return the cursor of one row of a window, counted from 0; None if it has fewer rows."""
+        """Return the cursor of the row at a position of a window, counted from 0; None if it has fewer rows."""
         keys = [F.expr(SPARK.quote(column.name)) for column in window.columns]
         ordered = self.rows(window).orderBy(*[key.desc() if window.descending else key.asc() for key in keys])
-        # The row is the last one of those up to it, and is read as `facts` reads the last one.
+        # Of the rows up to the position, it is the last one, so read it as `facts` reads the last row.
         last = _last(window.columns, window.null_predicate(SPARK), window.descending)
         row = ordered.limit(position + 1).selectExpr("count(1)", *last).head()
         assert row is not None
@@ -275,16 +275,16 @@ class DataFrameRows(RowSource):
         return tuple(column.from_text(text) for column, text in zip(window.columns, row[1:], strict=True))
 
     def rows(self, window: RowWindow) -> DataFrame:
-        """Return the rows of a window; CursorError if a column is gone or not of the type it was planned with."""
+        """Return the rows of a window; raise CursorError if a column is gone or has another type than in the plan."""
         now = self.columns([column.name for column in window.columns], strings=True)
         check_types(now, window.columns)
-        # NULL is in no folder's date, so rows without a cursor may be in any folder.
+        # A row without a cursor has no date, so it may be in any folder.
         every = window.high is None or window.nulls == "take"
         source = self.df if every else self._pruned(now, window.read_low, window.high)
         return source.where(window.predicate(SPARK))
 
     def _pruned(self, columns: tuple[CursorColumn, ...], low: Bound | None, high: Bound | None) -> DataFrame:
-        """Leave out the partitions that hold nothing between two bounds."""
+        """Return the DataFrame without the partitions that have no rows between two bounds."""
         if self._partitions is None:
             return self.df
         if not columns[0].is_time:
@@ -297,7 +297,7 @@ class DataFrameRows(RowSource):
 
 
 def as_source(source: Any, name: str) -> RowSource:
-    """Return a source of rows as it is; a DataFrame or DynamicFrame as one."""
+    """Return a source of rows unchanged, and a DataFrame or DynamicFrame as a `DataFrameRows`."""
     if isinstance(source, RowSource):
         return source
     if not hasattr(source, "toDF"):
@@ -315,14 +315,14 @@ def _day(bound: Bound | None) -> date | None:
 
 
 def _last(columns: tuple[CursorColumn, ...], nulls: SQL, descending: bool) -> list[SQL]:
-    """Write the last cursor there is, column by column, as exact text."""
+    """Write expressions for the last cursor of all rows, column by column, as exact text."""
     names = [SPARK.quote(column.name) for column in columns]
     function = sql("min" if descending else "max")
     if len(names) == 1:
         found = [sql("{}({})", function, names[0])]
     else:
-        # A struct compares from its first field on, as a compound cursor does; the largest of each column by itself
-        # would be a row that is not there. NULL is below everything in a struct, so such rows are left out.
+        # Compare structs, which compare from the first field on, as a compound cursor does: the maxima of the single
+        # columns may belong to different rows. Leave out rows with NULL, which is below all values in a struct.
         pairs = joined(", ", (sql("'c{}', {}", whole(position), name) for position, name in enumerate(names)))
         together = sql("{}(named_struct({})) FILTER (WHERE NOT ({}))", function, pairs, nulls)
         found = [sql("({}).c{}", together, whole(position)) for position in range(len(names))]
