@@ -1,6 +1,6 @@
-"""Fix the window of one batch: options, the stored watermark, and what the source says, into two bounds. Pure.
+"""Compute the window of one batch: two bounds, from the options, the stored watermark and the source's facts. Pure.
 
-Also the two windows that no watermark follows from: everything, and what runs of the past took.
+Also compute two windows that do not move a watermark: of all rows, and of the rows that former runs took.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from scripts.helpers.rows.window import Nulls, RowWindow, precedes
 logger = logging.getLogger(__name__)
 
 # --- batch size -----------------------------------------------------------------------------------
-# Where a batch of at most so many rows ends: never between two rows of the same cursor.
+# Find the end of a batch of at most `max_rows` rows, which is never between two rows with the same cursor.
 
 
 def limited(source: RowSource, window: RowWindow, most: int, context: str) -> RowWindow:
-    """Return a window's beginning, of at most so many rows; all of it where it has no more.
+    """Return the part of a window with its first `most` rows; the whole window if it does not have more rows.
 
-    Rows of one cursor stay together: more of them than `most` are taken as one batch, with a WARNING. What a lookback
-    or ``nulls="take"`` takes once more does not count.
+    Rows with the same cursor stay together: if there are more than `most` of them, they are one batch, with a WARNING.
+    Rows that a lookback or ``nulls="take"`` reads again do not count.
 
     Raises
     ------
     CursorError
-        The source cannot tell where its rows are.
+        The source cannot find the cursor of the row at a position.
     """
     if window.high is None:
         return window
-    # Of the new rows alone: those that are read again do not bring the watermark on.
+    # Count only new rows, because rows that are read again do not move the watermark.
     new = replace(window, lookback=None, nulls="raise")
     following = source.cursor_at(new, most)
     if following is UNKNOWN:
@@ -78,11 +78,11 @@ def limited(source: RowSource, window: RowWindow, most: int, context: str) -> Ro
 
 
 # --- uuids ----------------------------------------------------------------------------------------
-# UUIDs as cursors: version 7 rises with time, byte by byte; no other one does.
+# UUIDs as cursors: compared byte by byte, UUIDs of version 7 rise with time, and those of other versions do not.
 #
-# The first 48 bits of a version 7 are the milliseconds since 1970 of the clock that made it, so a window can stay
-# behind them by a delay, as it stays behind the stamps of a time column. Where others than the source make the UUIDs,
-# the delay has to cover the difference of their clocks, too.
+# The first 48 bits of version 7 are milliseconds since 1970, by the clock of the machine that made the UUID. So a
+# window can stay behind the clock by a delay, as for a time column. If machines other than the source make the UUIDs,
+# the delay must also cover the difference between their clocks.
 
 MILLISECOND = timedelta(milliseconds=1)
 _FORM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -94,18 +94,18 @@ REASONS = {
 
 
 def is_uuid(value: object) -> bool:
-    """Tell whether a value is written as a UUID is."""
+    """Return whether a value is text in the form of a UUID."""
     return isinstance(value, str) and _FORM.fullmatch(value) is not None
 
 
 def check_uuid(column: CursorColumn, value: str) -> None:
-    """Raise CursorError for a UUID that has no order to resume from, with the reason.
+    """Raise CursorError, with the reason, for a UUID of a version that does not rise with time.
 
     Parameters
     ----------
     value
-        The last value of a column, written as a UUID is: one of another version is likely to be the last one, as most
-        of a version 4 are above all of version 7.
+        The last value of a column, in the form of a UUID. If a column has UUIDs of other versions, its last value is
+        likely one of them, because most UUIDs of version 4 are above all those of version 7.
     """
     version = UUID(value).version
     if version != 7:
@@ -122,7 +122,7 @@ def check_uuid(column: CursorColumn, value: str) -> None:
 
 
 def moment_of(value: str) -> datetime:
-    """Return when a UUID of version 7 was made, to the millisecond; later than all times where that is after 9999.
+    """Return when a UUID of version 7 was made, to the millisecond; the latest possible time if it is after 9999.
 
     >>> moment_of("018bcfe5-6800-7000-8000-000000000000").isoformat()
     '2023-11-14T22:13:20+00:00'
@@ -134,7 +134,7 @@ def moment_of(value: str) -> datetime:
 
 
 def first_at(moment: datetime) -> str:
-    """Return the smallest UUID of version 7 that can be made from the millisecond of a time on.
+    """Return the smallest UUID of version 7 that can be made in the millisecond of a moment or later.
 
     >>> first_at(moment_of("018bcfe5-6800-7abc-8def-0123456789ab"))
     '018bcfe5-6800-7000-8000-000000000000'
@@ -144,27 +144,27 @@ def first_at(moment: datetime) -> str:
 
 
 # --- open writers ---------------------------------------------------------------------------------
-# Up to which number or stamp no row can come any more: both are given first, and committed later in any order.
+# Find the number or stamp below which no row can still come. Transactions take both first and commit later, in any
+# order.
 #
-# A database gives an id to a row when it is inserted, and shows the row when its transaction commits. So id 2 may show
-# after id 3, and a window that ended past 3 would lose it. A row of a lower id belongs to a transaction that was open
-# when the last id was seen, so the last id is decided once all of those have ended.
+# A database gives a row its id on INSERT and shows the row when its transaction commits. So id 2 may become visible
+# after id 3, and a window that ended past 3 would lose it. A row with a lower id belongs to a transaction that was open
+# when the last id was seen, so the last id is decided once all transactions that were open then have ended.
 #
-# A stamp is not earlier than the beginning of its transaction, so no row comes below the beginning of the oldest one
-# that is open. Below the clock less the delay a row comes only from a transaction that is open for longer than the
-# delay.
+# A stamp is not earlier than the beginning of its transaction, so no row comes below the beginning of the oldest open
+# transaction. Only a transaction that is open longer than the delay can add a row below the clock less the delay.
 
 LONGEST_WAIT = timedelta(seconds=30)
-"""For transactions that are open while a run plans. Most end within it; what waits for a longer one comes with a later
-run, as a cluster that waits is paid for."""
+"""How long a run waits for open transactions while it plans. Most end within this time. Rows that wait for a longer
+transaction are left for a later run, because a waiting cluster costs money."""
 
 
 def is_decided(left: Undecided, still_open: frozenset[str] | None, now: datetime, delay: timedelta) -> bool:
-    """Return whether all the transactions have ended that could commit a row below the bound of what was left."""
+    """Return whether all transactions have ended that could commit a row below the bound of the undecided rows."""
     if left.writers is not None and still_open is not None:
         awaited = left.writers & still_open
         return not awaited - EARLY and (not awaited or now - left.at >= delay)
-    # Nobody can say, or could: then by time, as for the stamps of a clock.
+    # If the transactions are or were not visible, decide by time, as for stamps.
     return now - left.at >= delay
 
 
@@ -178,24 +178,24 @@ def reachable_high(
     now: datetime,
     context: str,
 ) -> tuple[Bound | None, Undecided | None]:
-    """Return up to where a window of numbers may go, and what the next run has to look at.
+    """Return the upper bound of a window of numbers, and the undecided rows that the next run must check.
 
     Parameters
     ----------
     source
-        Asked for its `writers`.
+        The source, whose `writers` are queried.
     past_last
-        Just past the last row that was seen, before this call.
+        The bound just past the last row, which was seen before this call.
     low
         The watermark.
     before
-        What the run before left.
+        The undecided rows that the former run left.
     now
-        The source's clock.
+        The time of the source's clock.
     """
     if options.settled or not options.delay:
         return past_last, None
-    # In this order: the last row was seen before. A transaction that begins after it gets a number above it.
+    # The order matters: the last row was seen before this. A transaction that begins later gets a higher number.
     still_open = source.writers(columns[0].name, min(options.delay, LONGEST_WAIT))
     if NO_SEQUENCE in (still_open or ()) and low is None and before is None:
         logger.warning(
@@ -205,7 +205,7 @@ def reachable_high(
             context, columns[0].name,
         )  # fmt: skip
     if still_open is not None:
-        # No delay is kept from an upper bound that the caller gives.
+        # The delay does not apply to an upper bound that the caller passes.
         still_open -= EARLY if options.high is not None else {NO_SEQUENCE}
     if still_open is not None and not still_open:
         return past_last, None
@@ -213,12 +213,12 @@ def reachable_high(
     bound = low
     if before is not None and is_decided(before, still_open, now, options.delay):
         bound, left = before.bound, None
-        # Rows may have been deleted since: no further than where rows are.
+        # Rows may have been deleted since then, so do not go past the last row.
         if precedes(past_last, bound, descending=options.descending):
             bound = past_last
         if low is not None and precedes(bound, low, descending=options.descending):
             bound = low
-    # What is looked at next stays the same until it is decided: a later one in its place might never be.
+    # Keep the same undecided rows until they are decided: if later rows replaced them, none might ever be decided.
     left = left or Undecided(past_last, still_open, now)
     logger.warning(
         "event=undecided_rows context=%s column=%s open_transactions=%s: rows past the upper bound are left for a "
@@ -229,18 +229,18 @@ def reachable_high(
 
 
 def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: bool) -> OpenWriters:
-    """Return the oldest transaction that has written and is open, and why others may be open that are not seen.
+    """Return the oldest open transaction that has written, and why others may be open but invisible.
 
-    Ask after the last row was seen: a transaction that has ended by then shows its rows to whoever reads next.
+    Call this after the last row was seen: if a transaction has ended by then, the next read sees its rows.
 
     Parameters
     ----------
     source
-        Asked for its `open_writers`.
+        The source, whose `open_writers` are queried.
     delay
-        That of the time column. 0 waits for nobody, so nobody is asked.
+        The delay of the time column. With 0 a run waits for no transaction, so none is looked up.
     warns
-        Log a WARNING if some transactions are not seen.
+        Whether to log a WARNING if some transactions are invisible.
     """
     found = source.open_writers(delay) if delay else None
     if found is None:
@@ -255,9 +255,9 @@ def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: b
 
 
 def settled_moment(clock: datetime, delay: timedelta, oldest: OpenWriter | None) -> datetime:
-    """Return the moment before which no stamp comes any more, in the zone of the clock.
+    """Return the moment before which no new stamp can come, in the zone of the clock.
 
-    OverflowError if the delay reaches before the year 1.
+    Raise OverflowError if the delay reaches before the year 1.
     """
     if oldest is not None and age_of(oldest, clock) > delay:
         return oldest.began.astimezone(clock.tzinfo)
@@ -265,29 +265,29 @@ def settled_moment(clock: datetime, delay: timedelta, oldest: OpenWriter | None)
 
 
 def age_of(writer: OpenWriter, clock: datetime) -> timedelta:
-    """Return for how long a transaction is open."""
-    # In UTC: of one zone, Python compares wall clocks, which repeat an hour in autumn.
+    """Return how long a transaction has been open."""
+    # Subtract in UTC: within one zone Python subtracts wall clocks, which repeat an hour in autumn.
     return clock.astimezone(timezone.utc) - writer.began.astimezone(timezone.utc)
 
 
 # --- edge -----------------------------------------------------------------------------------------
-# The last rows below a watermark, remembered: what shows a table that was restored, and rows that came below.
+# Store the last rows below a watermark, to detect that a table was restored or that rows came below the watermark.
 #
-# Numbers have no clock. A table that was truncated or restored gives its numbers out again, and by the next run it may
-# have grown past the watermark: then rows past it are found, and nothing tells that those below are others by now. So a
-# state keeps digests of the last few rows that were taken, and the next run looks at them first, by one step into the
-# index. Of times nothing is kept: an update moves a row, and what is written after a restore has a later stamp.
+# Numbers have no clock. A table that was truncated or restored assigns its numbers again, and may grow past the
+# watermark before the next run. That run finds rows past the watermark, and nothing shows that the rows below it are
+# different ones. So a state stores digests of the last few rows taken, and the next run first compares them, with one
+# step into the index. For times nothing is stored: an update moves a row, and rows after a restore have later stamps.
 
 KEPT = 5
-"""Rows that are kept. The last one alone shows a table that was restored. The others show rows that come below an
-outlier, such as 101 below 1,000,000, of which there are rarely more than four."""
+"""How many rows are stored. The last row alone shows that a table was restored. The others show rows that come below an
+outlier, such as 101 below 1,000,000; there are rarely more than four outliers."""
 
 
 def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> Edge | None:
-    """Return what is kept of rows, the last one first; None of no row. `most` is how many were asked for.
+    """Return the edge of some rows, the last one first; None without rows. `most` is how many were requested.
 
-    Decimals count by their value, so that they may get more places; `as_written`, with the places that they have, as
-    states of earlier versions keep them.
+    Decimals are digested by their value, so that a column may get more places; with `as_written`, they are digested
+    with the places they have, as in states of earlier versions.
     """
     if not seen:
         return None
@@ -304,7 +304,7 @@ def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> 
 
 
 def _edge_like(before: Edge, seen: Sequence[SeenRow]) -> Edge | None:
-    """Return what is kept of rows, with decimals as those before were kept: the way in which more of them agree."""
+    """Return the edge of some rows, with decimals digested in the way in which more rows agree with the former edge."""
 
     def agreeing(edge: Edge | None) -> tuple[int, int]:
         rows = edge.rows if edge else ()
@@ -315,14 +315,14 @@ def _edge_like(before: Edge, seen: Sequence[SeenRow]) -> Edge | None:
 
 
 def _without_zeros(text: str) -> str:
-    """Return the exact text of a decimal without zeros at the end of its fraction; any other text as it is."""
+    """Return the exact text of a decimal without trailing zeros in its fraction; return any other text unchanged."""
     return text.rstrip("0").rstrip(".") if re.fullmatch(r"-?\d+\.\d+", text) else text
 
 
 def _with_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
-    """Add how many rows have the cursor of the first row kept, unless it is the only one kept that has it.
+    """Add the number of rows with the cursor of the first stored row, unless only one stored row has this cursor.
 
-    More of them may be there than are kept. A column of ids has one row for each value, and is never asked.
+    The source may have more such rows than are stored. For unique ids there is one row per value, so none are counted.
     """
     lowest = edge.rows[-1][0]
     if edge.start is None or sum(cursor == lowest for cursor, _ in edge.rows) < 2:
@@ -333,25 +333,25 @@ def _with_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
 
 
 def _came_below(before: Edge, now: Edge | None) -> int:
-    """Count the rows that are between those kept by now and were not: no update and no delete brings one there.
+    """Count the rows that are now among the stored rows but were not before, which no update or delete can cause.
 
-    A value may have several rows, so rows are counted for each value, and not the values.
+    Several rows may have the same cursor, so count the rows of each value and not the values.
     """
     if now is None:
         return 0
     is_partial = before.start is not None
     lowest = before.rows[-1][0]
     found = Counter(cursor for cursor, _ in now.rows) - Counter(cursor for cursor, _ in before.rows)
-    # Not all rows of the lowest value were kept: `ties` counts them.
+    # Skip the lowest value, of which maybe not all rows were stored; `ties` counts these.
     return sum(count for cursor, count in found.items() if not (is_partial and cursor == lowest))
 
 
 def _is_there(before: Edge, now: Edge | None) -> bool:
-    """Return whether the last row is still there, as it was."""
+    """Return whether the last row still exists unchanged."""
     if now is None:
         return False
     cursor, contents = before.rows[0]
-    # Another column than before has another value in each row, and says nothing about them.
+    # If the columns have changed, all digests of contents have too, so compare only the cursor.
     if now.names != before.names:
         return cursor in {other for other, _ in now.rows}
     return (cursor, contents) in now.rows
@@ -365,26 +365,26 @@ def edge_after(
     context: str,
     job_id: str,
 ) -> Edge | None:
-    """Compare the rows below the watermark with those that were kept, and return what the next run is to compare.
+    """Compare the rows below the watermark with the stored edge, and return the edge that the next run compares.
 
-    Sources are asked for their `newest` rows, of numbers and texts.
+    The source's `newest` rows are read for cursors of numbers and texts.
 
     Raises
     ------
     SourceBehindError
-        Rows came below the watermark, which no run would take; or, with ``on_changed="raise"``, the last row that was
-        taken is gone or another one.
+        Rows came below the watermark, which no run would take; or, with ``on_changed="raise"``, the last row taken is
+        gone or has changed.
     """
-    # What is made after a restore has a later time in it.
+    # Times and UUIDs need no edge, because rows that are made after a restore have later ones.
     if window.columns[0].is_time or window.columns[0].is_uuid:
         return None
     if before is not None and window.low is not None:
-        # One more than were kept: what came between them must not hide behind them.
+        # Read one row more than were stored, so that a row which came in between is not cut off.
         seen = _newest(source, window, before.start, window.low, KEPT + 1)
-        # A table whose index went away is told about already, and would be read whole.
+        # Without an index the source would read the whole table, so it returns None; `facts` has logged a WARNING.
         if seen is not None and seen is not UNKNOWN:
             never_read = seen
-            # What came within the lookback is read again by this window: nothing is lost there.
+            # This window reads rows within the lookback again, so a row that came there is not lost.
             if window.lookback:
                 never_read = _below(source, before.start, window)
             came = _came_below(before, _edge_like(before, never_read))
@@ -394,13 +394,13 @@ def edge_after(
     reached = window.low if window.high is None else window.high
     if reached is None:
         return None
-    # Nothing new: the rows below the watermark are those that are kept.
+    # If nothing is new, the stored rows are still the last rows below the watermark.
     if before is not None and reached == window.low:
         return before
     seen = _newest(source, window, None, reached, KEPT)
     if seen is UNKNOWN:
         return None
-    # Once, at the first rows: nothing changes about it from run to run.
+    # Warn only once, with the first rows, because nothing changes from run to run.
     if seen is None and window.low == window.start:
         logger.warning(
             "event=no_edge context=%s source=%s column=%s: no index is known for it, as of views and queries. If the "
@@ -414,7 +414,7 @@ def edge_after(
 
 
 def _below(source: RowSource, start: Bound | None, window: RowWindow) -> Sequence[SeenRow]:
-    """Return the rows from a start on, up to where a window with a lookback begins to read."""
+    """Return the last rows between a start and the bound where a window with a lookback begins to read."""
     end = window.read_low
     is_read_from_start = end is None or (start is not None and not precedes(start, end, descending=window.descending))
     if is_read_from_start:
@@ -439,7 +439,7 @@ def _compare(
     job_id: str,
 ) -> None:
     if came:
-        # Who waits for no open transaction was told that lower numbers are lost: an error would stop each such job.
+        # Without a wait for open transactions lower numbers are lost, as documented; an error would stop each such job.
         if options.on_late == "raise" and options.delay and not options.settled:
             raise SourceBehindError(source.name, context, "rows below", job_id)
         logger.warning(
@@ -460,14 +460,14 @@ def _compare(
 
 
 def _digest(texts: Sequence[str | None]) -> str:
-    # As JSON: a text that is joined could be that of other values.
+    # Use JSON, because different values could give the same text if they were joined.
     return hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()[:DIGITS]
 
 
 # --- plan -----------------------------------------------------------------------------------------
 
 OFFSET = re.compile(r"\d{4}-\d{2}-\d{2}[T ].*[+-](?!00:?00$)\d{2}:?\d{2}")
-"""A time as ISO text that is not in UTC."""
+"""Pattern of a time as ISO text with an offset other than UTC."""
 
 
 def plan_window(
@@ -480,46 +480,46 @@ def plan_window(
     job_id: str = "JOB",
     **options: Any,
 ) -> RowWindow:
-    """Find the window of rows that are new, by one query over the rows past the watermark.
+    """Find the window of new rows, with one query over the rows past the watermark.
 
-    The upper bound is one tick above the source's largest value: while nothing newer is there, a
-    lagging replica or a late import loses no row. For times it is also no later than the clock less
-    the delay, rounded down to the column's tick; rows that come behind newer ones are safe for as
-    long as the delay lasts. Where a database tells when its open transactions began, it is no later than that either.
-    Numbers and texts have no clock: their bound stays behind the transactions of a database that are open (see
-    `open_writers`). In other sources, a row that shows after one with a larger number is
-    lost unless a lookback covers it, or the source has a ceiling.
+    The upper bound is one tick above the source's largest value, so that a lagging replica or a late
+    import loses no row as long as nothing newer is visible. For times it is also no later than the
+    clock less the delay, rounded down to the column's tick, so rows that come after newer ones are safe
+    for the length of the delay. If a database shows when its open transactions began, the bound is not later than that
+    either. Numbers and texts have no clock: their bound stays behind the open transactions of a database (see
+    `open_writers`). In other sources, a row that becomes visible after a row with a larger number is lost, unless a
+    lookback covers it or the source has a ceiling.
 
     Parameters
     ----------
     source
-        The rows, such as `spark_frames.DataFrameRows`.
+        The source of rows, such as `spark_frames.DataFrameRows`.
     names
-        The cursor columns; more than one compare from the first on.
+        The cursor columns; several columns compare from the first on.
     now
         The job's time, aware, for a source without a clock.
     state
-        What an earlier `RowWindow.state_after` returned; None on a first run.
+        The state that an earlier `RowWindow.state_after` returned; None on a first run.
     context
         Name of the source inside its job, for messages.
     job_id
-        The job, for the commands that errors name.
+        The job, for the commands in error messages.
     **options
         See `options.RowOptions`.
 
     Raises
     ------
     CursorError
-        A missing column, NULLs, a type without exact order or another than before, an option that
-        does not fit, or `high` before the watermark. On a first run also a date, or a time without zone, of a source
-        that was given no zone.
+        A column is missing, has NULLs, or has a type that has no exact order or has changed; an option does not fit;
+        or `high` is before the watermark. On a first run also if the cursor is a date or a time without zone, and the
+        source was given no zone.
     SourceChangedError
-        The state is that of other columns or of files.
+        The state is for other columns or for files.
     SourceReplacedError
-        The state is that of another table, or of one that was dropped and made anew.
+        The state is for another table, or for a table that was dropped and created again.
     SourceBehindError
-        The source's clock is behind the watermark, or nothing is new and its last row is below what was seen, or rows
-        came below the watermark.
+        The source's clock is behind the watermark; or nothing is new and the source's last row is below the last row
+        seen; or rows came below the watermark.
     """
     chosen = options_of(RowOptions, options)
     columns = source.columns(names, chosen.strings)
@@ -541,16 +541,16 @@ def plan_window(
             "a zone that Spark did not know, as of CSV, read the column as TIMESTAMP_NTZ.",
         )
     check_nulls(columns, facts.nulls, chosen.nulls, context)
-    # The source's own clock stamps its rows; that of the job may be minutes off, or hours if its zone is another.
+    # Use the source's own clock, which stamps its rows: the job's clock may be minutes off, or hours in another zone.
     clock = facts.now or now.astimezone(facts.zone or now.tzinfo)
     columns = stamped_by(columns, clock)
     look = _Look(source, columns, chosen, context, job_id, before, low, asked, facts, clock)
     look.check()
-    # After the facts: one that writes between the two questions is open when it is asked for, or its rows are read.
+    # Look up transactions after the facts: one that writes in between is listed as open, or the read sees its rows.
     look = replace(look, writers=look.awaited_writers())
     high, undecided = look.upper_bound()
     lookback = look.lookback()
-    # At the start that the caller gave no row was seen yet.
+    # Not at `start_from`: no row has been seen there yet.
     if before is not None and low is not None and low != start:
         look.check_last_row(low, known.last)
     window = RowWindow(
@@ -559,23 +559,23 @@ def plan_window(
     )  # fmt: skip
     if chosen.max_rows is not None:
         window = limited(source, window, chosen.max_rows, context)
-    # Below a ceiling all is decided: it is not the rows that are counted.
+    # With a ceiling no edge is needed, because no row can come below it.
     edge = None if facts.ceiling is not None else edge_after(source, window, known.edge, chosen, context, job_id)
     return replace(window, edge=edge, last=look.last_seen(window.high, known.last), complete=look.complete(window))
 
 
 def _check_zone(source: RowSource, column: CursorColumn, now: datetime, context: str, *, is_first: bool) -> None:
-    """Refuse a first run by the wall clock of a zone that nobody said; a later run only warns of it.
+    """Raise CursorError on a first run if the cursor is a wall clock of an unknown zone; on later runs, only warn.
 
-    Neither a delay of 0 nor a `high` makes a difference, as the clock bounds both.
+    A delay of 0 or a `high` does not change this, because the clock limits both.
     """
     reader = source.wall_clock(column) if column.type == "timestamp" else None
     is_instant = not column.is_time or column.type == "timestamp"
     if reader is None and (is_instant or source.zone_is_known(now) in (True, None)):
         return
-    # Texts may name their zone, and are right then.
+    # Texts of CSV and JSON may include their zone, and are then right.
     may_be_right = reader not in (None, "JDBC")
-    # A job that began without a zone goes on in UTC: refused, it would stop with an upgrade.
+    # Refuse only first runs: a job that began without a zone continues in UTC, so that an upgrade does not stop it.
     if is_first and not may_be_right and not source.assumes_utc:
         kind = "JdbcTable" if reader else type(source).__name__
         raise CursorError(
@@ -593,11 +593,11 @@ def _check_zone(source: RowSource, column: CursorColumn, now: datetime, context:
 
 
 def _check_partition(source: RowSource, column: CursorColumn, options: RowOptions, context: str) -> None:
-    """Refuse a cursor that is the same for all files of a partition, where later files of it would be lost."""
+    """Refuse a cursor that has one value for all files of a partition, or warn for times: later files would be lost."""
     if options.lookback or options.settled or not source.is_partition(column):
         return
     if column.is_time:
-        # The delay is kept from the end of a day, so a partition grows until then. Later files are late as rows are.
+        # The delay counts from the end of a day, so a partition can grow until then. Later files are late, like rows.
         logger.warning(
             "event=partition_cursor context=%s column=%s: it is a partition column of files. A partition is taken once "
             "delay=%s is over after it, and files that land in it later are lost. job.new_partitions goes by files",
@@ -616,7 +616,7 @@ def _check_partition(source: RowSource, column: CursorColumn, options: RowOption
 def _ends(
     columns: tuple[CursorColumn, ...], state: RowsState | None, options: RowOptions
 ) -> tuple[Bound | None, Bound | None]:
-    """Return the watermark, and where the first run was told to start."""
+    """Return the watermark, and the bound where the first run was to start."""
     if state is None:
         if options.start_from is None:
             return None, None
@@ -632,7 +632,7 @@ def _ends(
 
 
 def _asked(columns: tuple[CursorColumn, ...], low: Bound | None, options: RowOptions) -> Bound | None:
-    """Return the upper bound that the caller gives; CursorError if it is before the watermark."""
+    """Return the upper bound that the caller passes; raise CursorError if it is before the watermark."""
     if options.high is None:
         return None
     asked = bound_given(columns, options.high, "high")
@@ -644,7 +644,7 @@ def _asked(columns: tuple[CursorColumn, ...], low: Bound | None, options: RowOpt
 
 
 def check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, context: str) -> None:
-    """Raise CursorError, or warn, where rows have NULL in a cursor column, as the policy asks for."""
+    """Raise CursorError or log a WARNING, depending on the policy, if rows have NULL in a cursor column."""
     names = ", ".join(column.name for column in columns)
     if count and policy == "raise":
         raise CursorError(
@@ -658,20 +658,20 @@ def check_nulls(columns: tuple[CursorColumn, ...], count: int, policy: Nulls, co
 
 @dataclass(frozen=True)
 class _Look:
-    """A source as it shows itself now, beside the watermark and what the caller asks for.
+    """The current facts of a source, with the watermark and the caller's options.
 
     Attributes
     ----------
     state
-        What the last window left; None on a first run.
+        The state after the last window; None on a first run.
     low
-        The watermark, or where the first run was told to start.
+        The watermark, or the bound where the first run was to start.
     asked
-        The upper bound that the caller gives.
+        The upper bound that the caller passes.
     clock
-        What stamps the rows, in the zone of their wall clock.
+        The time of the clock that stamps the rows, in the zone of their wall clock.
     writers
-        The open transactions that have written, where stamps wait for them.
+        The open transactions that have written, if stamps wait for them.
     """
 
     source: RowSource
@@ -688,12 +688,12 @@ class _Look:
 
     @property
     def first(self) -> CursorColumn:
-        """The column that is compared first."""
+        """The first cursor column."""
         return self.columns[0]
 
     @property
     def oldest(self) -> OpenWriter | None:
-        """The oldest of those transactions; None if none is open, or is seen."""
+        """The oldest open transaction that has written; None if none is open or visible."""
         return self.writers.oldest
 
     @property
@@ -703,12 +703,12 @@ class _Look:
 
     @property
     def has_uuids(self) -> bool:
-        """Whether the cursors are UUIDs. Told by their values, as texts may be UUIDs, too."""
+        """Whether the cursors are UUIDs, judged by their values, because texts may be UUIDs too."""
         known = self.facts.largest if self.facts.largest is not None else self.low
         return len(self.columns) == 1 and known is not None and is_uuid(known[0])
 
     def check(self) -> None:
-        """Refuse what would lose rows: partitions left out too early, texts without one order, clocks set back."""
+        """Refuse sources that could lose rows: partitions skipped too early, texts beyond ASCII, clocks set back."""
         self._check_slack()
         for column, value in zip(self.columns, self.last_row or (), strict=False):
             column.check_letters(value, "its last value")
@@ -719,9 +719,9 @@ class _Look:
             self._check_clock()
 
     def _check_slack(self) -> None:
-        """Refuse partitions that may be left out although late rows are still to come into them."""
+        """Raise CursorError if partitions could be skipped although late rows may still come into them."""
         slack = self.facts.slack
-        # No delay is kept from an upper bound that the caller gives.
+        # The delay does not apply to an upper bound that the caller passes.
         late = timedelta(0) if self.options.high is not None else self.options.delay
         if isinstance(self.options.lookback, timedelta):
             late += self.options.lookback
@@ -733,11 +733,11 @@ class _Look:
             )
 
     def _warn_of_texts(self) -> None:
-        """Say, in each run that sees it, that texts rise in another order than that of their bytes."""
+        """Log a WARNING, in each run that sees it, if texts may rise in another order than their bytes do."""
         before = self.low if self.state is not None else None
         texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
         widths = {*self.facts.widths, *map(len, texts)}
-        # Without a text there are no widths. A start that the caller gave may be the beginning of a key.
+        # Without texts there are no widths. A `start_from` is not compared, as it may be the beginning of a key.
         if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
             logger.warning(
                 "event=unordered_texts context=%s column=%s: they have different lengths, or are times with an offset "
@@ -747,7 +747,7 @@ class _Look:
             )  # fmt: skip
 
     def _check_uuids(self) -> None:
-        """Refuse UUIDs of another version than 7, and a clock that is behind the one of the watermark."""
+        """Refuse UUIDs of another version than 7, and a clock that is behind the time in the watermark."""
         last = self.facts.largest
         if last is not None and self.has_uuids:
             check_uuid(self.first, str(last[0]))
@@ -759,13 +759,13 @@ class _Look:
             )
         if self.state is None or self.low is None or not self.has_uuids:
             return
-        # A watermark just past a text is no UUID, and has no time.
+        # A watermark just past a text is not a UUID and has no time in it.
         if is_uuid(self.low[0]) and moment_of(str(self.low[0])) > self.clock:
             raise SourceBehindError(self.source.name, self.context, "clock")
 
     def _check_sequences(self) -> None:
-        """Refuse numbers that come in the other order than they are read in, or come again."""
-        # Once, before the first row: a job that has run for years goes on, whatever its catalogue says.
+        """Raise CursorError if numbers rise or fall against the order of reading, or start again."""
+        # Check only on a first run: a job that has run for years continues, whatever the catalogue says.
         if self.state is not None or self.facts.ceiling is not None or not self.first.is_number:
             return
         for sequence in self.source.sequences(self.first.name):
@@ -788,14 +788,14 @@ class _Look:
                 )
 
     def _check_clock(self) -> None:
-        """Refuse a clock behind the watermark, and bounds that the caller gives past the clock."""
-        # A server whose clock was set back, or another one, stamps rows below the watermark: they would never be read.
+        """Refuse a clock behind the watermark, and bounds past the clock that the caller passes."""
+        # If its clock was set back, or it is another server, it stamps rows below the watermark, which are never read.
         wall: Any = self.first.at(self.clock)
         is_first_run = self.state is None
         if self.low is not None and wall < self.low[0] and not is_first_run:
             raise SourceBehindError(self.source.name, self.context, "clock")
-        # Against the lowest stamp that can still be made: just before clocks are turned back, that is up to an hour or
-        # more below what they show, and rows of the repeated hour would be lost.
+        # Compare with the lowest stamp that rows can still get. Just before clocks are turned back, it is an hour or
+        # more below the time they show, and rows of the repeated hour would be lost.
         lowest: Any = self.first.lowest(self.clock)
         for what, bound in (("start_from", self.low if is_first_run else None), ("high", self.asked)):
             if bound is not None and lowest < bound[0]:
@@ -806,16 +806,16 @@ class _Look:
                 )
 
     def awaited_writers(self) -> OpenWriters:
-        """Return the open transactions that have written, if the delay is kept; a WARNING if one is too old."""
+        """Return the open transactions that have written, if the delay applies; log a WARNING if one is too old."""
         keeps_delay = self.facts.ceiling is None and (self.first.is_time or self.has_uuids)
-        # No delay is kept from an upper bound that the caller gives and answers for.
+        # The delay does not apply to an upper bound that the caller passes and vouches for.
         is_answered_for = self.asked is not None and (self.first.is_time or self.options.settled)
         if not keeps_delay or is_answered_for:
             return OpenWriters()
         found = oldest_writer(self.source, self.options.delay, self.context, warns=self.state is None)
         oldest = found.oldest
-        # While it is seen open the watermark stays below its beginning. It has passed that if the transaction had only
-        # read until then, or nobody could ask: what it stamps with its beginning would be lost without a word.
+        # While a transaction is visibly open, the watermark stays below its beginning. The watermark may have passed it
+        # if the transaction had only read by then, or was invisible. Its rows may then be lost, so log a WARNING.
         if oldest is not None and self.state is not None and self._has_passed(oldest):
             logger.warning(
                 "event=passed_transaction context=%s source=%s transaction=%r open_for=%s: the watermark is past the "
@@ -826,7 +826,7 @@ class _Look:
         return found
 
     def _has_passed(self, writer: OpenWriter) -> bool:
-        """Tell whether the watermark is past the stamps that a transaction may have given."""
+        """Return whether the watermark is past the earliest stamp that a transaction may have given."""
         if self.low is None:
             return False
         began = writer.began.astimezone(self.clock.tzinfo)
@@ -837,22 +837,22 @@ class _Look:
         return timedelta(seconds=int(age_of(writer, self.clock).total_seconds()))
 
     def upper_bound(self) -> tuple[Bound | None, Undecided | None]:
-        """Return where the window ends, and which open transactions the next run has to look at."""
+        """Return the upper bound of the window, and the undecided rows that the next run must check."""
         if self.facts.ceiling is not None:
             return self._up_to(self._ceiling(self.facts.ceiling), "its ceiling"), None
-        # An upper bound that the caller gives is trusted where the clock has been asked (times), or where the caller
-        # says that nothing below it can come any more. Otherwise it may not go past the rows that are there.
+        # Trust the caller's upper bound if it was checked against the clock (times), or if the caller declares that no
+        # more rows can come below it (`settled`). Otherwise it must not be past the existing rows.
         if self.asked is not None and (self.first.is_time or self.options.settled):
             return self.asked, None
         last, undecided = self._just_past_last_row(), None
-        # Times and UUIDs keep the delay. Numbers and texts have no clock, and wait for open transactions instead.
+        # The delay applies to times and UUIDs. Numbers and texts have no clock and wait for open transactions instead.
         if last is not None and not self.first.is_time and not self.has_uuids:
             before = None if self.state is None else self.state.undecided
             last, undecided = reachable_high(
                 self.source, self.columns, last, self.low, before, self.options, self.clock, self.context
             )
             self._warn_of_ids_without_database(undecided)
-        # A watermark never moves back: what the delay leaves for later may end before it.
+        # Never move the watermark back, although the upper bound may be below it because of the delay.
         if last is None or (self.low is not None and self._precedes(last, self.low)):
             last = self.low
         what = "what open transactions leave" if undecided else "one step past the last row"
@@ -860,13 +860,13 @@ class _Look:
 
     def _ceiling(self, ceiling: Cursor) -> Bound:
         bound = self._alone(self.first.check(ceiling))
-        # A ceiling only rises; one below the watermark is that of another server, or of a restored one.
+        # A ceiling only rises. One below the watermark comes from another server or a restored one.
         if self.low is not None and precedes(bound, self.low):
             raise SourceBehindError(self.source.name, self.context, "ceiling")
         return bound
 
     def _just_past_last_row(self) -> Bound | None:
-        """Return what is just past the last value there is, and for times no later than the clock less the delay."""
+        """Return the bound just past the last row; for times, no later than the clock less the delay."""
         last = self.last_row
         if last is None:
             return None
@@ -875,7 +875,7 @@ class _Look:
         if not self.first.is_time:
             return just_past(self.columns, last, self.options.descending)
         stamp: Any = last[0]
-        # Rows from the future are not taken: their stamp as watermark would leave out everything until then.
+        # Do not take rows from the future: with their stamp as watermark, all rows until then would be skipped.
         if stamp > self.first.at(self.clock):
             self._warn_of_future_stamps()
         try:
@@ -883,13 +883,13 @@ class _Look:
         except OverflowError:
             what = f"delay={self.options.delay} reaches before the year 1. Give a shorter one."
             raise CursorError(self.first.name, what) from None
-        # For compound cursors, the cap without values for the others is below every row of its stamp: those are still
-        # within the delay.
+        # For compound cursors, a cap with only the first value is below all rows of that stamp, which are still within
+        # the delay.
         at_cap = self._alone(cap)
         if stamp >= cap:
             self._warn_of_long_transaction()
             return at_cap
-        # One step above the last row can be past the cap, where the step of the column is longer than the rest.
+        # One step above the last row can be past the cap, if the column's step is longer than the distance to it.
         past: Any = just_past(self.columns, last, False)
         return past if past[0] <= cap else at_cap
 
@@ -907,11 +907,11 @@ class _Look:
         return cap
 
     def _settled(self) -> datetime:
-        """Return the moment before which no stamp comes any more; OverflowError before the year 1."""
+        """Return the moment before which no new stamp can come; raise OverflowError before the year 1."""
         return settled_moment(self.clock, self.options.delay, self.oldest)
 
     def _warn_of_long_transaction(self) -> None:
-        """Say why rows are left that are older than the delay."""
+        """Log a WARNING if a long transaction is the reason why rows older than the delay are left for later."""
         oldest = self.oldest
         if oldest is None or age_of(oldest, self.clock) <= self.options.delay:
             return
@@ -922,9 +922,9 @@ class _Look:
         )  # fmt: skip
 
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
-        """Say, before the first rows are taken, that no delay covers a lower number which lands later."""
+        """Log a WARNING, until a run has taken rows, that the delay does not cover a lower number that comes later."""
         took_rows = self.state is not None and self.state.last is not None
-        # A database has a clock; of Spark's own JDBC reader, which tells none, rows wait for the delay.
+        # A database has a clock. Spark's own JDBC reader shows none, but its rows wait for the delay (`undecided`).
         is_of_database = self.facts.now is not None or undecided is not None
         is_meant = self.options.settled or self.options.lookback or not self.options.delay
         if took_rows or is_of_database or is_meant:
@@ -941,7 +941,7 @@ class _Look:
         logger.warning("event=future_stamps context=%s column=%s: rows left for later", self.context, self.first.name)
 
     def _up_to(self, limit: Bound | None, what: str) -> Bound | None:
-        """Return the bound that the caller gives, if it is not past the limit; else the limit itself."""
+        """Return the caller's upper bound, or the limit if there is none; raise CursorError if it is past the limit."""
         if self.asked is None:
             return limit
         if limit is None or self._precedes(limit, self.asked):
@@ -953,17 +953,17 @@ class _Look:
         return self.asked
 
     def lookback(self) -> Tick | None:
-        """Return how far to read back; on a wall clock more than asked, where it was put forward meanwhile."""
+        """Return how far to read back; on a wall clock, longer than the option if clocks were put forward meanwhile."""
         lookback = self.options.lookback
-        # A first run has nothing to read again: it starts at the very beginning, or where it was told to. 0 is no
-        # lookback, whatever its type.
+        # A first run has nothing to read again: it starts at the very beginning, or at `start_from`. 0 of any type
+        # means no lookback.
         if self.state is None or not lookback:
             return None
-        # Only dates and times without a zone are read off clocks that are put forward: UUIDs hold instants, too.
+        # Only dates and times without a zone come from clocks that are put forward; UUIDs hold instants.
         if self.low is None or not isinstance(lookback, timedelta) or self.first.type not in ("timestamp_ntz", "date"):
             return lookback
-        # Two hours before 04:00 on the morning that skips an hour is 01:00 by the wall clock: three hours are read.
-        # Never less than asked, as in autumn, where the wall clock shows less than what has passed.
+        # On the morning that skips an hour, two hours before 04:00 is 01:00 by the wall clock, so read three hours.
+        # Never read less than the option: in autumn the wall clock shows less time than has passed.
         end: Any = self.low[0]
         wall = end.replace(tzinfo=None) if isinstance(end, datetime) else datetime.combine(end, time.min)
         try:
@@ -973,27 +973,27 @@ class _Look:
             return lookback
 
     def check_last_row(self, low: Bound, seen: Bound | None) -> None:
-        """Refuse a table whose last row is below rows that were seen: truncated, restored, or rid of an outlier.
+        """Refuse a table whose last row is below the last row seen: it was truncated or restored, or lost an outlier.
 
-        Asked only where nothing is new: whoever finds rows past the watermark has gone past it.
+        Checked only if nothing is new, because rows past the watermark show that the table has not fallen behind.
         """
-        # Below a ceiling all is decided.
+        # With a ceiling no check is needed, because no row can come below it.
         if self.last_row is not None or self.facts.ceiling is not None:
             return
         last = self.source.last(self.columns, self.options.descending)
         if last is UNKNOWN:
             return
         if last is None:
-            # No error: tables of a staging area are truncated before they are filled. Rows below the watermark are one.
+            # Do not raise, because staging tables are truncated before they are filled. Rows below the watermark raise.
             logger.warning(
                 "event=source_empty context=%s source=%s: it had rows. The next run refuses those below the watermark",
                 self.context, self.source.name,
             )  # fmt: skip
             return
-        # Just past the last row is where a person sets the watermark to who has looked; nothing is behind there.
+        # Just past the last row is where an operator who has checked the rows sets the watermark, so it is not behind.
         if not self._precedes(just_past(self.columns, last, self.options.descending), low):
             return
-        # A watermark of an earlier release, or one set by hand, does not say what was seen: rows may end before it.
+        # A state of an earlier release, or one set by hand, has no last row seen, so rows may end before its watermark.
         if seen is not None and not self._precedes(last, seen):
             return
         if seen is not None and self.options.on_behind != "warn":
@@ -1005,22 +1005,22 @@ class _Look:
         )  # fmt: skip
 
     def last_seen(self, high: Bound | None, before: Bound | None) -> Bound | None:
-        """Return up to where rows were seen by now; no further than the window goes: what is past it may yet change."""
+        """Return the last row seen, but no further than the end of the window: rows past it may still change."""
         found = self.last_row
         if found is None or high is None:
             return before
-        # A stamp in the future is a mistake, or stands for "never": its row may get another, below all others.
+        # A stamp in the future is a mistake or means "never": its row may still get a lower stamp.
         stamp: Any = found[0]
         if self.first.is_time and stamp > self.first.at(self.clock):
             return before
         return high if self._precedes(high, found) else found
 
     def complete(self, window: RowWindow) -> Bound | None:
-        """Return up to where no row is left, where that is past the watermark that follows; None where it is not.
+        """Return the bound below which all rows are taken, if it is past the watermark after the window; else None.
 
-        The watermark waits at the last row, and a source that stands still would look late for ever. Said only where
-        the rows and the time are the source's own: files were listed before the plan, and rows of another server or of
-        a REFRESH are those of nobody knows when.
+        The watermark stays at the last row, so without this bound a source without new rows would always look late.
+        None unless the rows and the clock belong to the source: files are listed before the plan, and rows from another
+        server or a REFRESH are of an unknown time.
         """
         if (
             ELSEWHERE in self.writers.hidden
@@ -1033,12 +1033,12 @@ class _Look:
         try:
             cap = self._alone(self.first.floor(self._settled()))
         except OverflowError:
-            return None  # A delay that reaches back before the first day is a cap for nothing.
+            return None  # With a delay that reaches before the first day there is no cap.
         reached = window.low if window.high is None else window.high
         return cap if reached is None or precedes(reached, cap) else None
 
     def _alone(self, value: Cursor) -> Bound:
-        """Return a bound of the first column alone, which is before every row that has this value there."""
+        """Return a bound of only the first column, which is before all rows with this value in that column."""
         return (value, *[None] * (len(self.columns) - 1))
 
     def _precedes(self, one: Bound, other: Bound) -> bool:
@@ -1046,7 +1046,7 @@ class _Look:
 
 
 def whole_window(source: RowSource, names: Sequence[str], strings: bool) -> RowWindow:
-    """Return the window of all rows, those without cursor as well."""
+    """Return the window of all rows, including rows without a cursor."""
     return RowWindow(source.columns(names, strings), None, None, nulls="take", whole=True)
 
 
@@ -1059,26 +1059,26 @@ def window_between(
     context: str,
     job_id: str = "JOB",
 ) -> RowWindow:
-    """Return the window from one watermark to a later one: what the runs between them took, as it is there now.
+    """Return the window from one watermark to a later one: the rows that the runs in between took, as they are now.
 
-    `lookback` and `nulls` are those of the caller; unless they are included, the source is asked how many there are.
-    Where the range starts at the very beginning, `start_from` is that of the first run. Where the later
-    watermark is not past the earlier one, as after a rewind or reset in between, the window is empty.
+    `lookback` and `nulls` are the caller's; unless rows with NULL are taken, the source counts them. A range from the
+    very beginning starts at the `start_from` of the first run. If the later watermark is not past the earlier one, as
+    after a rewind or reset in between, the window is empty.
 
     Parameters
     ----------
     before
-        The watermark to start from; None for the very beginning, or where the first run was told to start.
+        The watermark to start from; None for the very beginning, or for where the first run was to start.
     until
         The watermark to end with.
 
     Raises
     ------
     SourceChangedError, CursorError
-        A watermark is that of other columns, of files, or of another type or order; an option does not fit, or
-        is an upper bound, which a range has of its own; or there are NULLs, and nothing was said about them.
+        A watermark is for other columns, for files, or of another type or order; an option does not fit, or is an upper
+        bound, which a range has already; or rows have NULL in the cursor, and `nulls` does not allow it.
     SourceReplacedError
-        The later watermark is that of another table.
+        The later watermark is for another table.
     """
     for name in ("high", "settled", "max_rows"):
         if getattr(options, name) not in (None, False):
@@ -1095,7 +1095,7 @@ def window_between(
     if begin is not None and begin.descending != end.descending:
         raise CursorError(columns[0].name, "its order changed between the two runs. Take a range on one side of that.")
     low = end.start if begin is None else begin.value
-    # The columns are those of the source as it is now, with the ticks that it says.
+    # Use the columns of the source as they are now, with the ticks that it reports.
     window = RowWindow(
         columns, low, end.value, nulls=options.nulls, descending=end.descending, start=end.start, source=end.source
     )
