@@ -13,7 +13,7 @@ from scripts.helpers.databases.queries import TableQueries
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.plan import first_at
+from scripts.helpers.rows.plan import first_uuid_at
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.sql.database import TableColumn
 from scripts.helpers.sql.mysql import MariaDB
@@ -26,7 +26,7 @@ KINDS = [("postgres", "uuid"), ("maria", "uuid"), ("maria", "binary(16)"), ("sql
 
 
 def made(minutes: int, random: int = 0) -> UUID:
-    return UUID(int=UUID(first_at(START + timedelta(minutes=minutes))).int | random)
+    return UUID(int=UUID(first_uuid_at(START + timedelta(minutes=minutes))).int | random)
 
 
 def written(value: UUID, kind: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from scripts.helpers.errors import CursorError
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.plan import LONGEST_WAIT, first_at, plan_window
+from scripts.helpers.rows.plan import LONGEST_WAIT, first_uuid_at, plan_window
 from scripts.helpers.rows.sources import CACHED, NO_SEQUENCE, OpenWriter, OpenWriters, RowSource
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
@@ -386,7 +386,7 @@ def test_transaction_is_compared_as_an_instant_when_the_clocks_go_back_meanwhile
 
 
 def test_uuids_since_a_transaction_began_wait_for_it() -> None:
-    old, held = first_at(ago(20)), first_at(ago(10))
+    old, held = first_uuid_at(ago(20)), first_uuid_at(ago(10))
     source = Stamped((CursorColumn("id", "uuid"),), [(old,), (held,)], now=NOW, began=ago(12))
 
     first = plan_of_times(source)

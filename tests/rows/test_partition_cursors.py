@@ -11,7 +11,7 @@ import pytest
 
 from scripts.helpers.errors import CursorError
 from scripts.helpers.job import IncrementalJob
-from scripts.helpers.rows.spark_frames import DataFrameRows, is_of_folders
+from scripts.helpers.rows.spark_frames import DataFrameRows, is_partition_column
 from scripts.helpers.watermarks import Watermarks
 from tests.support.connect_server import without_jvm
 
@@ -94,7 +94,7 @@ def test_column_is_of_folders_when_it_is_made_of_partition_columns_alone(spark: 
         "no: not of files": spark.range(1).selectExpr("id AS c"),
     }
 
-    found = {name: is_of_folders(frame, "C") for name, frame in cases.items()}
+    found = {name: is_partition_column(frame, "C") for name, frame in cases.items()}
 
     assert found == {name: not name.startswith("no: ") for name in cases}
 
@@ -122,5 +122,5 @@ def test_nothing_is_told_when_the_frame_has_no_plan_here() -> None:
     session = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: default))
     frame = without_jvm(columns=("import_date",), sparkSession=session)
 
-    assert not is_of_folders(frame, "import_date")
+    assert not is_partition_column(frame, "import_date")
     assert DataFrameRows(frame).df is not None

@@ -15,7 +15,7 @@ from scripts.helpers.errors import CursorError, SourceBehindError
 from scripts.helpers.rows.cursors import EPOCH, CursorColumn
 from scripts.helpers.rows.memory import PandasRows
 from scripts.helpers.rows.options import RowOptions
-from scripts.helpers.rows.plan import first_at, moment_of, plan_window
+from scripts.helpers.rows.plan import first_uuid_at, moment_of, plan_window
 from tests.support.listed_rows import ListedRows
 from tests.support.row_windows import plan_after, replayed
 from tests.support.rows_states import with_coverage
@@ -26,7 +26,7 @@ UUIDS = CursorColumn("id", "uuid")
 
 
 def made(minutes_ago: float, low: int = 0) -> str:
-    return str(UUID(int=UUID(first_at(NOW - timedelta(minutes=minutes_ago))).int + low))
+    return str(UUID(int=UUID(first_uuid_at(NOW - timedelta(minutes=minutes_ago))).int + low))
 
 
 def source_of(*values: str, column: CursorColumn = ID) -> ListedRows:
@@ -40,20 +40,20 @@ def plan(source: Any, before: Any = None, **options: Any) -> Any:
 @given(st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), st.integers(0, 2**62 - 1))
 def test_uuid_of_a_moment_is_below_all_that_are_made_from_then_on(moment: datetime, random: int) -> None:
     aware = moment.replace(tzinfo=timezone.utc)
-    first = first_at(aware)
+    first = first_uuid_at(aware)
     value = str(UUID(int=UUID(first).int | random))
 
     assert UUID(first).version == 7
     assert first <= value
     assert timedelta(0) <= aware - moment_of(value) < timedelta(milliseconds=1)
-    assert first_at(aware + timedelta(milliseconds=1)) > value
+    assert first_uuid_at(aware + timedelta(milliseconds=1)) > value
 
 
 def test_uuids_of_moments_outside_of_what_python_or_they_can_say_are_the_first_and_last() -> None:
     smallest = "00000000-0000-7000-8000-000000000000"
     before = datetime(1969, 12, 31, tzinfo=timezone.utc)
 
-    assert first_at(before) == first_at(EPOCH) == smallest
+    assert first_uuid_at(before) == first_uuid_at(EPOCH) == smallest
     assert moment_of("ffffffff-ffff-7fff-bfff-ffffffffffff") == datetime.max.replace(tzinfo=timezone.utc)
 
 

@@ -229,7 +229,7 @@ class DatabaseTable(RowSource):
         Waits up to `longest` for the open ones to end. None if the database does not list them, or not to this user.
         """
         end = time.monotonic() + longest.total_seconds()
-        pause = self._database.writers_late
+        pause = self._database.writers_lag
         time.sleep(pause.total_seconds())
         found = self._writers(column)
         while found and found - EARLY and time.monotonic() < end:

@@ -13,7 +13,7 @@ from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.memory import as_cursor, ends_in
+from scripts.helpers.rows.memory import as_cursor, ends_of_column
 from scripts.helpers.rows.sql import sql
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.spark.observed import CANNOT_OBSERVE, Observed, observe
@@ -69,7 +69,7 @@ class RowCounts:
         try:
             return self._observed(context, rows, column)
         except Exception as error:
-            return _uncounted(rows, context, error)
+            return _warn_uncounted(rows, context, error)
 
     def _observed(self, context: str, rows: DataFrame, column: CursorColumn | None) -> DataFrame:
         aggregates = [F.expr("count(1) AS rows")]
@@ -103,7 +103,7 @@ class RowCounts:
         return counts
 
 
-def _uncounted(rows: DataFrame, context: str, error: Exception) -> DataFrame:
+def _warn_uncounted(rows: DataFrame, context: str, error: Exception) -> DataFrame:
     logger.warning(
         "event=rows_not_counted context=%s error=%s: the rows are read, and nobody counts them", context,
         type(error).__name__,
@@ -121,7 +121,7 @@ class _Stream:
     def looked_at(self, batch: Any) -> Any:
         """Record the smallest and the largest cursor of a batch, and return the batch."""
         try:
-            for name, value in ends_in(self._column.name, batch).items():
+            for name, value in ends_of_column(self._column.name, batch).items():
                 self._ends[name] = (min if name == "minimum" else max)(self._ends.get(name, value), value)
         except Exception as error:
             logger.debug("event=ends_uncounted column=%s error=%s", self._column.name, type(error).__name__)

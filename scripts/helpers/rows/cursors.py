@@ -76,12 +76,12 @@ class CursorColumn:
     tick: Tick | None = field(default=None, compare=False)
     zone: str | None = field(default=None, compare=False)
     """Zone of the clock that stamps its dates or times without zone; the plan computed the delay in this zone."""
-    is_tick_told: bool = field(default=False, init=False, compare=False, repr=False)
+    is_tick_reported: bool = field(default=False, init=False, compare=False, repr=False)
     """Whether the source reported the tick; DataFrames do not."""
 
     def __post_init__(self) -> None:
         """Set the tick of the type if none is given; raise CursorError for a type without exact order."""
-        object.__setattr__(self, "is_tick_told", self.tick is not None)
+        object.__setattr__(self, "is_tick_reported", self.tick is not None)
         if self.tick is None and self.type not in TEXTS:
             object.__setattr__(self, "tick", self._own_tick())
 

@@ -26,7 +26,7 @@ from scripts.helpers.rows.cursors import (
     missing_column,
     unordered,
 )
-from scripts.helpers.rows.sources import Facts, Rows, RowSource, named_zone, says_zone
+from scripts.helpers.rows.sources import Facts, Rows, RowSource, has_chosen_zone, named_zone
 from scripts.helpers.rows.states import check_types
 from scripts.helpers.rows.window import RowWindow
 
@@ -75,7 +75,7 @@ class MemoryRows(RowSource, Generic[Rows]):
 
     def zone_is_known(self, now: datetime) -> bool:
         """Return whether the zone of dates and of columns without zone was given, by the caller or the job's clock."""
-        return self._zone is not None or says_zone(now)
+        return self._zone is not None or has_chosen_zone(now)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Count NULLs and find the last cursor value at `low` or past it."""
@@ -182,7 +182,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return reduce(pc.or_, choices)
 
 
-def ends_in(name: str, rows: pa.Table) -> dict[str, Any]:
+def ends_of_column(name: str, rows: pa.Table) -> dict[str, Any]:
     """Return the smallest and the largest value of a column, for `as_cursor`; nothing if it has no values."""
     return _ends_of(_encoded(name, rows[name], of_objects=False)[1])
 

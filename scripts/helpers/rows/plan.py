@@ -133,7 +133,7 @@ def moment_of(value: str) -> datetime:
         return datetime.max.replace(tzinfo=EPOCH.tzinfo)
 
 
-def first_at(moment: datetime) -> str:
+def first_uuid_at(moment: datetime) -> str:
     """Return the smallest UUID of version 7 that can be made in the millisecond of a moment or later.
 
     >>> first_at(moment_of("018bcfe5-6800-7abc-8def-0123456789ab"))
@@ -319,7 +319,7 @@ def _without_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if re.fullmatch(r"-?\d+\.\d+", text) else text
 
 
-def _with_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
+def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
     """Add the number of rows with the cursor of the first stored row, unless only one stored row has this cursor.
 
     The source may have more such rows than are stored. For unique ids there is one row per value, so none are counted.
@@ -332,7 +332,7 @@ def _with_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
     return edge if found is UNKNOWN else replace(edge, ties=found)
 
 
-def _came_below(before: Edge, now: Edge | None) -> int:
+def _count_rows_below(before: Edge, now: Edge | None) -> int:
     """Count the rows that are now among the stored rows but were not before, which no update or delete can cause.
 
     Several rows may have the same cursor, so count the rows of each value and not the values.
@@ -346,7 +346,7 @@ def _came_below(before: Edge, now: Edge | None) -> int:
     return sum(count for cursor, count in found.items() if not (is_partial and cursor == lowest))
 
 
-def _is_there(before: Edge, now: Edge | None) -> bool:
+def _is_last_row_unchanged(before: Edge, now: Edge | None) -> bool:
     """Return whether the last row still exists unchanged."""
     if now is None:
         return False
@@ -387,9 +387,9 @@ def edge_after(
             # This window reads rows within the lookback again, so a row that came there is not lost.
             if window.lookback:
                 never_read = _below(source, before.start, window)
-            came = _came_below(before, _edge_like(before, never_read))
+            came = _count_rows_below(before, _edge_like(before, never_read))
             if before.ties is not None and never_read:
-                came += max(0, (_with_ties(before, source, window).ties or 0) - before.ties)
+                came += max(0, (_add_ties(before, source, window).ties or 0) - before.ties)
             _compare(before, came, seen, source, options, context, job_id)
     reached = window.low if window.high is None else window.high
     if reached is None:
@@ -410,7 +410,7 @@ def edge_after(
             context, source.name, window.columns[0].name,
         )  # fmt: skip
     found = edge_of(seen or (), KEPT)
-    return found and _with_ties(found, source, window)
+    return found and _add_ties(found, source, window)
 
 
 def _below(source: RowSource, start: Bound | None, window: RowWindow) -> Sequence[SeenRow]:
@@ -448,7 +448,7 @@ def _compare(
             context, source.name, came,
         )  # fmt: skip
         return
-    if _is_there(before, _edge_like(before, seen)):
+    if _is_last_row_unchanged(before, _edge_like(before, seen)):
         return
     if options.on_changed == "raise":
         raise SourceBehindError(source.name, context, "last row taken", job_id)
@@ -830,7 +830,7 @@ class _Look:
         if self.low is None:
             return False
         began = writer.began.astimezone(self.clock.tzinfo)
-        earliest: Any = first_at(began) if self.has_uuids else self.first.floor(began)
+        earliest: Any = first_uuid_at(began) if self.has_uuids else self.first.floor(began)
         return bool(earliest < self.low[0])
 
     def _age(self, writer: OpenWriter) -> timedelta:
@@ -897,9 +897,9 @@ class _Look:
         if moment_of(str(last[0])) > self.clock:
             self._warn_of_future_stamps()
         try:
-            cap: Bound = (first_at(self._settled()),)
+            cap: Bound = (first_uuid_at(self._settled()),)
         except OverflowError:
-            cap = (first_at(EPOCH),)
+            cap = (first_uuid_at(EPOCH),)
         past = just_past(self.columns, last, False)
         if precedes(past, cap):
             return past

@@ -246,7 +246,7 @@ class RowSource(ABC):
         return ()
 
 
-def _of_source(question: str) -> Any:
+def _forwarded(question: str) -> Any:
     """Return a method of `ForwardingRows` that calls the same method of its source."""
 
     def ask(rows: ForwardingRows, *asked: Any, **named: Any) -> Any:
@@ -270,16 +270,28 @@ class ForwardingRows(RowSource):
         """Whether the source may take times without zone for UTC if no zone was given."""
         return self.source.assumes_utc
 
-    asking = _of_source("asking")
-    columns, facts, rows = _of_source("columns"), _of_source("facts"), _of_source("rows")
-    typed_errors, counts, identity = _of_source("typed_errors"), _of_source("counts"), _of_source("identity")
-    zone_is_known, wall_clock = _of_source("zone_is_known"), _of_source("wall_clock")
-    is_partition, last, cursor_at = _of_source("is_partition"), _of_source("last"), _of_source("cursor_at")
-    newest, count, writers = _of_source("newest"), _of_source("count"), _of_source("writers")
-    open_writers, sequences = _of_source("open_writers"), _of_source("sequences")
+    asking = _forwarded("asking")
+    columns, facts, rows = _forwarded("columns"), _forwarded("facts"), _forwarded("rows")
+    typed_errors, counts, identity = (
+        _forwarded("typed_errors"),
+        _forwarded("counts"),
+        _forwarded("identity"),
+    )
+    zone_is_known, wall_clock = _forwarded("zone_is_known"), _forwarded("wall_clock")
+    is_partition, last, cursor_at = (
+        _forwarded("is_partition"),
+        _forwarded("last"),
+        _forwarded("cursor_at"),
+    )
+    newest, count, writers = (
+        _forwarded("newest"),
+        _forwarded("count"),
+        _forwarded("writers"),
+    )
+    open_writers, sequences = _forwarded("open_writers"), _forwarded("sequences")
 
 
-def says_zone(now: datetime) -> bool:
+def has_chosen_zone(now: datetime) -> bool:
     """Return whether a clock's zone was chosen: it is not UTC, which every job without a clock of its own has."""
     # Compare the name: London is another zone than UTC in winter, too, when its offset is 0.
     return now.tzname() != "UTC"

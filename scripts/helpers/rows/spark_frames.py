@@ -12,7 +12,7 @@ from scripts.helpers.errors import CursorError, SourceOptionError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.rows.date_partitions import DatePartitions
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.sources import Facts, RowSource, named_zone, says_zone
+from scripts.helpers.rows.sources import Facts, RowSource, has_chosen_zone, named_zone
 from scripts.helpers.rows.sql import SQL, joined, sql, whole
 from scripts.helpers.rows.states import check_types
 from scripts.helpers.rows.window import RowWindow
@@ -30,7 +30,7 @@ TEXTS = ("CSV", "JSON")
 """File formats whose times are text. Spark reads a time without a zone in the time zone of the session."""
 
 
-def is_of_folders(df: DataFrame, name: str) -> bool:
+def is_partition_column(df: DataFrame, name: str) -> bool:
     """Return whether a column is a partition column of files, under any name, or computed only from such columns.
 
     False if the plan does not show it: for Spark Connect, for RDDs (such as Glue's DynamicFrames), and for a union
@@ -41,14 +41,14 @@ def is_of_folders(df: DataFrame, name: str) -> bool:
         return False
     of_folders = {number for leaf in _each(plan.collectLeaves()) for number in _partitions_of(leaf)}
     # A column that is made of no source column is a constant, or the current time.
-    return bool(of_folders) and bool(wanted := _made_of(plan, name)) and wanted <= of_folders
+    return bool(of_folders) and bool(wanted := _source_columns_of(plan, name)) and wanted <= of_folders
 
 
-def is_of_no_column(df: DataFrame, name: str) -> bool:
+def is_constant_column(df: DataFrame, name: str) -> bool:
     """Return whether a column is computed from no column of a source: a constant, or the time of the read."""
     plan = analysed_plan(df)
     has_rows = plan is not None and any(_kind(leaf) != NO_ROWS_OF for leaf in _each(plan.collectLeaves()))
-    return has_rows and not _made_of(plan, name)
+    return has_rows and not _source_columns_of(plan, name)
 
 
 def wall_clock_of(df: DataFrame, name: str) -> str | None:
@@ -60,7 +60,7 @@ def wall_clock_of(df: DataFrame, name: str) -> str | None:
     plan = analysed_plan(df)
     if plan is None:
         return None
-    wanted = _made_of(plan, name, renamed=True)
+    wanted = _source_columns_of(plan, name, renamed=True)
     relations = (leaf for leaf in _each(plan.collectLeaves()) if _kind(leaf) == "LogicalRelation")
     for leaf in relations:
         found = [attribute.name() for attribute in _each(leaf.output()) if attribute.exprId().id() in wanted]
@@ -86,7 +86,7 @@ def _has_zone(df: DataFrame, options: Any, column: str) -> bool:
     return any(zone in types.get(column, "") for zone in ("tz", "zone", "offset", *of_mysql))
 
 
-def _made_of(plan: Any, name: str, *, renamed: bool = False) -> set[int]:
+def _source_columns_of(plan: Any, name: str, *, renamed: bool = False) -> set[int]:
     """Return the ids of the source columns that a column is made of; with `renamed`, leave out computed columns."""
     columns = {attribute.name(): attribute.exprId().id() for attribute in _each(plan.output())}
     lower = {column.lower(): number for column, number in columns.items()}
@@ -206,11 +206,11 @@ class DataFrameRows(RowSource):
 
     def zone_is_known(self, now: datetime) -> bool:
         """Return whether the zone of dates and of columns without zone was given, by the caller or the job's clock."""
-        return self._zone is not None or says_zone(now)
+        return self._zone is not None or has_chosen_zone(now)
 
     def is_partition(self, column: CursorColumn) -> bool:
         """Return whether the cursor is made only of partition columns of files; False if Spark does not show it."""
-        return is_of_folders(self.df, column.name)
+        return is_partition_column(self.df, column.name)
 
     def wall_clock(self, column: CursorColumn) -> str | None:
         """Return the Spark reader that may have read wall clocks as the instants of a cursor; None if there is none."""
@@ -218,7 +218,7 @@ class DataFrameRows(RowSource):
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
         """Count NULLs and find the last cursor value at `low` or past it, as exact text, in one aggregate."""
-        if is_of_no_column(self.df, columns[0].name):
+        if is_constant_column(self.df, columns[0].name):
             raise CursorError(
                 columns[0].name,
                 "it is computed from no column of the source, so its values do not show which rows are new. Name a "

@@ -325,7 +325,7 @@ def check_types(columns: Sequence[CursorColumn], before: Sequence[CursorColumn])
             )
         # If stamps are rounded to fewer digits, rows that were read move above the watermark and are read again. With
         # more digits, new rows can come below it.
-        if column.is_tick_told and was.is_tick_told and column.tick != was.tick:
+        if column.is_tick_reported and was.is_tick_reported and column.tick != was.tick:
             raise CursorError(
                 column.name,
                 f"its times had steps of {was.tick} and have steps of {column.tick} now: its decimal places were "
@@ -341,7 +341,7 @@ def stored_identity(
     types: Any = [column.type for column in columns]
     if len(columns) == 1:
         names, types = names[0], types[0]
-    steps = [_told_step(column) for column in columns]
+    steps = [_reported_step(column) for column in columns]
     given = {
         TICK: steps if any(steps) else None,
         ZONE: next((column.zone for column in columns if column.zone), None),
@@ -353,9 +353,9 @@ def stored_identity(
     }
 
 
-def _told_step(column: CursorColumn) -> int:
+def _reported_step(column: CursorColumn) -> int:
     """Return the step of a time in microseconds if the source reported it; otherwise 0."""
-    return column.tick // MICROSECOND if column.is_tick_told and isinstance(column.tick, timedelta) else 0
+    return column.tick // MICROSECOND if column.is_tick_reported and isinstance(column.tick, timedelta) else 0
 
 
 def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
@@ -383,7 +383,7 @@ def stamped_by(columns: Sequence[CursorColumn], clock: datetime) -> tuple[Cursor
     # If the zone has no name, use its current offset.
     zone = getattr(clock.tzinfo, "key", None) or str(timezone(clock.utcoffset() or timedelta(0)))
     return tuple(
-        replace(column, tick=column.tick if column.is_tick_told else None, zone=zone)
+        replace(column, tick=column.tick if column.is_tick_reported else None, zone=zone)
         if column.is_time and column.type != "timestamp"
         else column
         for column in columns

@@ -184,7 +184,7 @@ class RowWindow:
             columns,
             low=bound_in(fields, "low", columns),
             high=bound_in(fields, "high", columns),
-            lookback=_lookback_in(fields, columns[0]),
+            lookback=_read_lookback(fields, columns[0]),
             nulls=_NULLS[fields.one_of("nulls", tuple(_NULLS), "raise")],
             descending=descends_in(fields, columns),
             start=bound_in(fields, "start", columns),
@@ -229,7 +229,7 @@ def _lookback_to_store(lookback: Tick) -> Any:
     return lookback // MICROSECOND if isinstance(lookback, timedelta) else lookback
 
 
-def _lookback_in(fields: Fields, column: CursorColumn) -> Tick | None:
+def _read_lookback(fields: Fields, column: CursorColumn) -> Tick | None:
     if not column.is_number:
         # Texts have no lookback.
         longest = timedelta.max // MICROSECOND if column.tick or column.is_uuid else 0

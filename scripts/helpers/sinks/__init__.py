@@ -1,6 +1,6 @@
 """Write a batch to a target exactly once: each attempt stages it, and it is published when the head names the winner.
 
-This package must not know how a batch was chosen, or what a head is. It gets rows and the id of their batch.
+May not know: how a batch was chosen, or what a head is. It gets rows and the id of their batch.
 """
 
 from typing import TYPE_CHECKING

@@ -273,13 +273,13 @@ class DriverError:
 GENERAL, CONNECTION = "HY000", "08001"
 ADBC = "adbc_driver_manager"
 """The package of the errors of ADBC's drivers."""
-UNOPENED = {
+PERMANENT_ERRORS = {
     "28000": re.compile("authentication failed|no pg_hba.conf entry|role .* does not exist"),
     "3D000": re.compile('database ".*" does not exist'),
     BAD_URL: re.compile("invalid .*(option|port number|value|parameter)| in URI|percent-encoded"),
 }
 """Patterns of libpq's errors, which have no SQLSTATE, for a connection that no later run can open either."""
-BROKEN_OFF = ("SQLTransientConnectionException", "SQLRecoverableException")
+CONNECTION_EXCEPTIONS = ("SQLTransientConnectionException", "SQLRecoverableException")
 """JDBC exceptions for a failed connection. MariaDB's driver raises some of them with the general SQLSTATE."""
 
 
@@ -292,7 +292,7 @@ def driver_error(error: Exception) -> DriverError | None:
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
         # If psycopg cannot open a connection, its error has no SQLSTATE, only the class OperationalError.
         if not state and not code and kind.endswith(".OperationalError") and package != "sqlite3":
-            state = next((state for state, said in UNOPENED.items() if said.search(str(error))), CONNECTION)
+            state = next((state for state, said in PERMANENT_ERRORS.items() if said.search(str(error))), CONNECTION)
         return DriverError(state, kind, _meaning(state, code, kind, str(error)))
     # Use the outermost cause that a driver raised: it has a SQLSTATE, or is of a driver's class.
     for cause in _causes(error):
@@ -313,7 +313,7 @@ def _meaning(state: str | None, code: int, kind: str, text: str) -> str:
         return next((found for part, found in SQLITE_STATES.items() if part in text.lower()), "")
     if state in (None, GENERAL, "42000", "01000"):
         state = MYSQL_STATES.get(code, state)
-    is_broken_off = state in (None, GENERAL) and kind.endswith(BROKEN_OFF)
+    is_broken_off = state in (None, GENERAL) and kind.endswith(CONNECTION_EXCEPTIONS)
     return CONNECTION if is_broken_off else state or ""
 
 

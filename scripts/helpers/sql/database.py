@@ -155,7 +155,7 @@ class Database(Dialect):
     """Types of which drivers change only some values, so that only these are read as text."""
     system_columns: Mapping[str, TableColumn] = MappingProxyType({})
     """Columns that every table has, but that neither its catalogue nor ``*`` shows."""
-    writers_late = timedelta(0)
+    writers_lag = timedelta(0)
     """How long a transaction that has a number may be missing from the list of `writers`."""
 
     unfit: Mapping[str, str] = MappingProxyType({})
@@ -380,7 +380,7 @@ class Database(Dialect):
         return sql("SELECT {}{}", joined(", ", named), self.from_nothing)
 
 
-def ends_early(step: SQL, smallest: SQL, largest: SQL) -> SQL:
+def can_reach_end(step: SQL, smallest: SQL, largest: SQL) -> SQL:
     """Write the condition that a sequence can reach its end: one whose end is that of a bigint never does."""
     return sql(
         "CASE WHEN {} > 0 THEN {} < 9223372036854775806 ELSE {} > -9223372036854775807 END", step, largest, smallest
@@ -459,7 +459,7 @@ class WritableDatabase(Database):
     """Statement that begins a transaction, if the driver does not begin one."""
     last_first = sql("")
     """Clause that makes a query return the rows that were inserted last first."""
-    insert, unless_there = sql("INSERT"), sql("")
+    insert, on_conflict = sql("INSERT"), sql("")
     """Beginning and end of an INSERT that does nothing if its key exists."""
     isolation: SQL | None = None
     """First statement of a transaction that publishes: it sets how much of other transactions' work it sees."""
@@ -557,7 +557,7 @@ class WritableDatabase(Database):
     def insert_once(self, into: SQL) -> SQL:
         """Return an INSERT of a batch that waits for concurrent inserts of its key, and does nothing if it exists."""
         columns, marks = sql("target, job, epoch, job_name, version, staged"), joined(", ", [VALUE] * 6)
-        return sql("{} INTO {} ({}) VALUES ({}){}", self.insert, into, columns, marks, self.unless_there)
+        return sql("{} INTO {} ({}) VALUES ({}){}", self.insert, into, columns, marks, self.on_conflict)
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
         """Write the condition that two values differ: NULL equals NULL, and collations are ignored."""

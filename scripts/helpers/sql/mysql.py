@@ -11,7 +11,7 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.rows.cursors import UUIDS, WHOLE, CursorColumn, Tick
 from scripts.helpers.rows.sources import ELSEWHERE
 from scripts.helpers.rows.sql import SQL, in_quotes, internal, joined, sql, whole
-from scripts.helpers.sql.database import HELD, OWN, Arriving, Declared, TableColumn, WritableDatabase, ends_early
+from scripts.helpers.sql.database import HELD, OWN, Arriving, Declared, TableColumn, WritableDatabase, can_reach_end
 from scripts.helpers.sql.query_text import MYSQL
 
 UTC = sql("SET SESSION time_zone = '+00:00'")
@@ -26,11 +26,11 @@ or privilege, an unreachable server, a duplicate column, a syntax error, a lock 
 not fit its column."""
 TEXT_LIKE = ("uuid", "enum", "set", "json", "inet4", "inet6")
 """Types that are read as text."""
-BY_BYTES = sql(" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
-NO_TEXT = sql("CAST(NULL AS CHAR)")
+COLLATED_BY_BYTES = sql(" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+TEXT_NULL = sql("CAST(NULL AS CHAR)")
 """NULL with a type: over Spark Connect, Spark needs the type of each column and refuses an untyped NULL."""
 
-FOLLOWS = sql(
+IS_REPLICA = sql(
     "(@@read_only = 1 OR EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p"
     " WHERE p.USER = 'system user' AND p.COMMAND <> 'Daemon'))"
 )
@@ -74,7 +74,7 @@ class MySQL(WritableDatabase):
     session: SQL | None = UTC
     now = sql("CONCAT(DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%d %H:%i:%s.%f'), '+00:00')")
     current_database = sql("DATABASE()")
-    writers_late = timedelta(milliseconds=200)
+    writers_lag = timedelta(milliseconds=200)
     """InnoDB assigns a number just before its transaction begins, and refreshes its list every tenth of a second."""
     plain_decimal, digits = "decimal(10,0)", 0
     kinds = MappingProxyType({
@@ -104,7 +104,7 @@ class MySQL(WritableDatabase):
     unfit_floats = ("nan", "inf", "-inf")
     insert = sql("INSERT IGNORE")
     engine = sql(" ENGINE=InnoDB")
-    by_bytes, moment, landing_text = BY_BYTES, sql("timestamp"), sql("longtext{}", BY_BYTES)
+    by_bytes, moment, landing_text = COLLATED_BY_BYTES, sql("timestamp"), sql("longtext{}", COLLATED_BY_BYTES)
     compares_staged = True  # MySQL can cast to few types, so the staged value cannot be computed from the landed one.
     attempt = sql("CONNECTION_ID()")
     rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
@@ -200,7 +200,7 @@ class MySQL(WritableDatabase):
         return sql(
             "SELECT {0} AS database_name, TABLE_SCHEMA AS schema_name, TABLE_NAME AS table_name, {0} AS table_oid"
             " FROM information_schema.TABLES WHERE {1}",
-            NO_TEXT, self._is_table(parts),
+            TEXT_NULL, self._is_table(parts),
         )  # fmt: skip
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
@@ -214,7 +214,7 @@ class MySQL(WritableDatabase):
             " CROSS JOIN (SELECT 1 AS kind UNION ALL SELECT 2 UNION ALL SELECT 3) kinds"
             " WHERE {} AND (kind <> 2 OR trx_id <> '0')"
             " UNION SELECT NULL AS writer FROM (SELECT 1 AS one) nothing WHERE {}",
-            in_quotes(OWN), WRITES, FOLLOWS,
+            in_quotes(OWN), WRITES, IS_REPLICA,
         )  # fmt: skip
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
@@ -223,14 +223,14 @@ class MySQL(WritableDatabase):
             "SELECT SUBSTR(c.COLUMN_DEFAULT, 9, CHAR_LENGTH(c.COLUMN_DEFAULT) - 9) AS sequence_name, {0} AS step,"
             " {0} AS starts_again FROM information_schema.COLUMNS c WHERE {1}"
             " AND c.COLUMN_NAME = {2} AND c.COLUMN_DEFAULT REGEXP '^nextval[(].*[)]$'",
-            NO_TEXT, self._is_table(parts), self.text(column),
+            TEXT_NULL, self._is_table(parts), self.text(column),
         )  # fmt: skip
 
     def sequence(self, name: str) -> SQL:
         # The name comes from a catalogue and is used as SQL after FROM, so only quoted names are accepted.
         if not re.fullmatch(r'(`[^`]+`|"[^"]+")(\.(`[^`]+`|"[^"]+"))?', name):
             raise SourceError(self.name, "a default of it calls nextval in a form that is not known.")
-        ends = ends_early(sql("increment"), sql("minimum_value"), sql("maximum_value"))
+        ends = can_reach_end(sql("increment"), sql("minimum_value"), sql("maximum_value"))
         return sql(
             "SELECT increment AS step, CASE WHEN cycle_option AND {} THEN 1 ELSE 0 END AS starts_again FROM {}",
             ends, SQL(name),
@@ -244,7 +244,7 @@ class MySQL(WritableDatabase):
             " THEN CONCAT('transaction ', trx_id) ELSE CONCAT('thread ', trx_mysql_thread_id) END AS writer,"
             " CONCAT(DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s.%f'), '+00:00') AS began FROM information_schema.INNODB_TRX"
             " WHERE {} UNION ALL SELECT {} AS writer, {} AS began FROM (SELECT 1 AS one) nothing WHERE {}",
-            in_quotes(OWN), began, WRITES, in_quotes(ELSEWHERE), NO_TEXT, FOLLOWS,
+            in_quotes(OWN), began, WRITES, in_quotes(ELSEWHERE), TEXT_NULL, IS_REPLICA,
         )  # fmt: skip
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from scripts.helpers.sql.database import (
     Declared,
     TableColumn,
     WritableDatabase,
-    ends_early,
+    can_reach_end,
 )
 from scripts.helpers.sql.query_text import POSTGRESQL
 
@@ -24,7 +24,7 @@ WIDE = {
     "bit": "bit varying", "character": "text", "bpchar": "text", '"char"': "text", "name": "text", "money": "numeric",
 }  # fmt: skip
 """For types that cut or round values when declared without a length: a type that holds each value as it arrives."""
-UNEQUAL = ("json", "xml", "point", "box", "polygon", "line", "path")
+TYPES_WITHOUT_EQUALITY = ("json", "xml", "point", "box", "polygon", "line", "path")
 """Types without an equality operator."""
 ALIKE = ("citext", "text", "character")
 """Types whose equality operator may treat different texts as equal."""
@@ -43,14 +43,14 @@ AS_JDBC: Mapping[str, tuple[Callable[[SQL], SQL], str]] = {
 """Types that have no `kind` and are not read as text: the SQL and the type that give what Spark and the driver give."""
 NOT_EXACT = ("point", "box", "bit")
 """Types not read exactly: Java formats the numbers of point and box; bit without a length may be boolean or binary."""
-NOT_LIVE = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'm')")
+HAS_MATERIALIZED_VIEW = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'm')")
 """Condition that some of ``kin`` are materialized views, which show the rows committed before their last REFRESH."""
 FOREIGN = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'f')")
 """Condition that some of ``kin`` are foreign tables."""
 WRITTEN_ELSEWHERE = sql(
     "(pg_is_in_recovery() OR {} OR {} OR EXISTS (SELECT 1 FROM kin k JOIN pg_subscription_rel s"
     " ON s.srrelid = k.oid))",
-    FOREIGN, NOT_LIVE,
+    FOREIGN, HAS_MATERIALIZED_VIEW,
 )  # fmt: skip
 """Condition that this server's locks and activity do not show all transactions that write to ``kin``: these run on a
 replica's primary, a subscriber's publisher or a foreign table's server, or ran before a REFRESH."""
@@ -81,7 +81,7 @@ def _text_of_time(time: SQL, kind: str) -> SQL:
     return sql("to_char({}, {})", time, in_quotes(form))
 
 
-def _within(time: SQL, kind: str, early: SQL, late: SQL) -> SQL:
+def _clamped_time(time: SQL, kind: str, early: SQL, late: SQL) -> SQL:
     """Write a time; replace one before year 1 with `early` and one after year 9999 with `late`."""
     first, last = ENDS[kind]
     return sql("CASE WHEN {0} < {1} THEN {2} WHEN {0} > {3} THEN {4} ELSE {0} END", time, first, early, last, late)
@@ -121,7 +121,7 @@ class PostgreSQL(WritableDatabase):
     longest_name = 63  # PostgreSQL cuts longer names without an error, so two of them may become the same name.
     writing_session = sql("SET TIME ZONE 'UTC'")
     impatient = sql("SET LOCAL lock_timeout = '10s'")
-    unless_there = sql(" ON CONFLICT DO NOTHING")
+    on_conflict = sql(" ON CONFLICT DO NOTHING")
     # If a user's default is REPEATABLE READ, a run that waited for another one to publish would fail instead of seeing
     # that the batch was published.
     isolation = sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -176,7 +176,7 @@ class PostgreSQL(WritableDatabase):
     def exact(self, expression: SQL, kind: str) -> SQL:
         if kind in TIMES:
             # A cursor outside the years 1 to 9999 is not an error: like any row from the future, it is left for later.
-            return _text_of_time(_within(expression, kind, *ENDS[kind]), kind)
+            return _text_of_time(_clamped_time(expression, kind, *ENDS[kind]), kind)
         if kind == "string":
             return sql("encode(convert_to({}, 'UTF8'), 'hex')", expression)
         return sql("CAST({} AS text)", expression)
@@ -215,7 +215,7 @@ class PostgreSQL(WritableDatabase):
         error = sql("left(CAST({} AS text), 0) || {}", expression, self.text(TIME_OUTSIDE.format(name, kind)))
         failing = sql("CAST({} AS {})", error, self.types[kind])
         ends = (sql("CASE WHEN isfinite({}) THEN {} ELSE {} END", expression, failing, end) for end in ENDS[kind])
-        return _within(expression, kind, *ends)
+        return _clamped_time(expression, kind, *ends)
 
     def catalogue(self, parts: Sequence[str]) -> SQL:
         # Resolve a domain to its base type, because its values have that type.
@@ -333,7 +333,7 @@ class PostgreSQL(WritableDatabase):
             " WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND pg_get_expr(f.adbin, f.adrelid)"
             " ~ '^[(]*nextval[(]''[^'']+''::regclass[)]+(::[a-z]+)?$'"
         )
-        ends = ends_early(sql("s.seqincrement"), sql("s.seqmin"), sql("s.seqmax"))
+        ends = can_reach_end(sql("s.seqincrement"), sql("s.seqmin"), sql("s.seqmax"))
         return sql(
             "SELECT CAST(CAST(s.seqrelid AS regclass) AS text) AS sequence_name, CAST(s.seqincrement AS text) AS step,"
             " CASE WHEN s.seqcycle AND {} THEN 1 ELSE 0 END AS starts_again"
@@ -404,7 +404,7 @@ class PostgreSQL(WritableDatabase):
         landed = self._landed(column)
         staged = sql("CAST({} AS {})", landed, self.type_name(target.declared))
         arrived, staged = (sql("CAST({} AS {})", side, name) for side in (landed, staged))
-        if wide in UNEQUAL:
+        if wide in TYPES_WITHOUT_EQUALITY:
             arrived, staged = (sql("CAST({} AS text)", side) for side in (arrived, staged))
         return sql("{} IS DISTINCT FROM {}", staged, arrived)
 
@@ -423,6 +423,6 @@ class PostgreSQL(WritableDatabase):
         return sql("CAST({} AS {})", value, self.type_name(declared))
 
     def differ(self, one: SQL, other: SQL, declared: str) -> SQL:
-        if Declared.parse(declared.removesuffix("[]")).base in (*UNEQUAL, *ALIKE):
+        if Declared.parse(declared.removesuffix("[]")).base in (*TYPES_WITHOUT_EQUALITY, *ALIKE):
             one, other = map(self.binary, (one, other))
         return sql("{} IS DISTINCT FROM {}", one, other)
