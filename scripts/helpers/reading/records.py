@@ -86,7 +86,7 @@ def columns_of_lines(lines: DataFrame, format: str, options: Mapping[str, Any]) 
     text = lines["record"].cast("string")
     texts = lines.select(F.explode(objects(text)) if format == "json" else text)
     return inferred_schema(
-        texts, format, {key: one for key, one in lowercase_options(options).items() if key not in _OPTIONS_OF_BYTES}
+        texts, format, {key: one for key, one in lowered(options).items() if key not in _OPTIONS_OF_BYTES}
     )
 
 
@@ -111,7 +111,7 @@ def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[
     elif format == "csv":
         ddl = ", ".join(f"{in_backticks(field.name)} {field.dataType.simpleString()}" for field in fields)
         rows = F.array(F.from_csv(record, ddl, asked or None))
-    elif lowercase_options(options).get("mode", "").upper() == "DROPMALFORMED":
+    elif lowered(options).get("mode", "").upper() == "DROPMALFORMED":
         marked = T.StructType([*fields, T.StructField(RECORD, T.StringType())])
         asked |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RECORD}
         rows = F.transform(objects(record), lambda one: F.from_json(one, marked, asked))
@@ -130,7 +130,7 @@ def record_options(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: value or (NO_QUOTE if name.lower() == "quote" else "") for name, value in found.items()}
 
 
-def lowercase_options(options: Mapping[str, Any]) -> dict[str, str]:
+def lowered(options: Mapping[str, Any]) -> dict[str, str]:
     """Return options with lower-case names and values as text, as Spark ignores the case of option names."""
     return {name.lower(): option_text(value) for name, value in options.items()}
 
@@ -188,7 +188,7 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     frame = frame.select("*", syntax.parse("whole", with_end).alias("parsed"))
     within = F.col("others").getField(WITHIN) if WITHIN in names else F.lit(False)
     ended = F.col("parsed").getField(RECORD).isNull() & F.col("parsed").getField(_END).isNotNull()
-    is_fine = ended & F.col("is_utf8") & ~within & ~F.coalesce(syntax.needs_second_look(F.col("parsed")), F.lit(False))
+    is_fine = ended & F.col("is_utf8") & ~within & ~F.coalesce(syntax.is_doubtful(F.col("parsed")), F.lit(False))
     frame = frame.select("others", "record", "parsed", "is_utf8", is_fine.alias("is_fine"))
     frame = frame.select("*", F.when(~F.col("is_fine"), F.col("record").cast("string")).alias("text"))
     frame = syntax.records(frame)
@@ -322,23 +322,21 @@ class _Syntax:
         if is_decimal or self._is_as_text(kind):
             kept = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
             # A cast to decimal rounds. Comparing the two values costs a tenth of computing a remainder.
-            return F.when(kept == value if is_decimal else ~_any_part_lost(self._is_inexact, kind, kept, value), kept)
+            return F.when(kept == value if is_decimal else ~_any_lost(self._is_inexact, kind, kept, value), kept)
         lost, wide = [], _with_each(kind, _widened)
         if wide != self.kind_to_parse(kind):
             cast = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(wide, self.instant)))
-            lost += [_any_part_lost(_is_gone, wide, cast, value), _any_part_lost(self._is_inexact, wide, cast, value)]
+            lost += [_any_lost(_is_gone, wide, cast, value), _any_lost(self._is_inexact, wide, cast, value)]
             value = cast
         if "timestamp" in kind.simpleString():
-            skipped = _any_part_lost(self._is_inexact, kind, value, self.value_text("text", index))
-            lost.append(
-                F.when(_any_part_lost(self._is_near_change, kind, value, value), skipped).otherwise(F.lit(False))
-            )
+            skipped = _any_lost(self._is_inexact, kind, value, self.value_text("text", index))
+            lost.append(F.when(_any_lost(self._is_near_change, kind, value, value), skipped).otherwise(F.lit(False)))
         if "decimal" in kind.simpleString():
-            lost.append(_any_part_lost(_is_cut, kind, value, value))
+            lost.append(_any_lost(_is_cut, kind, value, value))
         if "double" in kind.simpleString() and is_inferred:
             # Such large values are rare, so the record is parsed again for their text only.
-            rounded = _any_part_lost(_is_rounded, kind, value, self.value_text("text", index))
-            lost.append(F.when(_any_part_lost(_is_large, kind, value, value), rounded).otherwise(F.lit(False)))
+            rounded = _any_lost(_is_rounded, kind, value, self.value_text("text", index))
+            lost.append(F.when(_any_lost(_is_large, kind, value, value), rounded).otherwise(F.lit(False)))
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
 
     def _is_inexact(self, kind: T.DataType, value: Column, text: Column) -> Column | None:
@@ -378,7 +376,7 @@ class _Json(_Syntax):
     def parse(self, name: str, schema: T.StructType) -> Column:
         return F.from_json(name, schema, {**self.options, "columnNameOfCorruptRecord": RECORD})
 
-    def needs_second_look(self, parsed: Column) -> Column:
+    def is_doubtful(self, parsed: Column) -> Column:
         """Return whether a name may differ from a column's only by case: a column is NULL, and such a name is found."""
         is_absent = reduce(or_, _null_fields(parsed, self.fields), F.lit(False))
         names = sorted({re.escape(name) for name in _names(self.fields)})
@@ -458,20 +456,16 @@ class _Xml(_Syntax):
             # Use the JSON parser: the XML parser for Spark 3 reads 30.02.2024 as the day before.
             schema = T.StructType([T.StructField(ROW, wide)])
             value = F.from_json(F.to_json(F.struct(value.alias(ROW))), schema, self.options).getField(ROW)
-        lost = [
-            F.col(f"lost_{index}"),
-            _any_part_lost(_is_gone, wide, value, text),
-            _any_part_lost(_is_cut, kind, value, value),
-        ]
-        lost.append(_any_part_lost(self._is_inexact, kind, value, text))
+        lost = [F.col(f"lost_{index}"), _any_lost(_is_gone, wide, value, text), _any_lost(_is_cut, kind, value, value)]
+        lost.append(_any_lost(self._is_inexact, kind, value, text))
         if is_inferred:
-            lost.append(_any_part_lost(_is_rounded, kind, value, text))
+            lost.append(_any_lost(_is_rounded, kind, value, text))
         return F.when(~reduce(or_, lost), value.cast(_with_each(kind, lambda one: one)))
 
 
 def csv_patterns(options: Mapping[str, str]) -> tuple[str, str]:
     """Return two patterns: a CSV line whose quotes are all valid, and a CSV line that ends inside quotes."""
-    asked = lowercase_options(options)
+    asked = lowered(options)
     quote = asked.get("quote", '"')
     q, e, sep = map(re.escape, (quote, asked.get("escape", "\\") or quote, csv_separator(asked)))
     ignored = [asked.get(f"ignore{side}whitespace", "").lower() == "true" for side in ("leading", "trailing")]
@@ -484,12 +478,12 @@ def csv_patterns(options: Mapping[str, str]) -> tuple[str, str]:
 
 
 def csv_separator(asked: Mapping[str, str]) -> str:
-    """Return the separator of CSV values, given options as `lowercase_options` returns them."""
+    """Return the separator of CSV values, given options as `lowered` returns them."""
     # Spark options write a tab as backslash t.
     return (asked.get("sep") or asked.get("delimiter") or ",").replace("\\t", "\t")
 
 
-def mark_lines_in_quotes(lines: DataFrame, options: Mapping[str, Any], source: str = "") -> DataFrame:
+def mark_quoted(lines: DataFrame, options: Mapping[str, Any], source: str = "") -> DataFrame:
     """Add `WITHIN` to lines of CSV. One task reads all lines of a file with a quote that is not closed on its line.
 
     Parameters
@@ -570,18 +564,16 @@ Lost = Callable[["T.DataType", "Column", "Column"], "Column | None"]
 """Returns whether a value is lost, given its type and text (which some ignore); None if the type cannot lose any."""
 
 
-def _any_part_lost(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> Column:
+def _any_lost(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> Column:
     """Return whether a value, or one within it, is lost."""
     if isinstance(kind, T.StructType):
-        parts = [
-            _any_part_lost(is_lost, one.dataType, value.getField(one.name), text.getField(one.name)) for one in kind
-        ]
+        parts = [_any_lost(is_lost, one.dataType, value.getField(one.name), text.getField(one.name)) for one in kind]
         return reduce(or_, parts, F.lit(False))
     if isinstance(kind, T.MapType):
-        return _any_part_lost(is_lost, T.ArrayType(kind.valueType), F.map_values(value), F.map_values(text))
+        return _any_lost(is_lost, T.ArrayType(kind.valueType), F.map_values(value), F.map_values(text))
     if isinstance(kind, T.ArrayType):
         within = kind.elementType
-        each = F.zip_with(value, text, lambda one, its: _any_part_lost(is_lost, within, one, its))
+        each = F.zip_with(value, text, lambda one, its: _any_lost(is_lost, within, one, its))
         return F.coalesce(F.exists(each, lambda one: one), F.lit(False))
     found = is_lost(kind, value, text)
     return F.lit(False) if found is None else F.coalesce(found, F.lit(False))
@@ -685,14 +677,14 @@ class _Csv(_Syntax):
 
     @property
     def _separator(self) -> str:
-        return csv_separator(lowercase_options(self.options))
+        return csv_separator(lowered(self.options))
 
     def parse(self, name: str, schema: T.StructType, **more: str) -> Column:
         kinds = [re.sub("^timestamp$", self.instant, field.dataType.simpleString()) for field in schema]
         columns = [f"{in_backticks(name)} {kind}" for name, kind in zip(schema.names, kinds, strict=True)]
         return F.from_csv(name, ", ".join(columns), {**self.options, "columnNameOfCorruptRecord": RECORD, **more})
 
-    def needs_second_look(self, parsed: Column) -> Column:
+    def is_doubtful(self, parsed: Column) -> Column:
         """Return whether a quote is misplaced, such as a closing quote with text or a blank before the separator."""
         whole = F.col("whole")
         return whole.contains(self.option("quote", '"')) & ~whole.rlike(csv_patterns(self.options)[0])

@@ -17,16 +17,7 @@ from scripts.helpers.errors import SourceError
 from scripts.helpers.reading.fetch import WORKERS, WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import Fetching, LineRules, decompressed, pack, unmarked, unpacked
 from scripts.helpers.reading.misfits import folder_column
-from scripts.helpers.reading.records import (
-    REASON,
-    RECORD,
-    ROW,
-    columns_of_lines,
-    lowercase_options,
-    mark_lines_in_quotes,
-    parsed,
-    plain,
-)
+from scripts.helpers.reading.records import REASON, RECORD, ROW, columns_of_lines, lowered, mark_quoted, parsed, plain
 from scripts.helpers.reading.spark import check_folders, check_new_column
 from scripts.helpers.spark.jvm import check_jvm
 from scripts.helpers.spark.settings import parse_times_strictly
@@ -135,7 +126,7 @@ class SmallFiles:
         header
             The header that each file must have; None skips the comparison.
         """
-        asked = lowercase_options(options or {})
+        asked = lowered(options or {})
         fields, folders = _split_schema(self.spark, self.location, "value string" if schema is None else schema, names)
         if self.path_column is not None:
             check_new_column(self.location, [*fields.names, *names], self.path_column)
@@ -149,7 +140,7 @@ class SmallFiles:
         fetched = shares.mapInArrow(fetching, ", ".join(columns))
         is_strict = RECORD in fields.names
         if self.format == "csv" and is_strict and fields[RECORD].metadata.get("rescues"):
-            fetched = mark_lines_in_quotes(fetched, asked)
+            fetched = mark_quoted(fetched, asked)
         rows = (parsed if is_strict else plain)(fetched, self.format, fields, asked)
         selected = [rows[ROW].getField(name).alias(name) for name in (*fields.names, *([REASON] if is_strict else []))]
         for index, (name, kind) in enumerate(folders):
@@ -162,7 +153,7 @@ class SmallFiles:
         check_small_files(self.location, self.format, "inferred", self.on_changed, options)
         what = f"read_small of {self.format} without a schema, or with on_schema_change,"
         check_jvm(self.spark, what, "Pass schema= and leave out on_schema_change, or use read.")
-        asked = lowercase_options(options or {})
+        asked = lowered(options or {})
         # Keep the headers of CSV: Spark drops every line that equals the first one.
         rules = replace(_rules(self.format, asked), header=False)
         fetching = self._fetching(rules, 0, unpacked)
@@ -185,7 +176,7 @@ def header_of(
 ) -> bytes | None:
     """Fetch a planned CSV file and return its header, as executors split it; None if the file has no lines."""
     fetcher = fetcher_of(location, client, 1, request_payer)
-    lines = _rules("csv", lowercase_options(options)).lines(decompressed(location, one.key, fetcher.fetch(one)))
+    lines = _rules("csv", lowered(options)).lines(decompressed(location, one.key, fetcher.fetch(one)))
     return lines[0] if lines else None
 
 
@@ -223,7 +214,7 @@ def check_small_files(
     location: Location, format: str, schema: Any, on_changed: str, options: Mapping[str, Any] | None
 ) -> None:
     """Raise SourceError for arguments with which rows would differ from Spark's reader; see `SmallFiles.read`."""
-    asked = lowercase_options(options or {})
+    asked = lowered(options or {})
     reason = None
     if not location.is_local and not location.is_s3:
         reason = f"{location.scheme}:// is not fetched here."

@@ -14,16 +14,7 @@ from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import NO_QUOTE, nanoseconds_of
 from scripts.helpers.reading.misfits import differing, unpacked_line
 from scripts.helpers.reading.packages import is_xml_of_spark_3, read_xml, typed_errors
-from scripts.helpers.reading.records import (
-    RECORD,
-    ROW,
-    columns_of_lines,
-    lowercase_options,
-    mark_lines_in_quotes,
-    parsed,
-    plain,
-    texts_of,
-)
+from scripts.helpers.reading.records import RECORD, ROW, columns_of_lines, lowered, mark_quoted, parsed, plain, texts_of
 from scripts.helpers.schemas.kinds import Columns, common, is_number, kind_text
 from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted
 from scripts.helpers.spark.jvm import is_connect, without_code
@@ -226,7 +217,7 @@ def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: M
     if format not in ("csv", "xml") or not is_marked:
         # A schema without the marker is that of lines or texts, which Spark reads itself.
         return False
-    asked = lowercase_options(options)
+    asked = lowered(options)
     # With enforceSchema=False, Spark's own reader compares the header.
     is_cut = asked.get("multiline", "").lower() != "true" and asked.get("enforceschema", "").lower() != "false"
     return is_cut or format == "xml"
@@ -242,13 +233,13 @@ def _check_objects(spark: SparkSession, location: Location, table: pa.Table, opt
 
 def _json_text_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options to read JSON as text, by lines or as whole files."""
-    if lowercase_options(options).get("multiline", "").lower() == "true":
+    if lowered(options).get("multiline", "").lower() == "true":
         return {"wholetext": "true"}
     return {name: value for name, value in options.items() if name.lower() in _LINE_OPTIONS}
 
 
 def _is_utf8(options: Mapping[str, Any]) -> bool:
-    asked = lowercase_options(options)
+    asked = lowered(options)
     return asked.get("encoding", asked.get("charset", "utf-8")).lower() in ("utf-8", "utf8")
 
 
@@ -274,7 +265,7 @@ def _read_by_lines(
     if format == "json":
         data = F.col(LINE).cast("binary")
         if not _is_utf8(options):
-            asked = lowercase_options(options)
+            asked = lowered(options)
             data = F.encode(F.decode(data, asked.get("encoding") or asked["charset"]), "UTF-8")
         line_format, of_files = "text", _json_text_options(options)
         if "wholetext" in of_files:
@@ -303,7 +294,7 @@ def _read_by_lines(
     others = [name for name in lines.columns if name not in one.names]
     records = lines if format == "xml" else lines.select(*map(quoted, others), data.alias("record"))
     if format == "csv" and whole[RECORD].metadata.get("rescues"):
-        records = mark_lines_in_quotes(records, options, str(location))
+        records = mark_quoted(records, options, str(location))
     if schema is None:
         found = columns_of_lines(records, format, options)
         in_files = T.StructType([field for field in found if field.name.lower() not in folders])
@@ -351,7 +342,7 @@ def _infers_by_glob(spark: SparkSession, format: str, options: Mapping[str, Any]
     """
     if format == "xml":
         return not is_xml_of_spark_3(spark, format)
-    return format in ("json", "csv") and lowercase_options(options).get("multiline", "").lower() == "true"
+    return format in ("json", "csv") and lowered(options).get("multiline", "").lower() == "true"
 
 
 def _check_no_glob(location: Location, keys: list[str], remedy: str) -> None:
