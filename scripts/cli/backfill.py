@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ def backfill(
             raise click.UsageError("--abandon needs --why.")
         _abandon(around, job, context, abandon, said)
         return
-    missing = [option for option in NEEDED if not _is_given(option, arguments)]
+    missing = [option for option in NEEDED if not is_given(option, arguments)]
     if arguments and missing:
         raise click.UsageError(
             f"Missing {' and '.join(missing)}. Pass the arguments of watermarks ingest-table after --."
@@ -99,7 +100,8 @@ def backfill(
         gaps = around.watermarks.gaps(job, name, bound_option(state, start, "--low"))
         planned = [one for gap in gaps if gap not in taken for one in _cut(gap, number)]
         read = around.watermarks.coverage(job, name)
-    work = _Work(around, job, name, state, read, gaps, begun, planned, arguments)
+    merges = bool(arguments) and ingest_arguments("backfill", job, state, arguments).write_disposition == "merge"
+    work = _Work(around, job, name, state, read, gaps, begun, planned, arguments, merges)
     if around.is_json:
         work.emit()
     elif arguments:
@@ -108,7 +110,8 @@ def backfill(
         work.show()
 
 
-def _is_given(option: str, arguments: Sequence[str]) -> bool:
+def is_given(option: str, arguments: Sequence[str]) -> bool:
+    """Return whether an option is among arguments, in one word or in two."""
     return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
 
 
@@ -164,6 +167,7 @@ class _Work:
     begun: Sequence[_BegunSlice]
     planned: Sequence[ShownRange]
     arguments: Sequence[str]
+    merges: bool
 
     def show(self) -> None:
         out = self.around.out
@@ -234,12 +238,24 @@ class _Work:
     def _is_to_finish(self, one: _BegunSlice) -> bool:
         """Return whether a begun slice may be finished: its target merges, or the live job never reads its rows."""
         low, high = map(range_end, one.bounds)
-        merges = "merge" in self.arguments or "--write_disposition=merge" in self.arguments
-        return merges or self.state.is_left_to_slices((low, high or None))
+        return self.merges or self.state.is_left_to_slices((low, high or None))
 
     def _command(self, bounds: ShownRange, name: str | None = None) -> list[str]:
         """Return the command that reads one slice."""
         return slice_command(self.around.table, self.job, self.context, self.state, bounds, self.arguments, name)
+
+
+def ingest_arguments(command: str, job: str, state: RowsState, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse arguments of ingest-table that were given to a command; the state has the names of the cursor columns."""
+    from scripts.jobs import session
+    from scripts.jobs.ingest_table import check_source_options, make_parser
+
+    parser = make_parser()
+    parser.prog = f"watermarks {command} {shlex.quote(printable(job))} --"
+    known = [f"--cursor-column={column}" for column in state.names]
+    found = session.parse(parser, [f"--JOB_NAME={split_name(job)[0]}", *known, *arguments])
+    check_source_options(parser, found)
+    return found
 
 
 def slice_command(

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from scripts.cli.backfill import slice_command
+from scripts.cli.backfill import ingest_arguments, is_given, slice_command
 from scripts.cli.commands import command, context_option, job_argument
 from scripts.cli.contexts import placed, span_rows, state_in
 from scripts.cli.deciding import confirm_place
@@ -21,7 +21,6 @@ from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import ConfigurationError, InvalidValueError
 from scripts.helpers.metrics.freshness import duration
-from scripts.helpers.protocol.names import split_name
 from scripts.helpers.rows.cursors import CursorColumn, Tick
 from scripts.helpers.rows.states import RowsState
 from scripts.helpers.rows.verification import RECENT, SAMPLED, Choice, Verification
@@ -86,7 +85,9 @@ def verify(
     """
     with progress(around, f"reading {printable(job)}"):
         name, state = state_in(around, job, context, "rows")
-    reading = _reading(job, state, arguments)
+    if not is_given("--source", arguments):
+        raise click.UsageError("The source is missing. Give it after --, as in: -- --source URI.")
+    reading = ingest_arguments("verify", job, state, ["--target=unused", *arguments])
     column = state.columns[0]
     choice = Choice(_width(column, interval), recent, sample, everything)
     place, kind = _target(around, job, target, target_format)
@@ -95,7 +96,7 @@ def verify(
             around, job, name, reading, place, choice,
             {"format": kind, "columns": columns.split(",") if columns else None, "exact": exact},
         )  # fmt: skip
-    mending = [*arguments, f"--target={place}", "--write_disposition=merge"]
+    mending = [*arguments, f"--target={place}", "--write-disposition=merge"]
     commands = {
         one: slice_command(around.table, job, name, state, (one.low, one.high), mending, NAME)
         for one in found.differing
@@ -106,21 +107,6 @@ def verify(
         _show(around, found, state, commands)
     if not found.is_equal:
         raise click.exceptions.Exit(FAILED)
-
-
-def _reading(job: str, state: RowsState, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments that name the source; the cursor columns are known from the state."""
-    from scripts.jobs import session
-    from scripts.jobs.ingest_table import check_source_options, make_parser
-
-    if not any(argument == "--source" or argument.startswith("--source=") for argument in arguments):
-        raise click.UsageError("The source is missing. Give it after --, as in: -- --source URI.")
-    known = [f"--cursor-column={column}" for column in state.names]
-    parser = make_parser()
-    parser.prog = f"watermarks verify {shlex.quote(printable(job))} --"
-    found = session.parse(parser, [f"--JOB_NAME={split_name(job)[0]}", "--target=unused", *known, *arguments])
-    check_source_options(parser, found)
-    return found
 
 
 def _width(column: CursorColumn, text: str | None) -> Tick | None:

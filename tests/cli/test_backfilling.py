@@ -150,20 +150,22 @@ def test_slice_is_left_out_when_a_run_is_at_work_on_it(run: Command, watermarks:
     [
         (["--", "--source", "s"], 2, "Missing --target. Pass the arguments of watermarks ingest-table after --."),
         (["--", "x"], 2, "Missing --source and --target."),
+        (["--", "--source=s", "--target=t", "--write_disposition=merge"], 2, "unrecognized arguments: --write_disp"),
+        (["--", "--source=s", "--target=t", "--query=SELECT 1"], 2, "--source is not a database URL: omit --query"),
         (["--abandon", "x"], 2, "--abandon needs --why."),
         (["--abandon", "x", "--why", "y", "--yes"], 65, "Job 'loans' has no slice 'x' in progress."),
     ],
-    ids=["target", "both", "why", "slice"],
+    ids=["target", "both", "unknown", "database", "why", "slice"],
 )  # fmt: skip
 def test_backfill_is_refused_when_its_arguments_do_not_fit(
-    run: Command, watermarks: Watermarks, arguments: list[str], code: int, text: str
+    run: Command, watermarks: Watermarks, arguments: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     declare(watermarks, 30)
 
     done = run(watermarks, "backfill", JOB, *arguments)
 
     assert (done.exit_code, done.stdout) == (code, "")
-    assert text in done.stderr
+    assert text in done.stderr + capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -271,15 +273,19 @@ def test_slice_has_no_command_when_the_live_job_was_set_back_into_it(
     if reads_on:
         with IncrementalJob(watermarks, JOB) as job:
             job.rows_since(ListedRows((CursorColumn("id", "bigint"),), [(19,)]), "id", transformation_ctx=CONTEXT)
-    command = ["backfill", JOB, "--low", "2", "--", "--source=s", "--target=t"]
+    command = ["backfill", JOB, "--low", "2", "--", "--source=jdbc:s", "--target=t"]
 
-    written, merged = run(watermarks, *command), run(watermarks, *command, "--write_disposition=merge")
+    written = run(watermarks, *command, "--jdbc-table", "merge")
+    merged = [
+        run(watermarks, *command, *option).stdout
+        for option in (["--write-disposition=merge"], ["--write-disposition", "merge"])
+    ]
     facts: Any = json.loads(run(watermarks, command[0], "--output", "json", *command[1:]).stdout)
 
     assert "--backfill-low=2 --backfill-high=7" in written.stdout
     assert "--backfill-high=12" not in written.stdout
     assert f"backfill {JOB} --abandon {begun} --why TEXT" in written.stderr
-    assert "--backfill-low=2 --backfill-high=12" in merged.stdout
+    assert ["--backfill-low=2 --backfill-high=12" in printed for printed in merged] == [True, True]
     assert [("command" in one, one["job"]) for one in facts["begun"]] == [(False, begun)]
 
 
