@@ -70,6 +70,24 @@ def test_files_are_halved_when_no_error_names_one() -> None:
     assert [len(keys) for keys in reader.reads] == [64, 32, 16, 8, 4, 2, 1, 1, 1, 2, 4, 8, 16, 32]
 
 
+@pytest.mark.parametrize("named", [nobody, all_of_them])
+def test_each_key_is_looked_up_a_few_times_when_there_are_many(
+    named: Callable[[Exception, Sequence[str]], Sequence[str]],
+) -> None:
+    hashed: list[str] = []
+
+    class Key(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            hashed.append(self)
+            return super().__hash__()
+
+    search([Key(key) for key in MANY], lambda keys: ValueError("damaged: 000") if "000" in keys else None, named)
+
+    assert len(hashed) < 10 * len(MANY)
+
+
 def test_nothing_is_read_when_there_are_no_files() -> None:
     reader = Reader()
 

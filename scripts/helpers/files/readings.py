@@ -205,7 +205,7 @@ class Readings:
                 error = unmarked(raised) or raised
                 if not _may_be_caused_by_file(error):
                     raise NotAFileError(type(error).__name__) from raised
-                causes.update({key: _cause(error, format) for key in keys})
+                causes.update(dict.fromkeys(keys, _cause(error, format)))
                 return error
             return None
 

@@ -73,10 +73,12 @@ def search(keys: Sequence[str], fails: Fails, named: Named, known: Exception | N
             return []
         check_cause(again)
         return list(keys)
-    first = [key for key in named(error, keys) if key in set(keys)]
+    known_keys = set(keys)
+    first = [key for key in named(error, keys) if key in known_keys]
     if not 0 < len(first) < len(keys):
         first = list(keys[: len(keys) // 2])
-    others = [key for key in keys if key not in set(first)]
+    known_keys.difference_update(first)
+    others = [key for key in keys if key in known_keys]
     return [*search(first, fails, named), *search(others, fails, named)]
 
 
