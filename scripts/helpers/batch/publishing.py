@@ -17,6 +17,8 @@ from scripts.helpers.errors import (
     RetractionError,
     RowsMissingError,
     StagedFilesLostError,
+    StaleError,
+    StoreUnavailableError,
     TargetAheadError,
     TargetError,
     UnprovenError,
@@ -60,12 +62,12 @@ class Witness:
             self.ask_if_reachable(output)
 
     def ask_if_reachable(self, output: Output | Retraction, sink: Sink | None = None) -> None:
-        """Ask a target through its sink, or else without the script. Log any error but TargetAheadError; see `ask`."""
+        """Ask a target through its sink, or else without the script. Log errors of the target; raise those of `ask`."""
         try:
             sink = sink or opened(output, self._spark, self._s3_client)
             if sink is not None:
                 self.ask(sink)
-        except TargetAheadError:
+        except (TargetAheadError, StaleError, StoreUnavailableError):
             raise
         except WatermarkError as error:
             # The write asks again, with the sink that the script gives it, and fails if the error is still there.

@@ -178,6 +178,25 @@ def test_an_attempt_is_fenced_when_another_one_has_published_meanwhile(copy: Cop
     assert copy.target.ids() == [1, 2]
 
 
+@pytest.mark.parametrize("target", ["pandas"], indirect=True)
+def test_an_attempt_is_fenced_at_its_start_when_another_one_publishes_while_the_target_answers(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy.run(numbers(1))
+    kind = type(copy.target.sink())
+
+    def recorded(sink: Any, *arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        copy.run(numbers(2), run_id="jr_2")
+        return kind.recorded(sink, *arguments, **options)
+
+    monkeypatch.setattr(kind, "recorded", recorded)
+    with pytest.raises(FencedError), copy.job("jr_2"):
+        pytest.fail("The fenced attempt has begun.")
+
+    assert copy.target.ids() == [1, 2]
+
+
 @every(where=with_records_of_its_own, slow=SLOW)
 def test_runs_go_on_when_earlier_epochs_were_retracted(copy: Copy) -> None:
     copy.run(numbers(1, 2))
