@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, InvalidValueError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.jobs import FIRST_PAGE, ListCost, list_jobs
 from scripts.helpers.protocol.store import Store
@@ -156,8 +156,12 @@ def mixed(watermarks: Watermarks, dynamodb: Any) -> Watermarks:
         for number in range(10):
             watermarks.add_watermark(watermarks.create_watermark_item(job, f"jr_{number:02d}", seen=number))
     put_legacy(dynamodb, watermarks.table_name, "old", "jr_1")
-    for run_id in ("jr_1", "jr_2", "~zzz", "ümlaut"):
-        put_legacy(dynamodb, watermarks.table_name, "older", run_id)
+    for job, *run_ids in (
+        ("older", "jr_1", "jr_2", "ümlaut"), ("blank", " run"), ("blanks", " 1", " 2", " 3"), ("umlaut", "ärun"),
+        ("umlauts", "ä1", "ä2", "ö"), ("blank-and-umlaut", " run", "ärun"), ("tilde", "jr_1", "~zzz"),
+    ):  # fmt: skip
+        for run_id in run_ids:
+            put_legacy(dynamodb, watermarks.table_name, job, run_id)
     put_newer(dynamodb, watermarks.table_name, "newer")
     put_legacy(dynamodb, watermarks.table_name, "parking", "~zzz")
     for job, range_key in (
@@ -167,6 +171,11 @@ def mixed(watermarks: Watermarks, dynamodb: Any) -> Watermarks:
     dynamodb.put_item(
         TableName=watermarks.table_name, Item=items.key("damaged", items.HEAD_KEY) | {"version": {"S": "no"}}
     )
+    # Their heads are deleted, and with the first one the log, too.
+    for job, gone in (("only-run", [items.HEAD_KEY, items.log_key(1)]), ("log-and-run", [items.HEAD_KEY])):
+        watermarks.add_watermark(watermarks.create_watermark_item(job, "jr_1", seen=1))
+        for range_key in gone:
+            dynamodb.delete_item(TableName=watermarks.table_name, Key=items.key(job, range_key))
     return watermarks
 
 
@@ -174,18 +183,47 @@ def mixed(watermarks: Watermarks, dynamodb: Any) -> Watermarks:
 def test_every_job_is_found_once_with_what_is_wrong_when_the_table_is_mixed(mixed: Watermarks, segments: int) -> None:
     found = list_jobs(mixed.store, segments=segments)
 
+    single, several = (
+        "one item of the original class; the next run takes it over",
+        "items of the original class; see adopt",
+    )
+    gone = "its head is gone; see doctor"
     assert {job.job_id: job.problem for job in found.jobs} == {
+        "blank": single,
+        "blank-and-umlaut": several,
+        "blanks": several,
         "damaged": "damaged: its head is not readable (watermarks is missing); see doctor",
         "defined": None,
+        "log-and-run": gone,
         "newer": "format 99: upgrade glue-watermarks",
-        "old": "one item of the original class; the next run takes it over",
-        "older": "items of the original class; see adopt",
-        "only-log": "its head is gone; see doctor",
+        "old": single,
+        "older": several,
+        "only-log": gone,
+        "only-run": gone,
         "parking": None,
         "repairs": None,
         "started": None,
+        "tilde": gone,
+        "umlaut": single,
+        "umlauts": several,
     }
     assert [job.job_id for job in found.jobs] == sorted(job.job_id for job in found.jobs)
+
+
+def test_job_without_a_head_is_listed_as_it_is_read_when_its_latest_version_is_asked_for(mixed: Watermarks) -> None:
+    problems = {job.job_id: job.problem or "" for job in list_jobs(mixed.store).jobs}
+
+    for job in ("blank", "old", "umlaut"):
+        assert (mixed.latest(job).version, problems[job].partition(";")[0]) == (1, "one item of the original class")
+    for job in ("blanks", "blank-and-umlaut", "older", "umlauts"):
+        with pytest.raises(AmbiguousHistoryError):
+            mixed.latest(job)
+        assert problems[job] == "items of the original class; see adopt"
+    for job in ("log-and-run", "only-log", "only-run", "tilde"):
+        with pytest.raises(CorruptItemError, match="it is gone"):
+            mixed.latest(job)
+        assert problems[job] == "its head is gone; see doctor"
+        assert [(one.kind, "it is gone" in one.detail) for one in mixed.doctor(job)] == [("damaged item", True)]
 
 
 def test_heads_are_those_of_the_table_when_listed(mixed: Watermarks) -> None:

@@ -59,8 +59,8 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
     found = {key: item for key, item in found.items() if not items.is_job_runs_key(key)}
     if head is None and not found:
         raise UnknownJobError(job_id, store.table_name)
-    if head is None and any(map(_is_log, found)):
-        return [_damaged(items.HEAD_KEY, "it is gone", job_id)]
+    if head is None and any(map(items.is_ours, found.values())):
+        return [_damaged(items.HEAD_KEY, "it is gone", job_id if any(map(_is_log, found)) else None)]
     if head is None:
         choose = f"watermarks adopt {quote(job_id)} --run RUN --why TEXT"
         remedy = f"The next run takes over a single item. If there are several, choose one: {choose}"

@@ -75,6 +75,14 @@ def is_job_runs_key(range_key: str) -> bool:
     return range_key in (JOB_RECORD_KEY, "!t") or range_key.startswith(RUN_RECORD_PREFIX)
 
 
+def is_ours(item: Item) -> bool:
+    """Return whether this package wrote an item, and not the original class.
+
+    The key of an item of the original class starts with neither ``!`` nor ``~``, and the item has no version.
+    """
+    return item[RANGE_KEY]["S"][0] in "!~" or "version" in item
+
+
 def key(job_id: str, range_key: str) -> Item:
     """Return the primary key of an item."""
     return {HASH_KEY: {"S": job_id}, RANGE_KEY: {"S": range_key}}

@@ -32,8 +32,8 @@ One more request takes as long as some dozens of items more in a page."""
 BEFORE_HEAD = "~"
 LAST = "\U0010ffff" * 256
 """The largest range key that DynamoDB accepts, of 1,024 bytes: any key after it belongs to another job."""
-FIRST_RUN = '"'
-"""No run id that `check_run_id` accepts sorts below this."""
+LEGACY_RANGES = (("\x00", "!"), ('"', BEFORE_HEAD), ("\x7f", LAST))
+"""Range keys that the original class may have used, from first to last: those that start with neither '!' nor '~'."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,8 @@ class _Walk:
         self._segment, self._segments = segment, segments
         self._job: str | None = None
         self._head: items.Item | None = None
-        self._has_watermarks = False
+        self._first = self._last = ""
+        self._has_ours = False
         self._limit, self._pages_since_probe = FIRST_PAGE, 0
 
     def run(self) -> None:
@@ -192,28 +193,33 @@ class _Walk:
         if job_id != self._job:
             self._leave()
             self._job = job_id
+        range_key = item[items.RANGE_KEY]["S"]
+        self._first, self._last = self._first or range_key, range_key
         if _is_head(item):
             self._head = item
-        elif not items.is_job_runs_key(item[items.RANGE_KEY]["S"]):
-            self._has_watermarks = True
+        self._has_ours = self._has_ours or (items.is_ours(item) and not items.is_job_runs_key(range_key))
 
     def _leave(self) -> None:
         """Add the job whose items have all been read; query a job without a head, as a jump may skip its items."""
         if self._job is not None:
             self.found.append(_listed(self._job, self._head) if self._head else self._listed_without_head(self._job))
-        self._job, self._head, self._has_watermarks = None, None, False
+        self._job, self._head, self._first, self._last, self._has_ours = None, None, "", "", False
 
     def _listed_without_head(self, job_id: str) -> ListedJob:
         """Return the entry of a job without a head, with the problem named."""
-        runs = len(list(self._store.query(Between(job_id, FIRST_RUN, BEFORE_HEAD, limit=2), pages=1)))
-        self._tally.count_request(runs)
-        if runs == 1:
-            return ListedJob(job_id, None, "one item of the original class; the next run takes it over")
-        if runs:
-            return ListedJob(job_id, None, "items of the original class; see adopt")
-        if not self._has_watermarks:
+        found: list[items.Item] = []
+        for first, last in LEGACY_RANGES:
+            # The walk reads the first item of a job, and at least one after its head if there is any.
+            if self._first <= last and first <= max(self._last, BEFORE_HEAD):
+                page = list(self._store.query(Between(job_id, first, last, limit=2), pages=1))
+                self._tally.count_request(len(page))
+                found += page
+        if self._has_ours or any(map(items.is_ours, found)):
+            return ListedJob(job_id, None, "its head is gone; see doctor")
+        if not found:
             return ListedJob(job_id, None)
-        return ListedJob(job_id, None, "its head is gone; see doctor")
+        problem = "one item of the original class; the next run takes it over"
+        return ListedJob(job_id, None, problem if len(found) == 1 else "items of the original class; see adopt")
 
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:
         """Choose the next page size by the useless items of this page. A head that was jumped to does not count."""

@@ -222,8 +222,7 @@ class Lookups:
             if items.is_job_runs_key(range_key):
                 continue
             found[range_key] = item
-            # The key of an item of the original class starts with neither '!' nor '~', and the item has no version.
-            if range_key[0] in "!~" or "version" in item:
+            if items.is_ours(item):
                 ours.append(range_key)
         if not ours:
             return None, found
