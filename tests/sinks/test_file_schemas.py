@@ -312,6 +312,22 @@ def test_values_within_a_column_have_the_type_of_the_target_when_no_row_has_one(
     assert pq.read_schema(next(target.folder.glob("*3.parquet"))).names == list(had)
 
 
+def test_column_keeps_fields_whose_names_have_marks_of_paths_when_no_row_has_a_value(
+    make: Callable[[str], Target],
+) -> None:
+    target = make("pandas")
+    inner = pa.struct([
+        ("a.b", pa.int64()), ("c", pa.struct([("d.e", pa.string()), ("f", pa.list_(pa.float64()))])),
+        ("g[]", pa.int64()), ("h{key}", pa.int64()), ("i", pa.list_(pa.struct([("j.k", pa.int64())]))),
+    ])  # fmt: skip
+    target.write(pa.table({"id": [1], ".top": ["x"], "inner": pa.array([{"a.b": 7}], inner)}))
+
+    target.write(pa.table({"id": [2], ".top": ["x"], "inner": pa.nulls(1)}))
+
+    found = pq.read_schema(next(target.folder.glob("*2.parquet")))
+    assert found.field("inner").type == inner
+
+
 def test_batch_is_refused_when_values_within_a_column_have_no_type(make: Callable[[str], Target]) -> None:
     target = make("pandas")
 

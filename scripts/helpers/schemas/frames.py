@@ -25,6 +25,8 @@ _AS_SHOWN = {
     "large_binary": "binary", "null": "null",
 }  # fmt: skip
 """Spark's names of types, by pyarrow's text for them."""
+_NESTED = {".": "struct", "[": "array", "{": "map"}
+"""The type of a column, by the mark that starts the rest of a path within it; see `kinds.types_by_path`."""
 _DECIMAL = re.compile(r"decimal(?:128)?\((\d+), ?(-?\d+)\)")
 
 
@@ -114,7 +116,14 @@ def arrow_type_at(path: str, types: Mapping[str, str]) -> pa.DataType | None:
         element = arrow_type_at(f"{path}[]", types)
         return None if element is None else pa.list_(element)
     if kind == "struct":
-        paths = [each for each in types if re.fullmatch(r"\.[^.\[{]+", each.removeprefix(path))]
-        fields = [(each[len(path) + 1 :], arrow_type_at(each, types)) for each in paths]
+        start = len(path) + 1
+        paths = [each for each in types if each.startswith(f"{path}.") and not _is_deeper(each, start, types)]
+        fields = [(each[start:], arrow_type_at(each, types)) for each in paths]
         return None if None in dict(fields).values() else pa.struct(fields)
     return arrow_type(kind)
+
+
+def _is_deeper(path: str, start: int, types: Mapping[str, str]) -> bool:
+    """Return whether a path is within another one that is longer than `start`. Names of fields may have marks, too."""
+    marks = re.compile(r"[.\[{]").finditer(path, start)
+    return any(types.get(path[: mark.start()]) == _NESTED[mark[0]] for mark in marks)
