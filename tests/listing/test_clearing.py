@@ -83,8 +83,8 @@ def let_rename(
     monkeypatch.setattr(os, "rename", rename)
 
 
-def fail_with(code: int) -> Callable[[], None]:
-    def fail() -> None:
+def fail_with(code: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
     return fail
@@ -136,6 +136,21 @@ def test_copy_is_not_kept_when_the_file_on_another_file_system_changed_meanwhile
     monkeypatch.setattr(shutil, "copyfileobj", copy)
 
     assert (local.clear(), local.there) == (CHANGED, {"landing/a.csv": NEWER})
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(shutil, "copyfileobj"), (os, "fsync"), (shutil, "copystat"), (os, "replace")]
+)
+def test_copy_is_not_kept_when_the_disk_of_another_file_system_is_full(
+    local: Local, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    let_rename(monkeypatch, local, fail_with(errno.EXDEV))
+    monkeypatch.setattr(module, name, fail_with(errno.ENOSPC))
+
+    with pytest.raises(AccessRefusedError, match="whether the disk is full"):
+        local.clear()
+
+    assert local.there == {"landing/a.csv": BODY}
 
 
 @pytest.mark.parametrize("archives", [True, False], ids=["archive", "delete"])

@@ -245,16 +245,19 @@ class Clearing:
                 raise
             # The archive is on another file system: copy, sync to disk, rename, and only then delete the source.
             part = f"{os.path.dirname(target)}/.{os.path.basename(target)}.part"
-            with open(path, "rb") as source, open(part, "wb", opener=open_itself) as copied:
-                shutil.copyfileobj(source, copied)
-                copied.flush()
-                os.fsync(copied.fileno())
-                is_taken = self._is_taken(os.fstat(source.fileno()), taken)
-            if not is_taken:
-                os.unlink(part)
-                return "changed"
-            shutil.copystat(path, part)
-            os.replace(part, target)
+            try:
+                with open(path, "rb") as source, open(part, "wb", opener=open_itself) as copied:
+                    shutil.copyfileobj(source, copied)
+                    copied.flush()
+                    os.fsync(copied.fileno())
+                    is_taken = self._is_taken(os.fstat(source.fileno()), taken)
+                if not is_taken:
+                    return "changed"
+                shutil.copystat(path, part)
+                os.replace(part, target)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(part)
             return self._remove(path, taken)
         if self._is_taken(os.stat(target), taken):
             return "done"
