@@ -27,6 +27,7 @@ from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.spark import Executors, SparkFileDelta
 from scripts.helpers.files.states import files_of
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.listing import s3 as listing_s3
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.s3 import make_client
 from scripts.helpers.reading.small_files import typed_fetch_errors
@@ -550,6 +551,24 @@ class SparkRuns:
 def runs(watermarks: Watermarks, spark: Any, s3: Any, bucket: str) -> SparkRuns:
     change(s3, bucket, [("a/1.csv", "put"), ("b/1.csv", "put"), ("_hidden", "put")])
     return SparkRuns(watermarks, spark, s3, bucket)
+
+
+def test_driver_reads_with_the_client_of_the_job_when_it_has_one(
+    runs: SparkRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(runs.s3, runs.bucket, [(f"{folder}/1.csv", "put") for folder in "cdef"])
+    paths = []
+    # The executors, which are other processes, still make clients of their own.
+    monkeypatch.setattr(listing_s3, "aws_client", lambda *_, **__: pytest.fail("The driver makes a client."))
+
+    for more in ("b/2.csv", "c/2.csv"):
+        with IncrementalJob(runs.watermarks, "landing", spark=runs.spark, s3_client=runs.s3) as job:
+            paths.append(job.new_files_on_spark(runs.source, ledger_uri=runs.ledger).paths)
+        change(runs.s3, runs.bucket, [(more, "put")])
+    bookmark = FileBookmark(runs.source, s3_client=runs.s3, ledger_uri=runs.ledger)
+    paths.append(bookmark.new_files_on_spark(runs.spark).paths)
+
+    assert list(map(len, paths)) == [6, 1, 8]
 
 
 def test_replay_gives_the_same_rows_when_the_run_died_after_the_freeze(runs: SparkRuns) -> None:

@@ -380,10 +380,10 @@ class FilesOnSpark(FileSource):
     def _executors(self, reach: Reach) -> Executors:
         from scripts.helpers.files.spark import Executors
 
-        return Executors(self.spark, FileBookmark(self.source, **self.reaching(reach, "files")))
+        return Executors(self.spark, self.bookmark(reach))
 
     def _taken(self, executors: Executors, new: Found[SparkFileDelta]) -> SourcePart[SparkFileDelta]:
-        delta = replace(new.delta, schemas=self.schemas(new.delta), s3_client=self.batch.client(new.delta.location))
+        delta = replace(new.delta, schemas=self.schemas(new.delta))
         check = partial(executors.check_unchanged, new.plan)
         return self.taken(delta, delta, new.plan, new.state, f"has_more={delta.has_more} on_spark=True", check)
 

@@ -144,7 +144,7 @@ class FileBookmark:
         how = ListingOptions(self.options.versioned, self.options.request_payer, self.options.workers)
         self.lister = Lister(self.location, s3_client, how)
         self.saves, self._needs_versions = saves and until is None, needs_versions
-        self._s3_client, self.taken_by = s3_client, taken_by
+        self.s3_client, self.taken_by = s3_client, taken_by
         self._context = transformation_ctx
         self.state, self.until = self._opened(state), None if until is None else self._opened(until)
         files = SegmentFiles(self.options.ledger_uri, s3_client) if self.options.ledger_uri else None
@@ -503,7 +503,7 @@ class FileBookmark:
         self._check_versions(taken)
         return FileDelta(
             self.location, taken, has_more, gone, self.options.request_payer, readings=self._readings(taken),
-            s3_client=self._s3_client,
+            s3_client=self.s3_client,
         )  # fmt: skip
 
     def _keys_to_look_up(self, changes: pa.Table) -> tuple[str, ...]:
@@ -534,7 +534,7 @@ class FileBookmark:
             return None
         from scripts.helpers.files.readings import Readings
 
-        return Readings(self.location, taken, self._s3_client, self.options.request_payer, self.set_aside)
+        return Readings(self.location, taken, self.s3_client, self.options.request_payer, self.set_aside)
 
     def _rest_of_partitions(self, rows: pa.Table, choice: FileChoice) -> pa.Table:
         """Return the known files of partitions that are read whole, without the files in the batch itself."""

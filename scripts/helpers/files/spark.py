@@ -248,7 +248,7 @@ class SparkFileDelta(ReadableWhenSmall):
     schemas : KeptSchemas or None
         In a job: the columns of earlier batches.
     s3_client : S3Client or None
-        Fetches the headers of CSV files for `read`. If None, a client is created.
+        Reads the ledger, and the headers of CSV files for `read`, on the driver. If None, a client is created.
     """
 
     location: Location
@@ -282,7 +282,7 @@ class SparkFileDelta(ReadableWhenSmall):
                 f"{self.count:,} files are more than the driver is asked to name, {DRIVER_FILES:,}. read_small leaves "
                 "their names with the executors; delta.files has them for a read of your own.",
             )
-        ledger = FileLedger(str(self.location), (), SegmentFiles(self.ledger_uri))
+        ledger = FileLedger(str(self.location), (), SegmentFiles(self.ledger_uri, self.s3_client))
         rows = ledger.read({"count": self.count, "files": self.ledger_files})
         taken = rows.filter(is_status(rows, TAKEN))
         check_planned(str(self.location), taken)
@@ -433,7 +433,7 @@ class Executors:
     def _delta(self, files: Files, count: int, size: int, gone: int, *, has_more: bool = False) -> SparkFileDelta:
         return SparkFileDelta(
             self.bookmark.location, self._read(files), count, size, gone, self._ledger_uri, tuple(files),
-            self.bookmark.options.request_payer, has_more=has_more,
+            self.bookmark.options.request_payer, has_more=has_more, s3_client=self.bookmark.s3_client,
         )  # fmt: skip
 
     def check_unchanged(self, plan: FilesPlan) -> None:
@@ -540,7 +540,7 @@ class Executors:
         bounds = sorted(map(bounds_of, self.bookmark.folders()), key=lambda ends: byte_order(ends[0] or ""))
         wanted = TASKS_PER_CORE * slots_of(self.spark)
         pages = BucketPages(
-            str(location), make_client(AT_ONCE), location.bucket, location.prefix,
+            str(location), self.bookmark.s3_client or make_client(AT_ONCE), location.bucket, location.prefix,
             versioned=options.versioned, request_payer=options.request_payer,
         )  # fmt: skip
         # For date folders, use only their part of the ledger: there are few, and most of the ledger is older.
@@ -570,7 +570,7 @@ class Executors:
         if rows > FILE_ROWS:
             sample = partial(_sample, self._ledger_uri)
             return list(chain.from_iterable(_run_on_executors(self.spark, sample, parts)))
-        tables = SegmentFiles(self._ledger_uri).rows_of([part["file"] for part in parts])
+        tables = SegmentFiles(self._ledger_uri, self.bookmark.s3_client).rows_of([part["file"] for part in parts])
         return list(chain.from_iterable(map(_sampled_keys, tables, parts)))
 
 
