@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from scripts.helpers.errors import GlueOptionError, PlanConflictError, RunInProgressError, SourceChangedError
+from scripts.helpers.errors import (
+    GlueOptionError,
+    InvalidValueError,
+    PlanConflictError,
+    RunInProgressError,
+    SourceChangedError,
+)
+from scripts.helpers.files.rules import glob_to_regex
 from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.glue.connection_options import folders_to_read
 from scripts.helpers.glue.paths import folders
@@ -58,6 +68,59 @@ def test_no_file_is_listed_twice_when_paths_overlap(
     paths: list[str], recurse: bool, found: dict[str, tuple[str, ...]]
 ) -> None:
     assert {folder.base: folder.include for folder in folders(paths, recurse=recurse)} == found
+
+
+@pytest.mark.parametrize(
+    ("path", "exclusion", "left_out"),
+    [
+        ("s3://b/a/", "s3://b/**.pdf", {"x.pdf", "c/x.pdf", "c/d/x.pdf"}),
+        ("s3://b/a/c/", "s3://b/a/**", {"x.pdf", "x.csv", "d/x.pdf"}),
+        ("s3://b/a/c/", "s3a://*/a/*/?.{pdf,zip}", {"x.pdf"}),
+        ("s3://b/a/", "s3://b/{a/c,e}/**", {"c/x.pdf", "c/x.csv", "c/d/x.pdf"}),
+        ("s3://b/a/", "s3://b/{e,{a/c/{d,f},g}}/**", {"c/d/x.pdf"}),
+        ("s3://b/a/", "s3://b/[!e]/c/*.csv", {"c/x.csv"}),
+        ("s3://b/a/", "s3://b/{a/*,e}*", {"x.pdf"}),
+        ("s3://b/a/", "s3://b/*/x.pdf", {"x.pdf"}),
+        ("s3://b/a/", "s3://b/*.pdf", set()),
+        ("s3://b/a/", "s3://other/**", set()),
+        ("s3://b/a/", "b/**/d/**", {"c/d/x.pdf"}),
+        ("s3://b/a/", "**/x.pdf", {"x.pdf", "c/x.pdf", "c/d/x.pdf"}),
+        ("s3://b/a/", "c/*.csv", {"c/x.csv"}),
+        ("file:///b/a/", "/b/**.pdf", {"x.pdf", "c/x.pdf", "c/d/x.pdf"}),
+        ("/b/a/", "file:///b/*/c/**", {"c/x.pdf", "c/x.csv", "c/d/x.pdf"}),
+    ],
+)
+def test_file_is_left_out_when_an_exclusion_matches_its_whole_path_or_the_one_below_its_folder(
+    path: str, exclusion: str, left_out: set[str]
+) -> None:
+    below = path.partition("/a/")[2]
+    keys = {key.removeprefix(below) for key in ("x.pdf", "c/x.pdf", "c/x.csv", "c/d/x.pdf") if key.startswith(below)}
+
+    (folder,) = folders([path], recurse=True, exclusions=[exclusion])
+
+    assert {key for key in keys if any(re.fullmatch(glob_to_regex(glob), key) for glob in folder.exclude)} == left_out
+
+
+@given(
+    folder=st.text("ab/", max_size=4),
+    glob=st.lists(
+        st.sampled_from(["a", "b", "/", "*", "**", "?", "[a/]", "[!b]", "{a,b*}", "{,a/{b,**}}", "\\*"]), max_size=5
+    ),
+    key=st.text("ab/*", min_size=1, max_size=4),
+)
+def test_exclusion_means_the_same_below_a_folder_as_for_whole_paths(folder: str, glob: list[str], key: str) -> None:
+    exclusion = f"s3://b/{''.join(glob)}"
+
+    (found,) = folders([f"s3://b/{folder}/"], recurse=True, exclusions=[exclusion])
+
+    matches = re.fullmatch(glob_to_regex(exclusion), found.base + key) is not None
+    assert any(re.fullmatch(glob_to_regex(glob), key) for glob in found.exclude) is matches
+
+
+@pytest.mark.parametrize("exclusion", ["s3://b/{a/**", "s3://b/[z-y]/**", "{a"])
+def test_exclusion_is_refused_when_it_is_no_glob(exclusion: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"The glob .*(brace|brackets)"):
+        folders(["s3://b/a/"], recurse=True, exclusions=[exclusion])
 
 
 def test_options_of_ours_are_taken_when_glue_has_them_by_another_name() -> None:

@@ -143,7 +143,7 @@ class FileOptions:
             if isinstance(getattr(self, name), str):
                 raise InvalidValueError(f"{name} is {getattr(self, name)!r}. Use a list of globs.")
             for glob in getattr(self, name):
-                _check_glob(glob)
+                check_glob(glob)
         _check_start(self.start_from)
         if self.ready_marker is not None and (not self.ready_marker or "/" in self.ready_marker):
             raise InvalidValueError(f"ready_marker is {self.ready_marker!r}. Name an object, such as _SUCCESS.")
@@ -294,7 +294,8 @@ def _numbers(count: int) -> pa.Array:
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.uint64()), count)), pa.scalar(1, pa.uint64()))
 
 
-def _check_glob(glob: str) -> None:
+def check_glob(glob: str) -> None:
+    """Raise InvalidValueError for a glob that is not valid."""
     try:
         pc.match_substring_regex(pa.array([""], pa.string()), glob_to_regex(glob))
     except pa.ArrowInvalid as error:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.errors import GlueOptionError
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from scripts.helpers.job import IncrementalJob
 
 GLOB = "*?[{"
+_SCHEME = re.compile(r"^(s3[an]?|file)://")
+_TOKEN = re.compile(r"\[!?[^\]]+\]|\\.|.", re.DOTALL)
+"""A part of a glob that stands for one character, a star, or a sign of alternatives; see `glob_to_regex`."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +104,47 @@ def _folder(path: str, recurse: bool, exclusions: Sequence[str]) -> Folder:
 
 def _relative(glob: str, base: str) -> list[str]:
     """Return an exclusion as globs below the folder: Glue matches it to the whole path, or to the path below it."""
-    full = re.sub("^s3a?://", "", base)
-    whole = re.sub("^s3a?://", "", glob)
-    if whole.startswith(full):
-        return [whole[len(full) :]]
-    return [glob, glob[3:]] if glob.startswith("**/") else [glob]
+    from scripts.helpers.files.rules import check_glob
+
+    check_glob(glob)
+    whole = _SCHEME.sub("", glob)
+    found = {whole: None}
+    for character in _SCHEME.sub("", base):
+        found = {rest: None for one in found for rest in _after(one, character)}
+    return [*({glob: None} if whole == glob else {}) | found]
+
+
+def _after(glob: str, character: str) -> Iterator[str]:
+    """Yield the globs of what may follow a character in the texts that a glob matches."""
+    from scripts.helpers.files.rules import glob_to_regex
+
+    if glob.startswith("*"):
+        star = "**" if glob.startswith("**") else "*"
+        if re.fullmatch(glob_to_regex(star), character):
+            yield glob
+        yield from _after(glob[len(star) :], character)
+    elif glob.startswith("{"):
+        for one in _alternatives(glob):
+            yield from _after(one, character)
+    elif glob:
+        (token, *_) = _TOKEN.findall(glob)
+        if re.fullmatch(glob_to_regex(token), character):
+            yield glob[len(token) :]
+
+
+def _alternatives(glob: str) -> Iterator[str]:
+    """Yield the globs that a glob stands for by the alternatives in the braces at its start."""
+    depth, ends = 0, [0]
+    for token in _TOKEN.finditer(glob):
+        depth += (token[0] == "{") - (token[0] == "}")
+        if (token[0] == "," and depth == 1) or not depth:
+            ends.append(token.start())
+        if not depth:
+            rest = glob[token.end() :]
+            for one in (glob[start + 1 : end] for start, end in pairwise(ends)):
+                # Empty braces keep a star of the alternative and one after it from being read as two stars.
+                yield one + ("{}" if one.endswith("*") and rest.startswith("*") else "") + rest
+            return
 
 
 # --- contexts ----------------------------------------------------------------------------------------
