@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from scripts.helpers.errors import (
     AccessRefusedError,
     ConfigurationError,
+    CorruptItemError,
     FencedError,
     InvalidValueError,
     StoreUnavailableError,
@@ -37,7 +38,7 @@ from tests.support.long import cases
 from tests.support.patience import LONG, PATIENCE
 from tests.support.places import REPOSITORY
 from tests.support.read_only import as_somebody, make_read_only
-from tests.support.steps import commit, large
+from tests.support.steps import commit, frozen, large
 from tests.support.table_requests import entries, heads, jobs, range_keys, small
 
 NAME = "sqlite:watermarks.db"
@@ -437,6 +438,25 @@ def test_each_number_is_committed_once_when_processes_share_a_file_and_some_are_
 
 
 # --- what another program wrote -----------------------------------------------------------------------------------
+
+
+def test_commit_is_refused_when_another_program_altered_the_head_since_the_freeze(
+    marks: Watermarks, tmp_path: Path
+) -> None:
+    run = frozen(marks, "repairs")
+    with sqlite3.connect(tmp_path / "watermarks.db") as db:
+        db.execute("UPDATE items SET item = replace(item, '{\"N\"', '{\"X\"') WHERE key = '~latest'")
+    with pytest.raises(CorruptItemError):
+        run.commit()
+
+
+def test_head_is_of_the_job_that_is_asked_for_when_two_jobs_have_the_same_text(
+    marks: Watermarks, tmp_path: Path
+) -> None:
+    commit(marks, "repairs", "jr_1", {"n": 1})
+    with sqlite3.connect(tmp_path / "watermarks.db") as db:
+        db.execute("INSERT INTO items SELECT 'parking', key, item, expires FROM items WHERE key = '~latest'")
+    assert [marks.latest(job_id).job_id for job_id in ("repairs", "parking")] == ["repairs", "parking"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ file before it reads, so what its conditions have checked cannot change before t
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sqlite3
@@ -32,7 +31,7 @@ from scripts.helpers.errors import (
     WatermarkError,
 )
 from scripts.helpers.protocol import items
-from scripts.helpers.protocol.attributes import from_json, to_json
+from scripts.helpers.protocol.attributes import item_from_text, item_to_text
 from scripts.helpers.protocol.items import Item
 from scripts.helpers.protocol.names import SCHEME
 from scripts.helpers.protocol.requests import Between, Delete, Expected, ItemPage, Put, Walk, Write
@@ -104,6 +103,8 @@ class SqliteTable:
         self.name, self.path = name, Path(os.path.realpath(os.path.expanduser(name.removeprefix(SCHEME))))
         self.place = f"{SCHEME}{self.path}"
         self._kept: tuple[int, sqlite3.Connection] | None = None
+        # The row of the head that was last read or written, and its item: a run's next step usually finds the same row.
+        self._head: tuple[tuple[Any, ...], Item] = ((), {})
         kind = _file_system(self.path)
         if NETWORK.match(kind):
             raise InvalidValueError(
@@ -132,12 +133,14 @@ class SqliteTable:
                 db.execute("COMMIT")
                 return True
             item = write.item if isinstance(write, Put) else {**key, **found, write.attribute: write.value}
-            text = json.dumps({name: to_json(value) for name, value in item.items()}, separators=(",", ":"))
-            db.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?)", (*_names(item), text, _expiry(item)))
+            row = (*_names(item), item_to_text(item))
+            db.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?)", (*row, _expiry(item)))
             # Delete expired items, as DynamoDB does in the background.
             now = int(time.time())
             db.execute("DELETE FROM items WHERE expires BETWEEN ? AND ?", (now - YEARS, now - 1))
             db.execute("COMMIT")
+            if row[1] == items.HEAD_KEY:
+                self._head = row, item
         return True
 
     def query(self, wanted: Between) -> ItemPage:
@@ -172,7 +175,12 @@ class SqliteTable:
 
     def _found(self, db: sqlite3.Connection, key: Item) -> Item | None:
         row = db.execute("SELECT job, key, item FROM items WHERE job = ? AND key = ?", _names(key)).fetchone()
-        return _item(*row) if row else None
+        if row == self._head[0]:
+            return self._head[1]
+        found = _item(*row) if row else None
+        if found and row[1] == items.HEAD_KEY:
+            self._head = row, found
+        return found
 
     # --- the file -------------------------------------------------------------------------------
 
@@ -328,7 +336,8 @@ def _holds(condition: Expected, found: Item) -> bool:
     if condition.comparison == "present":
         return value is not None
     if condition.comparison == "equal":
-        return value is not None and _comparable(value) == _comparable(condition.expected)
+        expected = condition.expected
+        return value is not None and (value == expected or _comparable(value) == _comparable(expected))
     return value is None or _comparable(value) < _comparable(condition.expected)
 
 
@@ -345,14 +354,16 @@ def _item(job: str, key: str, text: str) -> Item:
     """Return an item; only its key if another program has altered its text, so that readers report it as damaged."""
     found: Item = {}
     with suppress(*DAMAGE):
-        found = {name: from_json(value) for name, value in json.loads(text).items()}
+        found = item_from_text(text)
     return found | items.key(job, key)
 
 
 def _expiry(item: Item) -> int | None:
     """Return the time when an item expires, in seconds since 1970 UTC; None if DynamoDB would keep it."""
+    if items.TTL_ATTRIBUTE not in item:
+        return None
     try:
-        found = int(Decimal(item.get(items.TTL_ATTRIBUTE, {}).get("N", "NaN")))
+        found = int(Decimal(item[items.TTL_ATTRIBUTE].get("N", "NaN")))
     except (ArithmeticError, ValueError):
         return None
     return found if 0 < found < 2**40 else None
