@@ -136,6 +136,9 @@ def spill_large(
     TooLargeError
         An entry is too large for chunks, or the map is too large even with every large entry in chunks.
     """
+    # A map of one entry counts 6 bytes for itself and its types.
+    if _size(entries, what) + 6 * len(entries) <= MAX_BYTES:
+        return dict(entries), {}
     sizes = {name: _size({name: value}, what) for name, value in entries.items()}
     kept, total, chunks = dict(entries), sum(sizes.values()), {}
     for index, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):

@@ -180,6 +180,6 @@ def attribute_of(item: Mapping[str, Any], name: str, tag: Tag) -> Any:
     found = item.get(name)
     if found is None:
         raise ImplausibleError(f"{name} is missing")
-    if not isinstance(found, Mapping) or set(found) != {tag} or not isinstance(found[tag], kind):
+    if not isinstance(found, dict) or len(found) != 1 or not isinstance(found.get(tag), kind):
         raise ImplausibleError(f"{name} is not {what}")
     return found[tag]

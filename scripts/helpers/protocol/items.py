@@ -33,6 +33,7 @@ TOKEN = "tok"
 """Attribute with a new token at each write of an item of the Job Runs API."""
 FORMAT = 1
 """Format of stored items. Items of a later format are refused, because this version does not know their rules."""
+_WHOLE = re.compile(r"-?[0-9]{1,40}")
 _ATTEMPT, _ATTEMPT_DIGITS = re.compile(r"_attempt_([0-9]+)$"), 2
 """With two digits, attempts sort in their order: a job has at most 10 retries."""
 MAX_METRICS_BYTES = 8 * 1024
@@ -382,7 +383,7 @@ def _lease_in(item: Item, name: str) -> timedelta | None:
 def _whole(item: Item, name: str) -> int:
     text = attribute_of(item, name, "N")
     # DynamoDB writes a whole number without a point. More digits than these would take long to parse.
-    if not re.fullmatch(r"-?[0-9]{1,40}", text):
+    if not _WHOLE.fullmatch(text):
         raise ImplausibleError(f"{name} is not a whole number")
     found = int(text)
     if not 0 <= found <= MAX_COUNT:
@@ -473,13 +474,12 @@ HEAD = (
 
 
 def _written(table: Sequence[_Stored], record: Any) -> Item:
-    given = [(one, getattr(record, one.field)) for one in table]
-    return {one.attribute: one.codec.write(value) for one, value in given if value != one.default}
+    given = [(attribute, write, getattr(record, field), default) for attribute, field, (write, _), default in table]
+    return {attribute: write(value) for attribute, write, value, default in given if value != default}
 
 
 def _read(table: Sequence[_Stored], item: Item) -> dict[str, Any]:
-    found = {}
-    for one in table:
-        is_read = one.default is ... or one.attribute in item
-        found[one.field] = one.codec.read(item, one.attribute) if is_read else one.default
-    return found
+    return {
+        field: read(item, attribute) if default is ... or attribute in item else default
+        for attribute, field, (_, read), default in table
+    }

@@ -24,6 +24,7 @@ MOST_OF_ONE = 10**15
 """Rows or files of one commit. A larger count is a mistake, and the commit is kept without it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MINUTE = timedelta(minutes=1)
+_LATEST_MINUTE = (LATEST - _EPOCH) // _MINUTE
 _ENTRY = re.compile(r"([0-9]{1,8}):([0-9]{0,16})(?::([0-9]{1,16}))?")
 
 
@@ -79,15 +80,17 @@ def from_text(text: str) -> tuple[PastCommit, ...]:
     Commits are only shown to operators and decide nothing, so a damaged text does not make the head unreadable.
     """
     found: list[PastCommit] = []
-    at = _EPOCH
+    minutes = 0
     for entry in text.split():
         matched = _ENTRY.fullmatch(entry)
         if matched is None:
             return ()
-        at += int(matched[1]) * _MINUTE
-        if at > LATEST:
+        since, rows, files = matched.groups()
+        minutes += int(since)
+        if minutes > _LATEST_MINUTE:
             return ()
-        found.append(PastCommit(at, _number(matched[2]), _number(matched[3])))
+        at = _EPOCH + timedelta(minutes=minutes)
+        found.append(PastCommit(at, int(rows) if rows else None, int(files) if files else None))
     return tuple(found[-MOST:])
 
 
@@ -98,7 +101,3 @@ def _whole(count: float | None) -> int | None:
 
 def _digits(count: int | None) -> str:
     return "" if count is None else str(count)
-
-
-def _number(digits: str | None) -> int | None:
-    return int(digits) if digits else None

@@ -166,6 +166,8 @@ class _Encoder:
         self.entries += 1
         if self.entries > MAX_ENTRIES + 1:
             raise self.refuse(path, f"is past entry {MAX_ENTRIES:,} of its map", "Store fewer entries.")
+        if type(value) is dict:
+            return self.mapping(value, path, depth)
         if value is None:
             return {"NULL": True}, None
         # The order matters: True is also an int, and a datetime is also a date.
