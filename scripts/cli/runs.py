@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
 from typing import Any
-
-from rich.text import Text
 
 from scripts.cli.documents import emit
 from scripts.cli.glue_runs import runs_in_glue
 from scripts.cli.progress import progress
-from scripts.cli.screen import NONE, Cell, moment, show_rows
+from scripts.cli.screen import show_table
 from scripts.cli.surroundings import Surroundings
-from scripts.helpers.display.units import duration_text, id_text, printable
+from scripts.helpers.display.units import printable
 from scripts.helpers.errors import AmbiguousHistoryError, CorruptItemError, NewerFormatError
 
 STYLES = {"SUCCEEDED": "green", "FAILED": "red", "TIMEOUT": "red", "ERROR": "red", "EXPIRED": "red", "LOST": "red"}
@@ -22,6 +18,8 @@ STYLES = {"SUCCEEDED": "green", "FAILED": "red", "TIMEOUT": "red", "ERROR": "red
 
 def show_runs(around: Surroundings, job: str, limit: int, glue: bool) -> None:
     """Show the newest runs of a job, from the Job Runs API of this package or from Glue."""
+    from scripts.helpers.job_runs.run_record import Runs
+
     found = runs_in_glue(around, job, limit) if glue else _runs_of_table(around, job, limit)
     if around.is_json:
         emit({"job": job, "runs": found})
@@ -29,8 +27,7 @@ def show_runs(around: Surroundings, job: str, limit: int, glue: bool) -> None:
     if not found:
         around.out.print("No runs.")
         return
-    headings = ("run", "state", "attempt", "started", "took", "error")
-    show_rows(around.out, headings, [_row(run) for run in found], ("attempt", "took"))
+    show_table(around.out, Runs(found), {"state": lambda state: STYLES.get(state, "")})
 
 
 def _runs_of_table(around: Surroundings, job: str, limit: int) -> list[dict[str, Any]]:
@@ -54,16 +51,3 @@ def _runs_of_table(around: Surroundings, job: str, limit: int) -> list[dict[str,
             run["Lost"] = True
         found.append(run)
     return found
-
-
-def _row(run: Mapping[str, Any]) -> Sequence[Cell]:
-    state = "LOST" if run.get("Lost") else str(run["JobRunState"])
-    seconds, started = run.get("ExecutionTime"), run.get("StartedOn")
-    return [
-        id_text(run["Id"]),
-        Text(state, STYLES.get(state, "")),
-        f"{run.get('Attempt', 0):,}",
-        moment(started if isinstance(started, datetime) else None),
-        duration_text(timedelta(seconds=seconds)) if seconds else NONE,
-        str(run.get("ErrorMessage") or NONE),
-    ]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -198,17 +199,23 @@ def show_rows(
         console.print(_aligned(line, widths, is_right), soft_wrap=True)
 
 
-def show_table(console: Console, table: Table[Any]) -> None:
-    """Print a table under the headings of its own columns."""
+def show_table(
+    console: Console, table: Table[Any], styles: Mapping[str, Callable[[str], str]] = MappingProxyType({})
+) -> None:
+    """Print a table under the headings of its own columns. `styles` return the colour of a cell, by heading."""
     columns = table.columns
-    rows = [[_cell_of(column, row) for column in columns] for row in table]
+    rows: list[list[Cell]] = [
+        [_cell_of(column, row, styles.get(column.heading)) for column in columns] for row in table
+    ]
     right = [column.heading for column in columns if column.kind in NUMBERS]
     show_rows(console, [column.heading for column in columns], rows, right)
 
 
-def _cell_of(column: Column, row: Any) -> str:
+def _cell_of(column: Column, row: Any, style: Callable[[str], str] | None) -> Cell:
     text = cell_text(column, row) or NONE
-    return f"{text}Z" if column.kind == "time" and text != NONE else text
+    if column.kind == "time" and text != NONE:
+        text += "Z"
+    return text if style is None else Text(text, style(text))
 
 
 def _aligned(cells: Sequence[Text], widths: Sequence[int], is_right: Sequence[bool]) -> Text:

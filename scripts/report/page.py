@@ -20,6 +20,7 @@ from markupsafe import Markup
 from scripts.helpers.display.tables import cell_text
 from scripts.helpers.display.units import count_text, duration_text, id_text, printable, size_text, time_text
 from scripts.helpers.errors import DAMAGE, InvalidValueError
+from scripts.helpers.job_runs.run_record import Runs
 from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.metrics.thresholds import threshold_of
 from scripts.helpers.metrics.urgency import LATE
@@ -147,10 +148,13 @@ def render_job(facts: JobFacts, most_rows: int, values: bool = False) -> str:
     shown = facts.entries[:most_rows]
     since = {name: time_text(facts.now - span) for name, span in RANGES.items() if span is not None}
     failures = [entry for entry in facts.entries if entry.change.failed]
-    has = _source_columns(facts, values) | _history_columns(shown) | _failure_columns(facts, failures)
+    has = _source_columns(facts, values) | _history_columns(shown)
+    has["maker"] = any(entry.change.run_id for entry in failures)
+    runs = [run.to_job_run() for run in facts.unsuccessful]
     return _environment().get_template("job.html").render(
-        facts=facts, entries=shown, has=has, values=values,
+        facts=facts, entries=shown, has=has, values=values, history=HISTORY_COLUMNS,
         over_time=_over_time(facts), since=since, failures=failures,
+        runs=runs, run_columns=[column for column in Runs.columns if any(cell_text(column, run) for run in runs)],
     )  # fmt: skip
 
 
@@ -178,15 +182,6 @@ def _source_columns(facts: JobFacts, values: bool) -> dict[str, bool]:
         # None means that the gaps could not be read, which the page shows. Only contexts of rows can have gaps.
         "gaps": any(context.gaps is None or context.kind == "rows" for context in facts.contexts),
         "value": values and any(context.value for context in facts.contexts),
-    }
-
-
-def _failure_columns(facts: JobFacts, failures: Sequence[LogEntry]) -> dict[str, bool]:
-    """Return which columns of failures, and of job runs without success, have a value in any row."""
-    return {
-        "maker": any(entry.change.run_id for entry in failures),
-        "ended": any(run.completed_on for run in facts.unsuccessful),
-        "why": any(run.error or run.detail for run in facts.unsuccessful),
     }
 
 
@@ -444,7 +439,7 @@ def _environment() -> Environment:
         "printable": printable,
         "slug": lambda word: word.replace(" ", "-"),
         "sentence": _sentence,
-        "cell": lambda entry, name: cell_text(HISTORY_COLUMNS[name], entry),
+        "cell": lambda row, column: cell_text(column, row),
         "width": _width,
     }
     return environment

@@ -32,8 +32,11 @@ from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
 from scripts.report import build_report
+from scripts.report.facts import JobFacts
+from scripts.report.page import render_job
 from tests.cli.scanned_table import ScannedTable
 from tests.cli.stories import NOW, Command, document, job_items, land, rows_state
+from tests.report.shown import Details
 from tests.support.clock import Clock
 from tests.support.known_jobs import UNWELL, known_jobs
 from tests.support.rows_states import with_coverage
@@ -736,6 +739,27 @@ def test_runs_are_those_of_the_table_when_shown(run: Command, watermarks: Waterm
         ("SUCCEEDED", False),
     ]
     assert "LOST" in shown.stdout
+
+
+def test_runs_have_the_columns_of_the_page_when_they_failed(run: Command, watermarks: Watermarks) -> None:
+    since = NOW - timedelta(hours=1)
+    told = {"Attempt": 1, "Timeout": 10, "Arguments": {}}
+    record = RunRecord(
+        "rents", "jr_1", "FAILED", since, NOW, told, running_since=since, completed_on=NOW, error="no disk"
+    )
+    put_item(watermarks, record.to_item())
+    commit(watermarks, "rents", "jr_2", {"seen": 1})
+    facts = JobFacts("rents", NOW, watermarks.latest("rents"), unsuccessful=[record])
+
+    shown = run(watermarks, "history", "rents", "--runs").stdout.splitlines()
+    (row,) = Details(render_job(facts, 1)).tables["Job runs that ended without success, newest first"]
+
+    cells = [re.split(r"  +", line) for line in shown]
+    assert cells == [
+        ["run", "state", "attempt", "started", "took", "error"],
+        ["jr_1", "FAILED", "1", "2026-03-16 14:45:00Z", "1 h", "no disk"],
+    ]
+    assert row == {head.capitalize(): cell.removesuffix("Z") for head, cell in zip(*cells, strict=True)}
 
 
 def test_page_is_kept_when_it_is_there_and_nobody_agrees(run: Command, world: Watermarks, tmp_path: Any) -> None:

@@ -58,7 +58,10 @@ GAPS: dict[str, Any] = {
     "ids": [(10, 1_212), (Decimal("1.5"), Decimal("4")), (None, 3)],
     "letters": None,
 }
-RUN = RunRecord("repairs", "jr_lost", "FAILED", NOW - 3 * HOUR, NOW, {}, completed_on=NOW - 2 * HOUR, error="no disk")
+RUN = RunRecord(
+    "repairs", "jr_lost", "FAILED", NOW - 3 * HOUR, NOW, {},
+    running_since=NOW - 2.25 * HOUR, completed_on=NOW - 2 * HOUR, error="no disk",
+)  # fmt: skip
 FACTS = JobFacts(
     "repairs",
     NOW,
@@ -233,9 +236,10 @@ def test_failures_and_runs_without_success_are_named_when_there_are_some(details
         {
             "Run": "jr_lost",
             "State": "FAILED",
+            "Attempt": "0",
             "Started": "2026-03-16 12:45:00",
-            "Ended": "2026-03-16 13:45:00",
-            "Why": "no disk",
+            "Took": "15 min",
+            "Error": "no disk",
         }
     ]
 
@@ -339,14 +343,14 @@ def test_longest_times_without_a_version_are_named_when_there_are_many() -> None
 
 def test_tables_of_failures_have_no_column_when_nothing_is_in_it() -> None:
     made = replace(ENTRIES_OF_JOB[1], change=replace(ENTRIES_OF_JOB[1].change, run_id=None))
-    lost = replace(RUN, completed_on=None, error="")
+    lost = replace(RUN, running_since=None, completed_on=None, error="")
 
     tables = Details(render_job(replace(FACTS, entries=[made], unsuccessful=[lost]), 2)).tables
 
     (failure,) = tables["Versions before which runs failed, newest first"]
     (run,) = tables["Job runs that ended without success, newest first"]
     assert set(failure) == {"Before version", "Failed runs", "Made good", "Its attempt"}
-    assert set(run) == {"Run", "State", "Started"}
+    assert set(run) == {"Run", "State", "Attempt", "Started"}
 
 
 def test_page_says_how_many_gaps_there_are_when_it_shows_the_first_ones() -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from scripts.helpers.display.tables import Column, Table
+from scripts.helpers.display.units import id_text
 from scripts.helpers.job_runs import ids, shapes
 from scripts.helpers.protocol import items, values
 from scripts.helpers.protocol.fields import clock_time
@@ -39,6 +41,23 @@ CLOCK_MARGIN = timedelta(minutes=15)
 """How far the clocks of two machines may differ. Clocks set by a time server differ by a second at most."""
 MAX_ERROR = 2_000
 """Most characters of an error that are stored: with all other additions it must fit into the headroom."""
+
+
+class Runs(Table[Mapping[str, Any]]):
+    """Runs of a job as Glue's JobRuns. A run with `Lost` has the state LOST, whatever its record says."""
+
+    columns = (
+        Column("run", lambda run: id_text(run["Id"])),
+        Column("state", lambda run: "LOST" if run.get("Lost") else run["JobRunState"]),
+        Column("attempt", lambda run: run.get("Attempt", 0), "count"),
+        Column("started", lambda run: run.get("StartedOn"), "time"),
+        Column(
+            "took",
+            lambda run: timedelta(seconds=run["ExecutionTime"]) if run.get("ExecutionTime") else None,
+            "duration",
+        ),
+        Column("error", lambda run: run.get("ErrorMessage") or run.get("StateDetail")),
+    )
 
 
 @dataclass(frozen=True, repr=False)
