@@ -47,7 +47,18 @@ REASONS = {
         "Context {context!r} of job {job_id!r} is of kind {kind!r}, which has no cursor, so it has no ranges. Contexts "
         "that have one: {known!l}."
     ),
+    # --- PlanConflictError
+    "run_closed": (
+        "run {run_id!r} is {how} already, so it cannot {verb}. Do this inside the `with` block of a new "
+        "IncrementalJob, or in a new run of begin."
+    ),
     # --- InvalidValueError
+    "retracted": (
+        "Version {version} of job {job_id!r} includes rows of versions {first} to {last}, whose output was deleted. "
+        "{detail}"
+    ),
+    "too_many_ids": "Ids of context {context!r}: {detail}",
+    "name_collision": "Fields {first!p} and {second!p} would both be {what}. Rename one of them first.",
     "reserved_name": "{name!r} is a reserved name (as are {reserved!l}). Rename it.",
     "merge_null": (
         "{count!n} NULL there, so the rows that they replace are unknown. Filter or fill them. Nothing was written."
@@ -77,8 +88,21 @@ REASONS = {
         "one away first: watermarks copy {job_id!q} --from {table_name!q} --to TABLE."
     ),
     # --- ConfigurationError
+    "legacy_item": (
+        "Item {run_id!r} of job {job_id!r} is of the original class and cannot be adopted. {detail} "
+        "get_watermark_values returns its values. Pass those that the next run needs: adopt({job_id!r}, "
+        "run_id={run_id!r}, watermarks={{...}})."
+    ),
     "log_folder": "Folder {folder!r} of the logs {detail}. Correct that, or give SparkSubmit another logs=.",
     # --- SourceError
+    "all_unreadable": (
+        "{detail} Nothing is set aside: check the rights of the job, the format, the schema and the options of the "
+        "read."
+    ),
+    "all_set_aside": (
+        "{detail} The files are set aside. The next run continues without them; to read them again: `watermarks files "
+        'JOB --retry-all --why "…"`.'
+    ),
     "snapshot_behind": (
         "its largest partition is before the one that context {context!r} of job {job_id!r} has taken: that one was "
         "deleted, or is not ready any more. Nothing is read, as an older snapshot would replace a newer one. Restore "
@@ -112,6 +136,10 @@ REASONS = {
         "on_overwrite='skip'; to read the whole table again, on_overwrite='take' with write_disposition='merge'."
     ),
     # --- TargetError, TargetUnavailableError
+    "retraction": (
+        "the output of versions {first} to {last} could not be deleted. Job {job_id!r} reads their rows again, so the "
+        "target would have them twice. Fix the cause named above; each run tries again."
+    ),
     "taken": (
         "it holds {found!r}, which no job of this package wrote. Name an empty folder, or pass beside_others=True to "
         "let its readers see both."
@@ -144,10 +172,14 @@ line's JSON and the stored failure of a run contain it next to the class.
 
 
 class _Sentences(Formatter):
-    """Format messages: `l` joins names, `k` keys, `c` counts names, `n` is `rows_have`, `q` quotes for a shell."""
+    """Format messages.
+
+    `l` joins names, `p` fields, `k` keys, `c` counts names, `n` is `rows_have`, `q` quotes for a shell.
+    """
 
     OWN: Mapping[str, Callable[[Any], str]] = {
         "l": lambda names: ", ".join(list(names)[:10]) + (", …" if len(names) > 10 else "") or "none",
+        "p": lambda fields: " > ".join(map(repr, fields)),
         "k": lambda keys: ", ".join(map(repr, keys)),
         "c": lambda names: f"{len(names):,}",
         "n": rows_have,
@@ -286,20 +318,10 @@ class FencedError(StaleError):
 class PlanConflictError(StaleError):
     """The call does not fit the open plan or the state of the run; nothing was changed."""
 
-    def __init__(self, job_id: str, detail: str) -> None:
-        self.job_id = job_id
-        super().__init__(f"Job {job_id!r}: {detail}")
+    _start = "Job {job_id!r}: "
 
-
-class RunClosedError(StaleError):
-    """The run is already committed or aborted, so its handle can no longer be used."""
-
-    def __init__(self, job_id: str, run_id: str, how: str, verb: str) -> None:
-        self.job_id, self.run_id, self.how, self.verb = job_id, run_id, how, verb
-        super().__init__(
-            f"Run {run_id!r} of job {job_id!r} is {how} already, so it cannot {verb}. Do this inside the `with` block "
-            "of a new IncrementalJob, or in a new run of begin."
-        )
+    def __init__(self, job_id: str, detail: str = "", **facts: Any) -> None:
+        super().__init__(detail, job_id=job_id, **facts)
 
 
 # --- outcome unknown: delete nothing, run again ---------------------------------------------------
@@ -358,23 +380,6 @@ class KeyColumnError(InvalidValueError):
 
     def __init__(self, column: str, detail: str = "", **facts: Any) -> None:
         super().__init__(detail, column=column, **facts)
-
-
-class NameCollisionError(InvalidValueError):
-    """Two fields of nested rows would become the same column, or two arrays the same table."""
-
-    def __init__(self, what: str, first: Sequence[str], second: Sequence[str]) -> None:
-        self.what, self.first, self.second = what, tuple(first), tuple(second)
-        one, other = (" > ".join(map(repr, fields)) for fields in (first, second))
-        super().__init__(f"Fields {one} and {other} would both be {what}. Rename one of them first.")
-
-
-class TooManyIdsError(InvalidValueError):
-    """There are not enough ids left for the rows."""
-
-    def __init__(self, context: str, detail: str) -> None:
-        self.context = context
-        super().__init__(f"Ids of context {context!r}: {detail}")
 
 
 class GlueOptionError(InvalidValueError):
@@ -480,18 +485,6 @@ class AmbiguousHistoryError(ConfigurationError):
             f"Job {job_id!r} has {len(run_ids)} items of the original class, and random run ids have no order: "
             f"{shown}. Find the last successful run (Glue's get_job_runs shows start times), "
             "then call adopt(job_id, run_id=...)."
-        )
-
-
-class LegacyItemError(ConfigurationError):
-    """An item of the original class can be read but not adopted, because this package does not store such values."""
-
-    def __init__(self, job_id: str, run_id: str, detail: str) -> None:
-        self.job_id, self.run_id = job_id, run_id
-        super().__init__(
-            f"Item {run_id!r} of job {job_id!r} is of the original class and cannot be adopted. {detail} "
-            f"get_watermark_values returns its values. Pass those that the next run needs: adopt({job_id!r}, "
-            f"run_id={run_id!r}, watermarks={{...}})."
         )
 
 
@@ -651,36 +644,6 @@ class UnpublishedError(WatermarkError):
         )
         super().__init__(
             f"Job {job_id!r}: version {version} is committed, but not all of it is at {target!r} yet. {remedy}"
-        )
-
-
-class RetractionError(WatermarkError):
-    """Output that a decision retracted is still at its target. No run may plan before it is deleted."""
-
-    def __init__(
-        self,
-        job_id: str,
-        first: int,
-        last: int,
-        target: str,
-        remedy: str = "Fix the cause named above; each run tries again.",
-    ) -> None:
-        self.job_id, self.first, self.last, self.target = job_id, first, last, target
-        super().__init__(
-            f"Job {job_id!r}: the output of versions {first} to {last} could not be deleted from {target!r}. "
-            f"Their rows are read again, so the target would have them twice. {remedy}"
-        )
-
-
-class RetractedError(WatermarkError):
-    """A rewind to this version is impossible, because output that it includes was deleted from its targets."""
-
-    def __init__(self, job_id: str, version: int, first: int, last: int) -> None:
-        self.job_id, self.version, self.first, self.last = job_id, version, first, last
-        remedy = f"Rewind to version {first - 1} or before" if first > 1 else "Reset the job"
-        super().__init__(
-            f"Version {version} of job {job_id!r} includes rows of versions {first} to {last}, whose output was "
-            f"deleted. {remedy}, and let the job read them again."
         )
 
 
@@ -968,26 +931,6 @@ class UnreadableFilesError(SourceError):
             f"set aside {_files(len(reasons))} that could not be read: {_shown(sorted(reasons))} "
             f"({self.reasons.get(first)}). Run the job again: it takes the rest of the batch. "
             "`watermarks files JOB --set-aside` lists them.",
-        )
-
-
-class AllUnreadableError(SourceError):
-    """None of the files of a batch can be read. `kept` is whether they are set aside now, in the list of the state."""
-
-    def __init__(self, source: str, reasons: Mapping[str, str], *, kept: bool) -> None:
-        self.reasons, self.kept = dict(reasons), kept
-        first = next(iter(self.reasons), "")
-        remedy = (
-            "Nothing is set aside: check the rights of the job, the format, the schema and the options of the read."
-        )
-        if kept:
-            remedy = (
-                "The files are set aside. The next run continues without them; to read them again: `watermarks files "
-                'JOB --retry-all --why "…"`.'
-            )
-        which = "the only file" if len(reasons) == 1 else f"each of the {len(reasons)} files"
-        super().__init__(
-            source, f"{which} of the batch cannot be read, such as {first!r} ({self.reasons.get(first)}). {remedy}"
         )
 
 

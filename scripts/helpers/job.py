@@ -281,7 +281,7 @@ class IncrementalJob:
 
         Raises
         ------
-        RunClosedError
+        PlanConflictError
             The run was aborted.
         """
         return self._begun.commit(self.metrics)
@@ -600,7 +600,7 @@ class IncrementalJob:
         ------
         PlanConflictError
             The inherited plan has no ids for this context.
-        SourceChangedError, InvalidValueError, TooManyIdsError
+        SourceChangedError, InvalidValueError
             See `IdBlock`.
         """
         from scripts.helpers.batch.rows import relationalize
@@ -667,7 +667,7 @@ class IncrementalJob:
             The package or jar for the format is not installed.
         PlanConflictError
             The batch was written to that target already; nothing is written.
-        RunClosedError
+        PlanConflictError
             The run was committed or aborted.
         FencedError
             Another run took over; nothing is written.
@@ -715,7 +715,7 @@ class IncrementalJob:
             The order of some rows is unknown; see `DatabaseSink.stage`. Nothing is written.
         InvalidValueError
             The rows lack a column, or options exclude each other.
-        TargetError, PlanConflictError, RunClosedError, FencedError
+        TargetError, PlanConflictError, FencedError
             As for `write`.
         """
         from scripts.helpers.sinks.given_frames import events_of

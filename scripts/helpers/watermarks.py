@@ -446,7 +446,7 @@ class Watermarks:
             The version or run does not exist, never committed, or its log entry expired.
         StaleError
             The job is not as expected.
-        RetractedError
+        InvalidValueError
             The output of that version was deleted.
         InvalidValueError
             Both or neither of `to_version` and `to_run` are passed, or `why` is empty; or `retract` is used for one
@@ -570,7 +570,7 @@ class Watermarks:
         ------
         UnknownRunError
             The run has no item.
-        LegacyItemError
+        ConfigurationError
             The item holds values that this package does not store, such as more than 64 KB: pass `watermarks`.
         PlanConflictError
             The job has a head already, so there is nothing to adopt.

@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.batch.modes import ModeName
-from scripts.helpers.errors import CorruptItemError, PlanConflictError, RunClosedError
+from scripts.helpers.errors import CorruptItemError, PlanConflictError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
+from tests.support.reasons import because
 from tests.support.steps import KilledError
 from tests.support.table_items import change_item, item_of
 
@@ -130,7 +131,7 @@ def test_time_is_refused_when_the_run_was_aborted(watermarks: Watermarks) -> Non
         job.rows_since(ROWS, "id")
         job.abort()
 
-        with pytest.raises(RunClosedError):
+        with pytest.raises(PlanConflictError, check=because("run_closed")):
             _ = job.freeze().planned_at
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from scripts.helpers.batch.modes import Mode, UnsavedRun
-from scripts.helpers.errors import PlanConflictError, RunClosedError
+from scripts.helpers.errors import PlanConflictError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
 from tests.support.listed_rows import ListedRows
+from tests.support.reasons import because
 from tests.support.steps import commit
 
 
@@ -107,11 +108,11 @@ def test_unsaved_run_can_do_nothing_more_when_it_is_over(
 ) -> None:
     end(unsaved)
 
-    with pytest.raises(RunClosedError) as caught:
+    with pytest.raises(PlanConflictError, check=because("run_closed")) as caught:
         act(unsaved)
 
     assert str(caught.value) == (
-        f"Run 'jr_9' of job 'repairs' is {how} already, so it cannot {verb}. Do this inside the `with` block of "
+        f"Job 'repairs': run 'jr_9' is {how} already, so it cannot {verb}. Do this inside the `with` block of "
         "a new IncrementalJob, or in a new run of begin."
     )
 

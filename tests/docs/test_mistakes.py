@@ -17,7 +17,6 @@ from scripts.helpers.errors import (
     KeyColumnError,
     NothingThereError,
     PlanConflictError,
-    RunClosedError,
     RunInProgressError,
     SourceError,
     SourceOptionError,
@@ -118,8 +117,8 @@ def expect(error: type[WatermarkError], words: str, mistake: Callable[[Any], Any
             "mode",
         ),
         expect(PlanConflictError, "in a `with` statement", lambda table: landed(Job(table, "parking")), "no with"),
-        expect(RunClosedError, "inside the `with` block", write_after_the_block, "write after the block"),
-        expect(RunClosedError, "a new IncrementalJob", use_a_job_twice, "job used twice"),
+        expect(PlanConflictError, "inside the `with` block", write_after_the_block, "write after the block"),
+        expect(PlanConflictError, "a new IncrementalJob", use_a_job_twice, "job used twice"),
         expect(RunInProgressError, "watermarks release parking", begin_twice, "second run at once"),
         expect(UnknownJobError, "Check the name", lambda table: table.get_watermark_values("parkng"), "misspelt job"),
         expect(

@@ -14,12 +14,13 @@ import pandas as pd
 import pytest
 
 from scripts.cli.main import cli
-from scripts.helpers.errors import PlanConflictError, RunClosedError, RunInProgressError, WatermarkError
+from scripts.helpers.errors import PlanConflictError, RunInProgressError, WatermarkError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DatabaseSink
 from scripts.helpers.watermarks import Watermarks
 from tests.support.databases import PostgresServer
 from tests.support.places import REPOSITORY
+from tests.support.reasons import because
 
 SKILL = (REPOSITORY / "scripts" / "helpers" / "SKILL.md").read_text(encoding="utf-8")
 ROWS, FILES, MERGE, TOTALS, JOIN = range(5)
@@ -152,7 +153,7 @@ def test_mistake_is_warned_of_or_refused_when_it_goes_through_the_job(
         job.write(new.groupBy("day").count(), f"{tmp_path}/totals")
         with pytest.raises(PlanConflictError, match="Plan all sources"):
             job.new_files(f"{tmp_path}/late", transformation_ctx="late")
-    with pytest.raises(RunClosedError):
+    with pytest.raises(PlanConflictError, check=because("run_closed")):
         job.write(new, f"{tmp_path}/raw")
 
     assert [re.findall("computed by (.*?) of", line) for line in caplog.messages if "batch_is_a_part" in line] == [

@@ -15,7 +15,6 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from scripts.helpers.errors import (
-    AllUnreadableError,
     ChangedObjectError,
     FileContentError,
     InvalidValueError,
@@ -217,7 +216,8 @@ def test_caller_is_told_and_no_file_is_set_aside_when_the_call_is_wrong(
             delta = job.new_files(str(nights.landing), transformation_ctx="files", **nights.options)
             delta.read_pandas(format, **options)
 
-    assert not isinstance(caught.value, (AllUnreadableError, UnreadableFilesError))
+    assert not isinstance(caught.value, UnreadableFilesError)
+    assert caught.value.reason not in ("all_unreadable", "all_set_aside")
     assert (dict(delta.set_aside), nights.watermarks.latest("parking").version) == ({}, 0)
     assert nights.run().count == 2
 
@@ -225,7 +225,11 @@ def test_caller_is_told_and_no_file_is_set_aside_when_the_call_is_wrong(
 def test_error_comes_once_when_all_files_of_a_batch_are_set_aside(nights: Nights) -> None:
     nights.put(1, 2, body=BAD)
 
-    with pytest.raises(AllUnreadableError, match=r"each of the 2 files .*The files are set aside\. .*--retry-all"):
+    with pytest.raises(
+        SourceError,
+        check=because("all_set_aside"),
+        match=r"each of the 2 files .*The files are set aside\. .*--retry-all",
+    ):
         nights.run()
     between = nights.watermarks.latest("parking").plan
     delta = nights.run()
@@ -242,7 +246,7 @@ def test_error_comes_once_when_all_files_of_a_batch_are_set_aside(nights: Nights
 def test_run_stops_and_sets_nothing_aside_when_none_of_many_files_can_be_read(nights: Nights) -> None:
     nights.put(*range(10), body=BAD)
 
-    with pytest.raises(AllUnreadableError, match="each of the 10 files"):
+    with pytest.raises(SourceError, check=because("all_unreadable"), match="each of the 10 files"):
         nights.run()
 
     nights.put(0)
@@ -253,7 +257,7 @@ def test_run_stops_and_sets_nothing_aside_when_none_of_many_files_can_be_read(ni
 def test_run_stops_when_an_error_shows_that_none_of_many_files_can_be_read(nights: Nights) -> None:
     nights.put(*range(10))
 
-    with pytest.raises(AllUnreadableError, match="each of the 10 files") as caught:
+    with pytest.raises(SourceError, check=because("all_unreadable"), match="each of the 10 files") as caught:
         with IncrementalJob(nights.watermarks, "parking", clock=nights.clock, reporters=[nights]) as job:
             delta = job.new_files(str(nights.landing), transformation_ctx="files", **nights.options)
             assert len(delta.paths) == 10

@@ -11,6 +11,7 @@ import pytest
 
 from scripts.helpers import errors
 from scripts.helpers.errors import REASONS, WatermarkError
+from scripts.helpers.protocol.run import run_closed
 from tests.support.imports import files_below, parse
 from tests.support.places import REPOSITORY
 
@@ -48,7 +49,7 @@ BUILT = [
     ),
     (errors.FencedError("parking", "jr_1", 3, 4), ["'parking'", "'jr_1'", "fence 3", "at 4", "Stop this run"]),
     (errors.PlanConflictError("parking", "two plans."), ["'parking'", "two plans."]),
-    (errors.RunClosedError("parking", "jr_1", "committed", "freeze"), ["'jr_1'", "committed", "freeze", "begin"]),
+    (run_closed("parking", "jr_1", "committed", "freeze"), ["'jr_1'", "committed", "freeze", "begin"]),
     (errors.CommitUnknownError("parking", "jr_1"), ["'parking'", "'jr_1'", "Delete no output", "Run the job again"]),
     (
         errors.InvalidValueError(reason="reserved_name", name="runId", reserved=["jobName", "runId"]),
@@ -117,12 +118,12 @@ BUILT = [
     ),
     (errors.NoJvmError("GlueContext", "Use IncrementalJob."), ["GlueContext needs", "Connect. Use IncrementalJob."]),
     (
-        errors.RetractionError("parking", 2, 5, "s3://raw/repairs"),
+        errors.TargetError("s3://raw/repairs", reason="retraction", job_id="parking", first=2, last=5),
         ["'parking'", "versions 2 to 5", "'s3://raw/repairs'", "each run tries again"],
     ),
     (
-        errors.RetractedError("parking", 4, 2, 5),
-        ["'parking'", "Version 4", "versions 2 to 5", "Rewind to version 1 or before"],
+        errors.InvalidValueError("Reset it.", reason="retracted", job_id="parking", version=4, first=2, last=5),
+        ["'parking'", "Version 4", "versions 2 to 5", "Reset it."],
     ),
     (
         errors.UnprovenError("s3://raw/repairs", 5, "its list is for another target"),
@@ -190,14 +191,16 @@ BUILT = [
     (errors.BoundsError("repairs", "none."), ["'repairs'", "none."]),
     (errors.KeyColumnError("id", "is gone."), ["'id'", "is gone."]),
     (
-        errors.NameCollisionError("column 'a.b' of table 'root'", ["a.b"], ["a", "b"]),
+        errors.InvalidValueError(
+            reason="name_collision", what="column 'a.b' of table 'root'", first=["a.b"], second=["a", "b"]
+        ),
         ["'a.b' and 'a' > 'b'", "column 'a.b' of table 'root'", "Rename one"],
     ),
     (
         errors.InvalidValueError(reason="no_order", field="a.b", kind="variant"),
         ["'a.b'", "variant", "Cast it to a string"],
     ),
-    (errors.TooManyIdsError("people", "none is left."), ["'people'", "none is left."]),
+    (errors.InvalidValueError("none is left.", reason="too_many_ids", context="people"), ["'people'", "none is left."]),
     (errors.GlueOptionError("boundedFiles", "is 'x'. Write a number."), ["'boundedFiles' is 'x'", "Write a number"]),
     (errors.NotOffGlueError("DynamicFrame.unbox", "Use toDF()."), ["DynamicFrame.unbox", "not here", "Use toDF()"]),
     (
@@ -217,7 +220,7 @@ BUILT = [
     (errors.AccessRefusedError("dynamodb:PutItem", "t"), ["dynamodb:PutItem", "'t'", "Allow it"]),
     (errors.AmbiguousHistoryError("parking", ["a", "b"]), ["'parking'", "2 items", "a, b", "adopt(job_id, run_id="]),
     (
-        errors.LegacyItemError("parking", "jr_1", "It is large."),
+        errors.ConfigurationError("It is large.", reason="legacy_item", job_id="parking", run_id="jr_1"),
         ["'jr_1'", "'parking'", "It is large.", "adopt('parking', run_id='jr_1', watermarks={...})"],
     ),
     (
@@ -298,12 +301,12 @@ BUILT = [
         ["'s3://b/'", "1 file", "'a.csv' (it is no csv)", "Run the job again"],
     ),
     (
-        errors.AllUnreadableError("s3://b/", {"a.csv": "it is no csv"}, kept=False),
-        ["'s3://b/'", "'a.csv' (it is no csv)", "Nothing is set aside: check the rights"],
+        errors.SourceError("s3://b/", "none can be read.", reason="all_unreadable", reasons={"a.csv": "it is no csv"}),
+        ["'s3://b/'", "none can be read.", "Nothing is set aside: check the rights"],
     ),
     (
-        errors.AllUnreadableError("s3://b/", {"a.csv": "it is no csv"}, kept=True),
-        ["'s3://b/'", "the only file of the batch cannot be read", "--retry-all"],
+        errors.SourceError("s3://b/", "none can be read.", reason="all_set_aside", reasons={"a.csv": "it is no csv"}),
+        ["'s3://b/'", "none can be read.", "--retry-all"],
     ),
     (
         errors.FileContentError("s3://b/", "a.csv", "csv", "line 3 is cut off"),
@@ -330,23 +333,23 @@ FAMILIES = [
         errors.InvalidValueError,
         ValueError,
         [
-            "InvalidIdError", "TooLargeError", "CursorError", "BoundsError", "NameCollisionError",
-            "TooManyIdsError", "KeyColumnError", "GlueOptionError", "SourceOptionError",
+            "InvalidIdError", "TooLargeError", "CursorError", "BoundsError", "KeyColumnError", "GlueOptionError",
+            "SourceOptionError",
         ],
     ),
-    (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError", "RunClosedError"]),
+    (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError"]),
     (
         errors.ConfigurationError,
         WatermarkError,
         [
             "TableNotFoundError", "TableSchemaError", "CredentialsError", "AccessRefusedError",
-            "AmbiguousHistoryError", "LegacyItemError", "NewerFormatError", "JobMovedError",
+            "AmbiguousHistoryError", "NewerFormatError", "JobMovedError",
             "CorruptItemError", "SourceError",
             "SourceChangedError",
             "SourceReplacedError", "SourceRolledBackError", "SourceExpiredError",
 
             "FileContentError",
-            "UnreadableObjectError", "UnreadableFilesError", "AllUnreadableError",
+            "UnreadableObjectError", "UnreadableFilesError",
             "SourceBehindError", "ChangedObjectError", "ArchivedObjectError", "LedgerError",
             "SchemaChangedError", "MisfitError",
             "TargetUnavailableError",

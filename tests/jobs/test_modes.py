@@ -19,13 +19,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import (
-    InvalidIdError,
-    JobArgumentError,
-    PlanConflictError,
-    RunClosedError,
-    RunInProgressError,
-)
+from scripts.helpers.errors import InvalidIdError, JobArgumentError, PlanConflictError, RunInProgressError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.rows.cursors import CursorColumn
@@ -37,6 +31,7 @@ from tests.support.faults import Wire
 from tests.support.listed_rows import ListedRows
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
+from tests.support.reasons import because
 from tests.support.steps import KilledError
 
 # --- disable ------------------------------------------------------------------------------------------
@@ -423,7 +418,7 @@ def test_commit_is_refused_when_the_run_was_aborted(world: World, everything: Ca
             raise KilledError
     before = everything()
 
-    with pytest.raises(RunClosedError) as caught:
+    with pytest.raises(PlanConflictError, check=because("run_closed")) as caught:
         job.commit()
 
     assert str(caught.value).startswith("Run 'jr_1' of job 'parking' is aborted already, so it cannot commit.")
@@ -466,7 +461,7 @@ def test_source_or_write_is_refused_when_the_run_has_ended(
         "write": lambda: job.write(pd.DataFrame({"id": [1]}), str(tmp_path / "raw")),
     }
 
-    with pytest.raises(RunClosedError) as caught:
+    with pytest.raises(PlanConflictError, check=because("run_closed")) as caught:
         acts[verb]()
 
     how = {"commit": "committed", "abort": "aborted"}[end]

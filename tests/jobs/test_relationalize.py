@@ -11,18 +11,14 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from scripts.helpers.errors import (
-    CorruptItemError,
-    NameCollisionError,
-    PlanConflictError,
-    TooManyIdsError,
-)
+from scripts.helpers.errors import CorruptItemError, InvalidValueError, PlanConflictError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.relational import relations
 from scripts.helpers.relational.ids import BLOCK, STRIDE
 from scripts.helpers.watermarks import Watermarks
 from tests.support.doctests import run_doctest
 from tests.support.places import REPOSITORY
+from tests.support.reasons import because
 from tests.support.steps import commit
 
 JOB = "people"
@@ -398,7 +394,7 @@ def test_no_row_passes_the_driver_when_there_are_many(
 def test_error_names_both_fields_when_they_would_be_one_column(spark: Any, watermarks: Watermarks) -> None:
     rows = spark.createDataFrame([(1, (2,))], "`a.b` int, a struct<b:int>")
 
-    with pytest.raises(NameCollisionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("name_collision")) as caught:
         run(watermarks, rows)
 
     assert caught.value.what.startswith("column 'a.b'")
@@ -433,7 +429,10 @@ def test_write_fails_and_nothing_is_committed_when_a_bucket_of_ids_is_full(
 ) -> None:
     monkeypatch.setattr(relations, "RANK_BITS", 1)
 
-    with pytest.raises(TooManyIdsError) as caught, IncrementalJob(watermarks, JOB) as job:
+    with (
+        pytest.raises(InvalidValueError, check=because("too_many_ids")) as caught,
+        IncrementalJob(watermarks, JOB) as job,
+    ):
         tables = job.relationalize(people(spark), "root", transformation_ctx="ids")
         job.write(tables["root_phones"], f"{tmp_path}/phones")
 

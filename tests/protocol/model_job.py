@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from scripts.helpers.errors import FencedError, PlanConflictError, RunClosedError
+from scripts.helpers.errors import FencedError, PlanConflictError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.requests import Between
 from scripts.helpers.protocol.run import Run
@@ -186,7 +186,7 @@ def act_as_zombie(run: Run, read_head: Callable[[], Any]) -> None:
         before = read_head()
         try:
             answer = attempt()
-        except (FencedError, RunClosedError, PlanConflictError):
+        except (FencedError, PlanConflictError):
             answer = False
         assert answer in (False, "already"), f"an old handle was told {answer!r}"
         assert read_head() == before, "an old handle changed the head"

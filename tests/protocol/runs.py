@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from scripts.helpers.errors import (
-    AmbiguousHistoryError,
-    FencedError,
-    PlanConflictError,
-    RunClosedError,
-    RunInProgressError,
-)
+from scripts.helpers.errors import AmbiguousHistoryError, FencedError, PlanConflictError, RunInProgressError
 from scripts.helpers.protocol.chunks import Blob
 from scripts.helpers.protocol.items import log_key
 from scripts.helpers.protocol.run import Run
@@ -169,9 +163,10 @@ class Runs(Actors):
             made and made.plan and handle.plan and made.epoch == handle.state.epoch
             and made.plan.plan_id == handle.plan.plan_id
         )  # fmt: skip
-        if call.refused(RunClosedError, PlanConflictError, FencedError):
-            assert not isinstance(call.error, RunClosedError) or was_closed
-            assert not isinstance(call.error, PlanConflictError) or handle.plan is None
+        if call.refused(PlanConflictError, FencedError):
+            is_closed = getattr(call.error, "reason", "") == "run_closed"
+            assert not is_closed or was_closed
+            assert is_closed or not isinstance(call.error, PlanConflictError) or handle.plan is None
             if isinstance(call.error, FencedError):
                 assert call.intent.disturbed or not was_in_force, "fenced though nobody took over"
                 gone = (JOB, log_key(handle.state.version + 1)) not in model.items

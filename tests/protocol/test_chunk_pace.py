@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import AccessRefusedError, FencedError, RunClosedError, StoreUnavailableError
+from scripts.helpers.errors import AccessRefusedError, FencedError, PlanConflictError, StoreUnavailableError
 from scripts.helpers.protocol.chunks import CHUNK_BYTES, Blob
 from scripts.helpers.protocol.items import log_key
 from scripts.helpers.protocol.store import Store
@@ -19,6 +19,7 @@ from tests.protocol.capacity import write_units
 from tests.support.clock import Clock
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.faults import Faults, Request
+from tests.support.reasons import because
 from tests.support.steps import commit, large
 from tests.support.table_items import Stored
 
@@ -193,7 +194,7 @@ def test_freeze_is_refused_when_the_run_is_aborted_while_its_chunks_are_written(
 
     monkeypatch.setattr(Store, "write_chunks", write_and_abort)
 
-    with pytest.raises(RunClosedError):
+    with pytest.raises(PlanConflictError, check=because("run_closed")):
         run.freeze({"parking": large(1)}, {"parking": large(2)})
 
     assert not {"plan", "owner"} & stored()["~latest"].keys()

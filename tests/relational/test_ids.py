@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import SourceChangedError, TooManyIdsError
+from scripts.helpers.errors import InvalidValueError, SourceChangedError
 from scripts.helpers.protocol.fields import MAX_COUNT, ImplausibleError
 from scripts.helpers.relational.ids import BLOCK, MAX_ID, STRIDE, IdBlock, IdsState, planned_first
 from scripts.helpers.relational.relations import Relations
+from tests.support.reasons import because
 
 
 def commit(states: dict[str, Any], version: int, *contexts: str) -> tuple[dict[str, Any], list[int]]:
@@ -92,7 +93,7 @@ def test_context_is_refused_when_it_remembers_something_else(state: Any, name: s
 
 
 def test_error_says_so_when_a_batch_has_too_many_contexts() -> None:
-    with pytest.raises(TooManyIdsError) as caught:
+    with pytest.raises(InvalidValueError, check=because("too_many_ids")) as caught:
         IdBlock.of_batch("p", 1, 16, {})
 
     assert str(caught.value) == (
@@ -101,7 +102,7 @@ def test_error_says_so_when_a_batch_has_too_many_contexts() -> None:
 
 
 def test_error_says_so_when_no_block_is_left() -> None:
-    with pytest.raises(TooManyIdsError) as caught:
+    with pytest.raises(InvalidValueError, check=because("too_many_ids")) as caught:
         IdBlock.of_batch("p", 2, 0, {"p": {"kind": "ids", "next_id": 2**63 - BLOCK}})
 
     assert str(caught.value) == "Ids of context 'p': no block of them is left. Continue in a job with another name."

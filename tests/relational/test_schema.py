@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import NameCollisionError
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.relational.relations import tables_of
+from tests.support.reasons import because
 
 
 def struct(**fields: Any) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def test_column_names_its_table_when_it_is_an_array() -> None:
     ],
 )
 def test_names_are_refused_when_two_fields_would_have_one(schema: dict[str, Any], text: str) -> None:
-    with pytest.raises(NameCollisionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("name_collision")) as caught:
         tables_of(schema, "root")
 
     assert str(caught.value) == text

@@ -311,10 +311,10 @@ class Interleaving:
             try:
                 work()
             except (RunInProgressError, UnknownJobError, PlanConflictError) as error:
-                self.refused[type(error).__name__] += 1
+                self.refused[error.kind] += 1
             except WatermarkError as error:
                 # Fenced, unknown, closed: an attempt may fail, as long as the target is right.
-                self.refused[type(error).__name__] += 1
+                self.refused[error.kind] += 1
 
         return tried
 

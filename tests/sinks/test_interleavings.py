@@ -57,7 +57,7 @@ def test_target_equals_the_source_when_attempts_and_a_person_interleave(part: in
 
 @pytest.mark.timeout(LONG)
 def test_person_is_refused_a_version_that_is_gone_when_attempts_interleave() -> None:
-    assert any("RetractedError" in play(number).refused for number in range(MOST))
+    assert any("InvalidValueError[retracted]" in play(number).refused for number in range(MOST))
 
 
 # --- faults that the scheduler must find ---------------------------------------------------------------

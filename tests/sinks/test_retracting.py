@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.batch.publishing import COPY_DURATION
-from scripts.helpers.errors import InvalidValueError, RetractedError, RetractionError, TargetError
+from scripts.helpers.errors import InvalidValueError, TargetError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import Sink
@@ -19,6 +19,7 @@ from tests.sinks.directory_copy import JOB, DirectoryCopy
 from tests.sinks.shops import Shop
 from tests.support.clock import Clock
 from tests.support.outputs import output_of_run
+from tests.support.reasons import because
 from tests.support.steps import KilledError
 
 WHY: Any = {"why": "rows of a test were among them"}
@@ -80,7 +81,10 @@ def test_no_run_plans_when_what_was_taken_back_cannot_be_deleted(
         raise TargetError(sink.name, "s3:DeleteObject is not allowed.")
 
     monkeypatch.setattr(FileSink, "retract", refuse)
-    with pytest.raises(RetractionError, match="versions 2 to 3 could not be deleted") as raised, world.job("jr_again"):
+    with (
+        pytest.raises(TargetError, check=because("retraction"), match="versions 2 to 3 could not be deleted") as raised,
+        world.job("jr_again"),
+    ):
         raise AssertionError("it has begun")
     monkeypatch.undo()
     head = world.watermarks.latest(JOB)
@@ -110,7 +114,11 @@ def test_nobody_goes_back_to_a_version_when_its_output_was_taken_back(world: Dir
     world.run("jr_again")
 
     for version in (2, 3):
-        with pytest.raises(RetractedError, match=rf"^Version {version} of job .* Rewind to version 1 or before"):
+        with pytest.raises(
+            InvalidValueError,
+            check=because("retracted"),
+            match=rf"^Version {version} of job .* Rewind to version 1 or before",
+        ):
             world.watermarks.rewind(JOB, to_version=version, **WHY)
     world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
     world.run_with(4)
@@ -121,7 +129,7 @@ def test_nobody_goes_back_to_a_version_when_its_output_was_taken_back(world: Dir
 def test_versions_are_refused_for_one_context_as_well_when_their_output_is_gone(world: DirectoryCopy) -> None:
     world.watermarks.reset(JOB, retract=True, **WHY)
 
-    with pytest.raises(RetractedError, match="Reset the job"):
+    with pytest.raises(InvalidValueError, check=because("retracted"), match="Reset the job"):
         world.watermarks.rewind(JOB, to_version=2, transformation_ctx="rows", **WHY)
 
 
@@ -144,7 +152,7 @@ def test_half_published_batch_is_taken_back_when_the_job_goes_back_before_it(
     world.run("jr_again")
 
     assert world.seen == [1, 2, 3, 4]
-    with pytest.raises(RetractedError):
+    with pytest.raises(InvalidValueError, check=because("retracted")):
         world.watermarks.rewind(JOB, to_version=4, **WHY)
 
 

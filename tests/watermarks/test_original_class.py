@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import InvalidIdError, LegacyItemError, UnknownWatermarkError
+from scripts.helpers.errors import ConfigurationError, InvalidIdError, UnknownWatermarkError
 from scripts.helpers.watermarks import Watermarks
+from tests.support.reasons import because
 from tests.support.steps import add
 from tests.watermarks.original_class import OriginalWatermarks
 
@@ -176,7 +177,7 @@ def test_item_is_read_and_its_remedy_works_when_no_head_can_hold_it(
     for number in range(others + 1):
         original.add_watermark({"jobName": job_id, "runId": f"jr_{number}", "watermarks": values})
 
-    with pytest.raises(LegacyItemError) as caught:
+    with pytest.raises(ConfigurationError, check=because("legacy_item")) as caught:
         if others:
             watermarks.adopt(job_id, "jr_0")
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunClosedError, StaleError
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, StaleError
 from scripts.helpers.watermarks import Watermarks
 from tests.support.reasons import because
 from tests.support.steps import commit, frozen
@@ -205,7 +205,7 @@ MISUSES: list[Any] = [
     pytest.param(_plan_with_one_more, PlanConflictError, "is frozen and another one was given", id="one-more"),
     pytest.param(_plan_of_another_type, PlanConflictError, "is frozen and another one was given", id="other-type"),
     *(
-        pytest.param(_after(end, verb), RunClosedError, f"is {how} already, so it cannot {verb}. Do this", id=name)
+        pytest.param(_after(end, verb), PlanConflictError, f"is {how} already, so it cannot {verb}. Do this", id=name)
         for end, how in (("commit", "committed"), ("abort", "aborted"))
         for verb in ("freeze", "commit", "check")
         for name in [f"{verb}-after-{end}"]

@@ -16,7 +16,6 @@ from scripts.helpers.display.units import printable
 from scripts.helpers.errors import (
     InvalidValueError,
     PlanConflictError,
-    RunClosedError,
     TooLargeError,
     UnreadableFilesError,
     WatermarkError,
@@ -25,7 +24,7 @@ from scripts.helpers.files.states import FilesPlan
 from scripts.helpers.protocol.head import Plan
 from scripts.helpers.protocol.items import encode_metrics
 from scripts.helpers.protocol.names import BatchId, check_context
-from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.run import Run, run_closed
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.counts import RowCounts
 from scripts.helpers.schemas.kept import carried
@@ -504,10 +503,10 @@ class Batch:
         return FrozenBatch(self.run.batch_id, (plan.later or plan.at).astimezone(timezone.utc))
 
     def check_open(self, verb: str) -> None:
-        """Raise RunClosedError if the run was committed or aborted."""
+        """Raise PlanConflictError if the run was committed or aborted."""
         if self.run.closed:
             how = "aborted" if self._outcome is None else "committed"
-            raise RunClosedError(self.run.job_id, self.run.run_id, how, verb)
+            raise run_closed(self.run.job_id, self.run.run_id, how, verb)
 
     def commit(self, metrics: dict[str, Any]) -> str:
         """Commit all planned sources in one write and add the counts to `metrics`. A second call changes nothing."""
@@ -567,7 +566,7 @@ class Batch:
         with self.end.always:
             self.run.abort()
             self.publication.drop()
-            self.end.tell(RunClosedError(self.run.job_id, self.run.run_id, "aborted", "commit"))
+            self.end.tell(run_closed(self.run.job_id, self.run.run_id, "aborted", "commit"))
 
     def leave(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object, metrics: dict[str, Any]

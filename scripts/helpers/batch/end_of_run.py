@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from scripts.helpers.batch.modes import UnsavedRun
-from scripts.helpers.errors import CommitUnknownError, FencedError, InvalidValueError, RunClosedError, WatermarkError
+from scripts.helpers.errors import CommitUnknownError, FencedError, InvalidValueError, WatermarkError
 from scripts.helpers.metrics.report import JobReport, Outcome, Reporter
-from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.run import Run, run_closed
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class EndOfRun:
             run.abort()
         except WatermarkError as failure:
             logger.warning("event=abort_failed job=%s run=%s error=%s", run.job_id, run.run_id, failure)
-        self.tell(RunClosedError(run.job_id, run.run_id, "aborted", "commit"))
+        self.tell(run_closed(run.job_id, run.run_id, "aborted", "commit"))
 
 
 def check_clock(clock: Callable[[], datetime]) -> None:

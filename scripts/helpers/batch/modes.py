@@ -18,13 +18,12 @@ from scripts.helpers.errors import (
     JobArgumentError,
     NothingThereError,
     PlanConflictError,
-    RunClosedError,
     UnknownJobError,
     UnknownRunError,
 )
 from scripts.helpers.protocol.head import SUCCESS, Head, LogEntry, Outputs, Plan
 from scripts.helpers.protocol.names import BatchId, check_run_id, split_name
-from scripts.helpers.protocol.run import Run
+from scripts.helpers.protocol.run import Run, run_closed
 from scripts.helpers.watermarks import Watermarks
 
 logger = logging.getLogger(__name__)
@@ -224,7 +223,7 @@ class UnsavedRun:
     def freeze(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
         """Fix what the batch takes, for this process only."""
         if self._closed:
-            raise RunClosedError(self.job_id, self.run_id, self._closed, "freeze")
+            raise run_closed(self.job_id, self.run_id, self._closed, "freeze")
         if self.plan is None:
             self.plan = Plan("unsaved", dict(contexts), {}, self._watermarks.clock())
         return self.plan
@@ -238,9 +237,9 @@ class UnsavedRun:
         """Return None: this run stores no watermark."""
 
     def check(self) -> None:
-        """Raise RunClosedError if the run has ended. It holds no lease, so no other run can take over."""
+        """Raise PlanConflictError if the run has ended. It holds no lease, so no other run can take over."""
         if self._closed:
-            raise RunClosedError(self.job_id, self.run_id, self._closed, "check")
+            raise run_closed(self.job_id, self.run_id, self._closed, "check")
 
     def commit(self, outputs: Outputs = (), plan: Plan | None = None, /, **metrics: Any) -> str:
         """End the run, which saves nothing; return ``"unsaved"``."""

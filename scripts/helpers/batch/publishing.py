@@ -14,7 +14,6 @@ from scripts.helpers.batch.modes import UnsavedRun
 from scripts.helpers.display.units import printable
 from scripts.helpers.errors import (
     InvalidValueError,
-    RetractionError,
     RowsMissingError,
     StagedFilesLostError,
     StaleError,
@@ -341,7 +340,7 @@ class Publication:
 
         Raises
         ------
-        RetractionError
+        TargetError
             Rows that this run would load again cannot be deleted from a target.
         UnpublishedError
             Committed output cannot be published. This run stops, so that the missing rows are noticed.
@@ -368,7 +367,7 @@ class Publication:
 
         Raises
         ------
-        RetractionError, UnpublishedError
+        TargetError, UnpublishedError
             Output cannot be deleted, or cannot be published.
         """
         for record in self._proven(self.due):
@@ -544,13 +543,16 @@ def take_back(sink: Sink, retraction: Retraction) -> int:
 
     Raises
     ------
-    RetractionError
+    TargetError
         They cannot be deleted.
     """
     try:
         count = sink.retract(retraction)
     except WatermarkError as error:
-        raise RetractionError(retraction.job_id, retraction.first, retraction.last, retraction.target) from error
+        raise TargetError(
+            retraction.target, reason="retraction",
+            job_id=retraction.job_id, first=retraction.first, last=retraction.last,
+        ) from error  # fmt: skip
     if count:
         logger.warning(
             "event=retracted job=%s versions=%d-%d count=%d target=%s",

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from scripts.helpers._lazy import S3Client
 from scripts.helpers.errors import (
-    AllUnreadableError,
     ArchivedObjectError,
     ChangedObjectError,
     FileContentError,
     MisfitError,
+    SourceError,
     UnreadableFilesError,
     UnreadableObjectError,
     WatermarkError,
@@ -151,7 +151,7 @@ class Readings:
 
         Raises
         ------
-        AllUnreadableError
+        SourceError
             No file of the batch can be read. If the batch has ten or more files, nothing is set aside. The files of a
             smaller batch are set aside, so that the next run continues without them.
         UnreadableFilesError
@@ -162,15 +162,21 @@ class Readings:
         count = len(self.reasons.keys() | reasons.keys())
         is_all = count == self.table.num_rows
         if is_all and count >= MANY:
-            raise AllUnreadableError(str(self.location), {**self.reasons, **reasons}, kept=False)
+            raise self._all_unreadable("all_unreadable", {**self.reasons, **reasons})
         self.on_bad(reasons)
         self.reasons.update(reasons)
         if is_all:
             self.is_spoiled = True
-            raise AllUnreadableError(str(self.location), self.reasons, kept=True)
+            raise self._all_unreadable("all_set_aside", dict(self.reasons))
         if any(given.keys & reasons.keys() for given in self._given):
             self.is_spoiled = True
             raise UnreadableFilesError(str(self.location), reasons)
+
+    def _all_unreadable(self, reason: str, reasons: Mapping[str, str]) -> SourceError:
+        key = next(iter(reasons))
+        which = "the only file" if len(reasons) == 1 else f"each of the {len(reasons)} files"
+        detail = f"{which} of the batch cannot be read, such as {key!r} ({reasons[key]})."
+        return SourceError(str(self.location), detail, reason=reason, reasons=reasons)
 
     def _keys(self) -> set[str]:
         return set(self.readable(self.table).column("key").to_pylist())

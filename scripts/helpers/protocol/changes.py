@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-from scripts.helpers.errors import InvalidValueError, LegacyItemError
+from scripts.helpers.errors import ConfigurationError, InvalidValueError
 from scripts.helpers.protocol import items, requests
 from scripts.helpers.protocol.chunks import references
 from scripts.helpers.protocol.head import Head, LogEntry
@@ -125,8 +125,8 @@ class Changes:
 
 
 def check_adoptable(head: Head) -> None:
-    """Raise LegacyItemError for a head, made from an item of the original class, whose values cannot be stored."""
+    """Raise ConfigurationError for a head, made from an item of the original class, whose values cannot be stored."""
     try:
         encode(head.watermarks)
     except InvalidValueError as error:
-        raise LegacyItemError(head.job_id, head.run_id, str(error)) from error
+        raise ConfigurationError(str(error), reason="legacy_item", job_id=head.job_id, run_id=head.run_id) from error

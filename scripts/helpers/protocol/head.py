@@ -23,7 +23,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from scripts.helpers.display.units import printable
-from scripts.helpers.errors import NoWatermarkError, PlanConflictError, RetractedError, RunInProgressError
+from scripts.helpers.errors import InvalidValueError, NoWatermarkError, PlanConflictError, RunInProgressError
 from scripts.helpers.protocol.names import BatchId, new_epoch, same_run
 from scripts.helpers.protocol.outputs import Output, Retraction, make_retractions, target_key
 from scripts.helpers.protocol.recent import PastCommit, with_commit
@@ -434,12 +434,16 @@ class Head:
         """Go back to the watermarks of an earlier version, all of them or those of one context.
 
         `outputs` is the output of later versions that the history has; with `retract`, all of it is deleted from its
-        targets. RetractedError for a version whose output is gone: its watermarks cover rows that are no longer at a
+        targets. InvalidValueError for a version whose output is gone: its watermarks cover rows that are no longer at a
         target.
         """
         for first, last in self.retracted:
             if first <= entry.version <= last:
-                raise RetractedError(self.job_id, entry.version, first, last)
+                remedy = f"Rewind to version {first - 1} or before" if first > 1 else "Reset the job"
+                raise InvalidValueError(
+                    f"{remedy}, and let the job read them again.",
+                    reason="retracted", job_id=self.job_id, version=entry.version, first=first, last=last,
+                )  # fmt: skip
         if context is None:
             after = self._decided("REWIND", entry.watermarks, order, entry.change.run_id)
             after = replace(after, at_targets=self._at_targets_of(entry))

@@ -15,7 +15,6 @@ from scripts.helpers.errors import (
     CorruptItemError,
     FencedError,
     PlanConflictError,
-    RunClosedError,
     StoreUnavailableError,
     WatermarkError,
 )
@@ -439,7 +438,7 @@ class Run:
 
     def _check_open(self, verb: str) -> None:
         if self._closed:
-            raise RunClosedError(self.job_id, self.run_id, self._closed, verb)
+            raise run_closed(self.job_id, self.run_id, self._closed, verb)
 
     def _check_claim(self) -> None:
         current = self._store.read_head(self.job_id)
@@ -565,3 +564,8 @@ def failure_text(error: BaseException | None) -> str | None:
     kind = getattr(error, "kind", type(error).__name__)
     kept = f"{kind}: {redacted(' '.join(text.split()))}".encode(errors="replace")
     return kept[: items.MAX_FAILURE_BYTES].decode(errors="ignore")
+
+
+def run_closed(job_id: str, run_id: str, how: str, verb: str) -> PlanConflictError:
+    """Return the error of a call to a run that is committed or aborted, so that its handle can no longer be used."""
+    return PlanConflictError(job_id, reason="run_closed", run_id=run_id, how=how, verb=verb)

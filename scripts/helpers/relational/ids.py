@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from scripts.helpers.errors import SourceChangedError, TooManyIdsError
+from scripts.helpers.errors import InvalidValueError, SourceChangedError
 from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
 
 KIND = "ids"
@@ -104,7 +104,7 @@ class IdBlock:
         ------
         SourceChangedError
             The state of the context is not one of ids.
-        TooManyIdsError
+        InvalidValueError
             The batch has 16 contexts with ids already, or no block is left after four million versions.
         """
         before = _context_state(context, states.get(context))
@@ -112,12 +112,16 @@ class IdBlock:
         # Use the highest of all contexts, otherwise a context that an operator moved forward would overlap another.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
-            raise TooManyIdsError(
-                context, f"a batch has them for {1 << SLOT_BITS} contexts at most. Make a job of its own of the others."
+            raise InvalidValueError(
+                f"a batch has them for {1 << SLOT_BITS} contexts at most. Make a job of its own of the others.",
+                reason="too_many_ids",
+                context=context,
             )
         # The whole stride has to fit, because further contexts of the batch take their blocks from it.
         if base + STRIDE > MAX_ID:
-            raise TooManyIdsError(context, "no block of them is left. Continue in a job with another name.")
+            raise InvalidValueError(
+                "no block of them is left. Continue in a job with another name.", reason="too_many_ids", context=context
+            )
         return cls(base + slot * BLOCK, context, base + STRIDE, version, before.tables)
 
     @classmethod

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any
 
 from scripts.helpers._lazy import Column, DataFrame, F, T
-from scripts.helpers.errors import InvalidValueError, NameCollisionError, TooManyIdsError
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.relational.ids import BUCKET_BITS, RANK_BITS, IdBlock
 
@@ -76,7 +76,7 @@ def tables_of(schema: Mapping[str, Any], root: str, *, case_sensitive: bool = Fa
 
     Raises
     ------
-    NameCollisionError
+    InvalidValueError
         Two fields would get the same column name, or two arrays the same table name.
     """
     tables: list[RelatedTable] = []
@@ -130,7 +130,9 @@ def _check_names(what: str, where: str, named: list[tuple[str, Fields]], as_one:
     seen: dict[str, Fields] = {}
     for name, path in named:
         if as_one(name) in seen:
-            raise NameCollisionError(f"{what} {name!r}{where}", seen[as_one(name)], path)
+            raise InvalidValueError(
+                reason="name_collision", what=f"{what} {name!r}{where}", first=seen[as_one(name)], second=path
+            )
         seen[as_one(name)] = path
 
 
@@ -257,7 +259,7 @@ class Relations:
 
     Raises
     ------
-    NameCollisionError, InvalidValueError
+    InvalidValueError
         Two fields would get the same column name; a field's type has no order.
     InvalidValueError
         `df` is neither a DataFrame of Spark nor a DynamicFrame.
@@ -304,15 +306,16 @@ class Relations:
 
     @contextmanager
     def typed_errors(self) -> Iterator[None]:
-        """Raise TooManyIdsError in place of Spark's error if a bucket is full."""
+        """Raise InvalidValueError in place of Spark's error if a bucket is full."""
         try:
             yield
         except Exception as error:
             if TOO_MANY in str(error):
-                raise TooManyIdsError(
-                    self.block.context,
+                raise InvalidValueError(
                     f"more than {1 << RANK_BITS:,} are needed for rows of one hash. Add a column that differs for "
                     "equal rows, or remove duplicates.",
+                    reason="too_many_ids",
+                    context=self.block.context,
                 ) from error
             raise
 
