@@ -53,6 +53,7 @@ REASONS = {
         "IncrementalJob, or in a new run of begin."
     ),
     # --- InvalidValueError
+    "option": "Option {option!r}{detail}",
     "retracted": (
         "Version {version} of job {job_id!r} includes rows of versions {first} to {last}, whose output was deleted. "
         "{detail}"
@@ -380,22 +381,6 @@ class KeyColumnError(InvalidValueError):
 
     def __init__(self, column: str, detail: str = "", **facts: Any) -> None:
         super().__init__(detail, column=column, **facts)
-
-
-class GlueOptionError(InvalidValueError):
-    """An option of Glue's readers or writers has an invalid value, or would change what is read."""
-
-    def __init__(self, option: str, detail: str) -> None:
-        self.option = option
-        super().__init__(f"Option {option!r} {detail}")
-
-
-class SourceOptionError(InvalidValueError):
-    """An option of a source has an invalid value, or no effect for this source."""
-
-    def __init__(self, option: str, detail: str) -> None:
-        self.option = option
-        super().__init__(f"Option {option!r}: {detail}")
 
 
 # --- bad configuration: fix the set-up ---------------------------------------------------------------

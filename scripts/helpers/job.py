@@ -712,9 +712,8 @@ class IncrementalJob:
         Raises
         ------
         KeyColumnError, InvalidValueError
-            The order of some rows is unknown; see `DatabaseSink.stage`. Nothing is written.
-        InvalidValueError
-            The rows lack a column, or options exclude each other.
+            The order of some rows is unknown; see `DatabaseSink.stage`. The rows lack a column, or options exclude each
+            other. Nothing is written.
         TargetError, PlanConflictError, FencedError
             As for `write`.
         """

@@ -447,10 +447,8 @@ class Watermarks:
         StaleError
             The job is not as expected.
         InvalidValueError
-            The output of that version was deleted.
-        InvalidValueError
-            Both or neither of `to_version` and `to_run` are passed, or `why` is empty; or `retract` is used for one
-            context, or for a target from which batches cannot be deleted.
+            The output of that version was deleted. Both or neither of `to_version` and `to_run` are passed, or `why` is
+            empty; or `retract` is used for one context, or for a target from which batches cannot be deleted.
         """
         made = JobDecision(why, who, expected, transformation_ctx, retract)
         return self.decisions.take(self.decisions.rewind(job_id, made, to_version, to_run))

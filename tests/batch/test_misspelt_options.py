@@ -14,13 +14,14 @@ import pytest
 
 from scripts.helpers.batch.rows import RowsSinceOptions
 from scripts.helpers.databases import SqlTable
-from scripts.helpers.errors import InvalidValueError, SourceError, SourceOptionError
+from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.rules import FileOptions, FileOptionsGiven
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.tables import DeltaTable, TableOptions
 from scripts.helpers.watermarks import Watermarks
+from tests.support.reasons import because
 
 AT_ONCE = timedelta(0)
 ROWS = pd.DataFrame({"id": [1]})
@@ -48,7 +49,9 @@ def test_option_that_was_meant_is_named_when_one_is_misspelt(
     watermarks: Watermarks, tmp_path: Path, call: Call, meant: str
 ) -> None:
     with IncrementalJob(watermarks, "repairs") as job:
-        with pytest.raises(SourceOptionError, match=rf"there is none of that name\. Did you mean {meant}\?"):
+        with pytest.raises(
+            InvalidValueError, check=because("option"), match=rf"there is none of that name\. Did you mean {meant}\?"
+        ):
             call(job, f"{tmp_path}/")
         job.abort()
 
@@ -88,7 +91,7 @@ def test_argument_is_named_when_what_is_passed_is_none_of_its_kind(
 @pytest.mark.parametrize("option", ["mode", "order", "whole", "rescue"])
 def test_no_other_option_is_suggested_when_none_is_alike(watermarks: Watermarks, tmp_path: Path, option: str) -> None:
     with IncrementalJob(watermarks, "repairs") as job:
-        with pytest.raises(SourceOptionError) as raised:
+        with pytest.raises(InvalidValueError, check=because("option")) as raised:
             job.new_files(f"{tmp_path}/", **{option: None})  # type: ignore[arg-type]
         job.abort()
 
@@ -97,7 +100,7 @@ def test_no_other_option_is_suggested_when_none_is_alike(watermarks: Watermarks,
 
 def test_option_that_the_call_refuses_is_not_suggested_when_it_is_alike(watermarks: Watermarks, tmp_path: Path) -> None:
     with IncrementalJob(watermarks, "repairs") as job:
-        with pytest.raises(SourceOptionError) as raised:
+        with pytest.raises(InvalidValueError, check=because("option")) as raised:
             job.new_partitions(f"{tmp_path}/", "day", max_file=1)  # type: ignore[call-arg]
         job.abort()
 

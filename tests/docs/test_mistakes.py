@@ -19,7 +19,6 @@ from scripts.helpers.errors import (
     PlanConflictError,
     RunInProgressError,
     SourceError,
-    SourceOptionError,
     TableNotFoundError,
     TargetError,
     UnknownJobError,
@@ -111,7 +110,7 @@ def expect(error: type[WatermarkError], words: str, mistake: Callable[[Any], Any
             InvalidValueError, "The table comes first", lambda table: Job("parking", table), "swapped table and job"
         ),
         expect(
-            SourceOptionError,
+            InvalidValueError,
             "'enable', 'pause' or 'disable'",
             lambda table: Job(table, "parking", mode="pauze"),
             "mode",
@@ -144,7 +143,7 @@ def test_error_leads_on_when_a_line_about_the_table_or_the_run_has_a_mistake(
         expect(SourceError, "No such file or directory", lambda job: job.new_files("landign/"), "misspelt folder"),
         expect(SourceError, "Use s3://", lambda job: job.new_files("s4://lake/landing/"), "misspelt scheme"),
         expect(
-            SourceOptionError,
+            InvalidValueError,
             "Did you mean transformation_ctx?",
             lambda job: job.new_files("landing/", transformtion_ctx="parking"),
             "misspelt context",
@@ -167,9 +166,9 @@ def test_error_leads_on_when_a_line_about_the_table_or_the_run_has_a_mistake(
             "reader option",
         ),
         expect(
-            SourceOptionError, "Did you mean cursor_column?", lambda job: job.rows_since(DAYS, cursor="id"), "cursor"
+            InvalidValueError, "Did you mean cursor_column?", lambda job: job.rows_since(DAYS, cursor="id"), "cursor"
         ),
-        expect(SourceOptionError, "Name it", lambda job: job.rows_since(DAYS), "no cursor column"),
+        expect(InvalidValueError, "Name it", lambda job: job.rows_since(DAYS), "no cursor column"),
         expect(
             CursorError,
             "It has: id, last_modified",
@@ -178,7 +177,7 @@ def test_error_leads_on_when_a_line_about_the_table_or_the_run_has_a_mistake(
         ),
         expect(CursorError, "Give a timedelta", lambda job: job.rows_since(DAYS, "id", delay=5), "delay in seconds"),
         expect(CursorError, "zone=", lambda job: job.rows_since(DAYS, "last_modified"), "times without a zone"),
-        expect(SourceOptionError, "Pass a DataFrame", lambda job: job.rows_since("landing/", "id"), "path for rows"),
+        expect(InvalidValueError, "Pass a DataFrame", lambda job: job.rows_since("landing/", "id"), "path for rows"),
         expect(
             InvalidValueError, "job.write(rows, target)", lambda job: job.write("raw/", rows(job)), "swapped target"
         ),

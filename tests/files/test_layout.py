@@ -10,11 +10,12 @@ from urllib.parse import parse_qs, urlsplit
 import boto3
 import pytest
 
-from scripts.helpers.errors import SourceOptionError
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import Interval
 from tests.support.buckets import Table, keys_of
+from tests.support.reasons import because
 
 LAYOUT = "import_year=%Y/import_month=%m/import_day=%d/"
 DAY = timedelta(days=1)
@@ -222,7 +223,9 @@ def test_layout_is_refused_when_it_fits_none_of_the_files_of_the_first_listing(d
     dated.put_at("day=2026-03-16/a.csv")
     dated.put_at("day=2026-03-16/_SUCCESS")
 
-    with pytest.raises(SourceOptionError, match="has 1 file and none in a folder of it, such as 'day=2026"):
+    with pytest.raises(
+        InvalidValueError, check=because("option"), match="has 1 file and none in a folder of it, such as 'day=2026"
+    ):
         FileBookmark(dated.source, s3_client=dated.client, layout="%Y/%m/%d/").new_files()
 
 

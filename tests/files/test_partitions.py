@@ -17,7 +17,6 @@ from scripts.helpers.errors import (
     PlanConflictError,
     SourceChangedError,
     SourceError,
-    SourceOptionError,
 )
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionColumns
@@ -525,7 +524,10 @@ def test_source_is_refused_when_there_is_no_such_folder(lake: Lake) -> None:
 @pytest.mark.parametrize("call", ["new_partitions", "latest_partition"])
 @pytest.mark.parametrize("source", ["raw.repairs", "repairs"])
 def test_name_of_a_table_is_refused_with_where_its_folder_stands(lake: Lake, call: str, source: str) -> None:
-    with pytest.raises(SourceOptionError) as caught, IncrementalJob(lake.watermarks, "copy") as job:
+    with (
+        pytest.raises(InvalidValueError, check=because("option")) as caught,
+        IncrementalJob(lake.watermarks, "copy") as job,
+    ):
         getattr(job, call)(source, DAY)
 
     assert f"its Location in DESCRIBE TABLE EXTENDED {source}." in str(caught.value)

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.helpers.display.options import options_of
-from scripts.helpers.errors import InvalidValueError, SourceOptionError
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.files.rules import FileOptions, folders_of, hidden, oldest_first
 from scripts.helpers.listing.objects import LISTED
 from scripts.helpers.listing.paths import is_hidden
 from tests.support.buckets import NOON
+from tests.support.reasons import because
 
 BAD = [
     ("max_files", 0, "Use a whole number from 1."),
@@ -58,7 +59,7 @@ def test_option_is_refused_with_its_remedy_when_it_makes_no_sense(name: str, val
     ],
 )
 def test_choice_is_refused_with_the_others_when_there_is_none_of_that_name(name: str, remedy: str) -> None:
-    with pytest.raises(SourceOptionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("option")) as caught:
         options_of(FileOptions, {name: "restore"})
 
     assert str(caught.value) == f"Option {name!r}: 'restore' is unknown. {remedy}"

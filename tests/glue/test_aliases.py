@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.errors import InvalidValueError, NotOffGlueError
 from scripts.helpers.glue import (
     DropFields,
     DynamicFrame,
@@ -25,6 +25,7 @@ from scripts.helpers.glue.catalog import Catalog, _csv_options, with_login
 from scripts.helpers.glue.connection_options import JDBC_PARTITIONS, folders_to_read, table_to_read
 from scripts.helpers.glue.formats import spark_format, spark_options
 from tests.glue.options import Put
+from tests.support.reasons import because
 
 JDBC = {"url": "jdbc:postgresql://db/council", "dbtable": "repairs"}
 
@@ -220,7 +221,9 @@ def test_option_is_passed_over_without_a_warning_when_the_driver_is_there_alread
 
 @pytest.mark.parametrize("option", ["enableSamplePath", "query", "samplePath", "sampleQuery"])
 def test_option_is_refused_when_it_changes_what_is_read(option: str) -> None:
-    with pytest.raises(GlueOptionError, match=f"'{option}' changes what is read, and is not here"):
+    with pytest.raises(
+        InvalidValueError, check=because("option"), match=f"'{option}' changes what is read, and is not here"
+    ):
         table_to_read(JDBC | {option: "x"})
 
 
@@ -261,7 +264,7 @@ def test_names_of_files_have_a_column_when_they_are_attached() -> None:
 
 @pytest.mark.parametrize("option", ["jsonPath", "skipFirst"])
 def test_option_of_a_format_is_refused_when_spark_has_nothing_for_it(option: str) -> None:
-    with pytest.raises(GlueOptionError, match=f"'{option}' is not here"):
+    with pytest.raises(InvalidValueError, check=because("option"), match=f"'{option}' is not here"):
         spark_options("json", {option: "true"})
 
 
@@ -276,7 +279,7 @@ def test_warning_names_unknown_options_when_only_writers_may_have_them(
 
 
 def test_formats_are_named_when_none_is_given() -> None:
-    with pytest.raises(GlueOptionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("option")) as caught:
         spark_format(None)
 
     assert str(caught.value) == (

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, NoCredentialsError
 
-from scripts.helpers.errors import GlueOptionError, InvalidValueError, NotOffGlueError, SourceError
+from scripts.helpers.errors import InvalidValueError, NotOffGlueError, SourceError
 from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.glue.catalog import Catalog, CatalogTable, Partitions, _csv_options
 from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FoldersToRead
 from scripts.helpers.glue.context import _of_partitions
 from tests.glue.options import Put
+from tests.support.reasons import because
 
 Begin = Callable[..., Job]
 MONTH = [{"Name": "Month", "Type": "string"}]
@@ -94,7 +95,11 @@ def test_partition_elsewhere_is_refused_before_anything_is_read(
 def test_paths_are_refused_when_a_table_has_partitions(take: Any, table: Any, landing: str) -> None:
     database = table("events", landing, "json", PartitionKeys=MONTH)
 
-    with pytest.raises(GlueOptionError, match="'paths' does not go with partition keys: files of other partitions"):
+    with pytest.raises(
+        InvalidValueError,
+        check=because("option"),
+        match="'paths' does not go with partition keys: files of other partitions",
+    ):
         take(database, paths=[landing])
 
 
@@ -102,7 +107,7 @@ def test_partitions_are_not_picked_when_there_are_too_many(caplog: pytest.LogCap
     many = Partitions("db.events", [("day", "int")], {f"day={day}/": (str(day),) for day in range(MAX_PARTITIONS + 1)})
     request = FoldersToRead((("s3://b/", {}),), {})
 
-    with pytest.raises(GlueOptionError, match="leaves 2,001 partitions; the limit is 2,000"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="leaves 2,001 partitions; the limit is 2,000"):
         _of_partitions(request, many, {}, has_predicate=True)
 
     assert _of_partitions(request, many, {}, has_predicate=False) is request
@@ -154,7 +159,9 @@ def test_csv_is_read_as_the_table_says_when_it_is_in_the_catalogue(
 
 
 def test_table_is_refused_when_it_has_more_than_one_line_of_header() -> None:
-    with pytest.raises(GlueOptionError, match=r"'skip\.header\.line\.count' is '2' in the catalogue"):
+    with pytest.raises(
+        InvalidValueError, check=because("option"), match=r"'skip\.header\.line\.count' is '2' in the catalogue"
+    ):
         _csv_options("", {"skip.header.line.count": "2"}, {})
 
 
@@ -198,7 +205,9 @@ def test_connection_is_refused_when_its_url_names_no_server(glue_context: GlueCo
         }
     )  # fmt: skip
 
-    with pytest.raises(GlueOptionError, match="'serverless', whose JDBC URL names no server"):
+    with pytest.raises(
+        InvalidValueError, check=because("option"), match="'serverless', whose JDBC URL names no server"
+    ):
         glue_context.extract_jdbc_conf("serverless")
 
 
@@ -335,7 +344,7 @@ def test_predicate_is_refused_when_the_table_has_no_partition_keys(
 ) -> None:
     database = table("events", landing, "json")
 
-    with pytest.raises(GlueOptionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("option")) as caught:
         glue_context.create_dynamic_frame.from_catalog(database, "events", push_down_predicate="month = '04'")
 
     assert str(caught.value) == (
@@ -350,7 +359,9 @@ def test_predicate_is_refused_with_the_keys_when_spark_cannot_read_it(
     database = table("events", landing, "json", columns=["id"], PartitionKeys=[{"Name": "day", "Type": "int"}])
     register(database, f"{landing}day=4/", "4")
 
-    with pytest.raises(GlueOptionError, match=r"'push_down_predicate' is refused by Spark: .* keys: day\.") as caught:
+    with pytest.raises(
+        InvalidValueError, check=because("option"), match=r"'push_down_predicate' is refused by Spark: .* keys: day\."
+    ) as caught:
         glue_context.create_dynamic_frame.from_catalog(database, "events", push_down_predicate=predicate)
 
     assert "a place" not in str(caught.value)

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import GlueOptionError, InvalidValueError, MisfitError, NotOffGlueError
+from scripts.helpers.errors import InvalidValueError, MisfitError, NotOffGlueError
 from scripts.helpers.glue import DynamicFrame, GlueContext, Job
 from scripts.helpers.reading.fetched_lines import unmarked
 from tests.glue.options import ENABLE, Put
+from tests.support.reasons import because
 
 Table = Callable[..., str]
 _numbers = itertools.count(1)
@@ -52,7 +53,7 @@ def test_exclusions_are_refused_when_the_table_has_them_as_no_list(
     put("a.json")
     database = table("events", landing, "json", parameters={"exclusions": '["**.bak"'})
 
-    with pytest.raises(GlueOptionError, match="'exclusions'"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="'exclusions'"):
         glue_context.create_data_frame.from_catalog(database, "events")
 
 
@@ -198,7 +199,7 @@ def test_sink_is_refused_before_it_writes_when_its_path_is_not_that_of_the_table
     sink.setFormat("parquet")
     sink.setCatalogInfo(database, "events")
 
-    with pytest.raises(GlueOptionError, match="'path'"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="'path'"):
         sink.writeFrame(DynamicFrame.fromDF(spark.createDataFrame([("1", "a")], "id string, m string"), glue_context))
 
     assert catalog.get_partitions(DatabaseName=database, TableName="events")["Partitions"] == []

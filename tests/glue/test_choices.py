@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import GlueOptionError, MisfitError, NotOffGlueError
+from scripts.helpers.errors import InvalidValueError, MisfitError, NotOffGlueError
 from scripts.helpers.glue import ChoiceType, DynamicFrame, GlueContext, ResolveChoice, ResolveOption
 from tests.glue.options import Put
+from tests.support.reasons import because
 
 Frame = Callable[[str], DynamicFrame]
 
@@ -71,7 +72,11 @@ def test_columns_are_cast_and_nothing_else_is_touched_when_specs_name_them(
 def test_column_of_text_is_refused_when_its_types_are_asked_for(path: str, action: str, prices: DynamicFrame) -> None:
     name = path.rpartition(".")[2]
 
-    with pytest.raises(GlueOptionError, match=rf"has '{action}' for '{name}', a column of text.* Pass cast:TYPE"):
+    with pytest.raises(
+        InvalidValueError,
+        check=because("option"),
+        match=rf"has '{action}' for '{name}', a column of text.* Pass cast:TYPE",
+    ):
         prices.resolveChoice(specs=[(path, action)])
 
 
@@ -116,7 +121,7 @@ def test_columns_of_one_type_stay_when_all_choices_are_cast(glue_context: GlueCo
     ],
 )  # fmt: skip
 def test_nonsense_is_refused_when_choices_are_resolved(settle: Any, text: str, prices: DynamicFrame) -> None:
-    with pytest.raises(GlueOptionError, match=text):
+    with pytest.raises(InvalidValueError, check=because("option"), match=text):
         prices.resolveChoice(**settle)
 
 
@@ -153,7 +158,7 @@ def test_type_of_the_catalogue_is_refused_when_no_text_can_be_cast_to_it(
         TableInput={"Name": "prices", "StorageDescriptor": storage, "Parameters": {"classification": "json"}},
     )
 
-    with pytest.raises(GlueOptionError, match=text):
+    with pytest.raises(InvalidValueError, check=because("option"), match=text):
         prices.resolveChoice(choice="match_catalog", database=f"of_{kind[:6]}", table_name="prices")
 
 
@@ -168,7 +173,9 @@ def test_type_of_the_catalogue_is_refused_when_no_text_can_be_cast_to_it(
     ids=["long to date", "struct to int", "long mapped to date", "struct mapped to double"],
 )
 def test_cast_is_refused_when_spark_has_none_between_the_two_types(asked: Any, prices: DynamicFrame) -> None:
-    with pytest.raises(GlueOptionError, match=r"asks for a cast .*cannot cast .*Leave it out"):
+    with pytest.raises(
+        InvalidValueError, check=because("option"), match=r"asks for a cast .*cannot cast .*Leave it out"
+    ):
         asked(prices)
 
 
@@ -189,9 +196,9 @@ def test_option_casts_a_column_when_a_frame_becomes_a_dataframe(prices: DynamicF
     cast = prices.toDF([ResolveOption("price", "Cast", "double")])
 
     assert [dict(found.dtypes)["price"] for found in (kept, cast)] == ["string", "double"]
-    with pytest.raises(GlueOptionError, match="KeepAsStruct, and Cast and Project"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="KeepAsStruct, and Cast and Project"):
         prices.toDF([ResolveOption("price", "Cast")])
-    with pytest.raises(GlueOptionError, match="a column of text"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="a column of text"):
         prices.toDF([ResolveOption("price", "Project", "double")])
 
 

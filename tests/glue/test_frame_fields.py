@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from scripts.helpers import glue
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.errors import InvalidValueError, NotOffGlueError
 from scripts.helpers.glue import (
     DropNullFields,
     DynamicFrame,
@@ -20,6 +20,7 @@ from scripts.helpers.glue import (
     SelectFromCollection,
 )
 from scripts.helpers.glue.fields import expression, parts_of, steps_to
+from tests.support.reasons import because
 
 AWSGLUE = [line.split()[1] for line in Path(__file__).with_name("awsglue_names.txt").read_text().splitlines()]
 """Classes, functions and methods of awslabs/aws-glue-libs at 0af215e7, but for its command line tools."""
@@ -151,7 +152,7 @@ def test_names_that_are_one_to_spark_are_refused_when_rows_are_selected_or_writt
         lambda: glue_context.write_dynamic_frame.from_options(frame, "file", {"path": raw}, "json"),
         lambda: glue_context.getSink("file", path=raw, format="parquet").writeDataFrame(df),
     ):
-        with pytest.raises(GlueOptionError, match="drop or rename one of them"):
+        with pytest.raises(InvalidValueError, check=because("option"), match="drop or rename one of them"):
             asked()
     assert frame.select_fields(["a", "b"]).toDF().columns == ["a", "b"]
 
@@ -244,7 +245,7 @@ def test_bad_keys_are_refused_when_frames_are_joined(
 ) -> None:
     frame = DynamicFrame.fromDF(spark.range(1), glue_context, "frame")
 
-    with pytest.raises(GlueOptionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("option")) as caught:
         frame.join(*keys, frame)
 
     assert text in str(caught.value)

@@ -17,7 +17,7 @@ import pytest
 from scripts.helpers import glue
 from scripts.helpers.errors import (
     FencedError,
-    GlueOptionError,
+    InvalidValueError,
     JobArgumentError,
     NotOffGlueError,
     PlanConflictError,
@@ -31,6 +31,7 @@ from scripts.helpers.metrics.report import JobReport
 from scripts.helpers.watermarks import Watermarks
 from tests.glue.options import DISABLE, ENABLE, PAUSE, Put
 from tests.support.clock import Clock
+from tests.support.reasons import because
 
 Begin = Callable[..., Job]
 
@@ -479,7 +480,7 @@ def test_bad_option_is_refused_before_anything_is_read(
     put("a")
     job = begin()
 
-    with pytest.raises(GlueOptionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("option")) as caught:
         read(glue_context, landing, **options)
 
     assert text in str(caught.value)
@@ -629,7 +630,7 @@ def test_private_name_is_missing_as_of_any_object_when_looked_up(glue_context: G
 
 
 def test_predicate_is_refused_when_files_are_read_by_their_path(glue_context: GlueContext) -> None:
-    with pytest.raises(GlueOptionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("option")) as caught:
         glue_context.create_dynamic_frame.from_options("s3", {"paths": ["/x"]}, "json", push_down_predicate="id > 1")
 
     assert str(caught.value) == (
@@ -736,7 +737,7 @@ def test_bad_target_is_refused_when_writing(
 ) -> None:
     frame = DynamicFrame.fromDF(spark.range(1), glue_context, "frame")
 
-    with pytest.raises(GlueOptionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("option")) as caught:
         glue_context.write_dynamic_frame.from_options(frame, "s3", options, "json")
 
     assert text in str(caught.value)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from scripts.helpers import glue
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.errors import InvalidValueError, NotOffGlueError
 from scripts.helpers.glue import DynamicFrame, DynamicFrameCollection, GlueContext
+from tests.support.reasons import because
 
 Make = Callable[[str], DynamicFrame]
 
@@ -133,7 +134,7 @@ def test_field_is_text_and_a_warning_says_so_when_a_function_returns_two_types(
 def test_wrong_record_is_an_error_and_no_row_is_lost_when_records_are_mapped(
     returned: Any, text: str, frame: Make
 ) -> None:
-    with pytest.raises(GlueOptionError, match=text):
+    with pytest.raises(InvalidValueError, check=because("option"), match=text):
         frame("SELECT 1 AS id").map(lambda record: returned).count()
 
 
@@ -153,7 +154,7 @@ def test_wrong_record_is_an_error_and_no_row_is_lost_when_records_are_mapped(
          "0 coalesced", "no target"],
 )  # fmt: skip
 def test_option_is_named_when_spark_refuses_what_a_transform_asks(call: Any, option: str, frame: Make) -> None:
-    with pytest.raises(GlueOptionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("option")) as caught:
         call(frame("SELECT 1 AS id, named_struct('no', 7) AS bay, map('k', 1) AS m"))
 
     assert caught.value.option == option
@@ -182,16 +183,16 @@ def test_struct_that_is_null_stays_null_when_one_of_its_fields_is_dropped(frame:
     [
         (
             [("id", "int", "a", "long"), ("name", "string", "a", "string")],
-            GlueOptionError,
+            InvalidValueError,
             "names the target 'a' twice",
         ),
         (
             [("id", "int", "a", "long"), ("name", "string", "a.b", "string")],
-            GlueOptionError,
+            InvalidValueError,
             "as a column and as a struct",
         ),
-        ([("id",)], GlueOptionError, "Each is"),
-        ([("id", "int", "id", "lng")], GlueOptionError, "'lng', which Spark does not know"),
+        ([("id",)], InvalidValueError, "Each is"),
+        ([("id", "int", "id", "lng")], InvalidValueError, "'lng', which Spark does not know"),
         ([("id", "int", "id", "array")], NotOffGlueError, "To cast 'id' to 'array'"),
     ],
 )
@@ -238,9 +239,9 @@ def test_frames_are_parted_and_put_together_when_scripts_split_them(frame: Make,
     assert [fields[name].toDF().columns for name in ("one", "two")] == [["id", "bay"], ["name", "bay", "tags"]]
     assert [[row["id"] for row in rows(parted[name])] for name in ("ada", "rest")] == [[1], [2]]
     assert (spread.getNumPartitions(), sorted(row["id"] for row in rows(spread))) == (2, [1, 2])
-    with pytest.raises(GlueOptionError, match="It knows ="):
+    with pytest.raises(InvalidValueError, check=because("option"), match="It knows ="):
         people.split_rows({"id": {"~": 1}}, "a", "b")
-    with pytest.raises(GlueOptionError, match="which the frame has not"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="which the frame has not"):
         people.split_rows({"gone": {"=": 1}}, "a", "b")
 
 
@@ -313,7 +314,7 @@ def test_structs_become_columns_and_texts_of_json_structs_when_unnested_and_unbo
     assert rows(frame("""SELECT '1' AS body UNION ALL SELECT '"x"'""").unbox("body", "json")) == [
         {"body": "1"}, {"body": "x"},
     ]  # fmt: skip
-    with pytest.raises(GlueOptionError, match="is not JSON"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="is not JSON"):
         frame("SELECT 'x' AS body").unbox("body", "json")
     with pytest.raises(NotOffGlueError, match="To unbox 'csv'"):
         source.unbox("body", "csv")
@@ -326,7 +327,7 @@ def test_sample_is_written_and_the_frame_returned_when_spigot_is_called(frame: M
 
     assert (spark.read.json(raw).count(), same.count()) == (2, 5)
     for options in ({"top": 2}, {"topk": 0}, {"prob": 0}, {"prob": 1.5}):
-        with pytest.raises(GlueOptionError, match="It takes topk"):
+        with pytest.raises(InvalidValueError, check=because("option"), match="It takes topk"):
             people.spigot(raw, options)
 
 
@@ -353,9 +354,11 @@ def test_collections_are_made_and_mapped_as_by_glue_when_a_custom_transform_retu
     assert collection.select("gone").toDF().columns == []
     assert "event=no_such_frame key=gone frames=CustomTransform0: an empty frame is returned" in caplog.messages
     assert collection.flatmap(lambda each, ctx: listed) == listed
-    with pytest.raises(GlueOptionError, match="Return a frame"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="Return a frame"):
         collection.map(returns_none)
-    with pytest.raises(GlueOptionError, match=r"Option 'f' returned NoneType\. Return a frame"):
+    with pytest.raises(
+        InvalidValueError, check=because("option"), match=r"Option 'f' returned NoneType\. Return a frame"
+    ):
         collection.flatmap(returns_none)
 
 

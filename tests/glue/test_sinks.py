@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError, PlanConflictError, SourceError
+from scripts.helpers.errors import InvalidValueError, NotOffGlueError, PlanConflictError, SourceError
 from scripts.helpers.glue import DynamicFrame, DynamicFrameCollection, GlueContext, Job, sinks
 from scripts.helpers.glue.sinks import url_of_database, write_catalog_table
 from tests.glue.options import Put
+from tests.support.reasons import because
 
 Begin = Callable[..., Job]
 Make = Callable[[str], DynamicFrame]
@@ -112,13 +113,13 @@ def test_table_stays_and_a_warning_names_the_columns_when_it_only_logs(
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"updateBehavior": "DELETE"}, GlueOptionError, "'DELETE'. Write one of UPDATE_IN_DATABASE, LOG"),
-        ({"partitionKeys": ["gone"]}, GlueOptionError, "Write a list of columns that the frame has"),
-        ({"partitionKeys": "day"}, GlueOptionError, "Write a list of columns"),
-        ({"path": ""}, GlueOptionError, "Write a folder such as"),
+        ({"updateBehavior": "DELETE"}, InvalidValueError, "'DELETE'. Write one of UPDATE_IN_DATABASE, LOG"),
+        ({"partitionKeys": ["gone"]}, InvalidValueError, "Write a list of columns that the frame has"),
+        ({"partitionKeys": "day"}, InvalidValueError, "Write a list of columns"),
+        ({"path": ""}, InvalidValueError, "Write a folder such as"),
         ({"format": "avro"}, NotOffGlueError, "Use one of parquet, orc, json, csv"),
         ({"database": "gone"}, SourceError, "EntityNotFoundException"),
-        ({"database": ""}, GlueOptionError, "no table is named. Call setCatalogInfo"),
+        ({"database": ""}, InvalidValueError, "no table is named. Call setCatalogInfo"),
     ],
 )
 def test_nothing_is_written_when_a_sink_is_told_nonsense(
@@ -142,7 +143,7 @@ def test_other_partition_keys_are_refused_when_the_table_has_its_own(
 ) -> None:
     sink_of(glue_context, raw, database).writeFrame(frame(PARTS))
 
-    with pytest.raises(GlueOptionError, match=r"but table 'parts' has \['day', 'area'\]"):
+    with pytest.raises(InvalidValueError, check=because("option"), match=r"but table 'parts' has \['day', 'area'\]"):
         sink_of(glue_context, raw, database, partitionKeys=["day"]).writeFrame(frame(PARTS))
 
 
@@ -218,7 +219,7 @@ def test_table_of_the_catalogue_is_appended_to_when_it_is_named(
     assert "event=partitions_not_registered" in caplog.text
     with pytest.raises(SourceError, match="EntityNotFoundException"):
         glue_context.write_dynamic_frame.from_catalog(frame=later, database=database, table_name="gone")
-    with pytest.raises(GlueOptionError, match="'table_name' is missing"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="'table_name' is missing"):
         glue_context.write_dynamic_frame.from_catalog(frame=later, database=database)
 
 
@@ -252,9 +253,11 @@ def test_rows_are_in_a_database_once_or_appended_when_a_connection_leads_there(
 
     assert sorted(postgres.sql("SELECT id FROM sinks.parts")) == [("a",), ("x",)]
     assert not [secret for secret in ("not-a-secret", postgres.url) if secret in caplog.text]
-    with pytest.raises(GlueOptionError, match="'dbtable' is missing"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="'dbtable' is missing"):
         glue_context.write_dynamic_frame.from_jdbc_conf(landed, "sinks", {})
-    with pytest.raises(GlueOptionError, match="'database' does not go into a URL of this kind"):
+    with pytest.raises(
+        InvalidValueError, check=because("option"), match="'database' does not go into a URL of this kind"
+    ):
         other = {**of_table, "url": "jdbc:sqlserver://host", "database": "two"}
         glue_context.write_dynamic_frame.from_jdbc_conf(landed, "sinks", other)
     with pytest.raises(NotOffGlueError, match="'preactions'"):
@@ -310,7 +313,7 @@ def test_catalogue_is_refused_when_a_sink_is_one_of_a_database(
     sink = glue_context.getSink("postgresql", **TABLE)
     sink.setCatalogInfo("shop", "parts")
 
-    with pytest.raises(GlueOptionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("option")) as caught:
         sink.writeFrame(frame(PARTS))
 
     assert str(caught.value) == "Option 'setCatalogInfo' goes with files only. Leave it out for a database."
@@ -360,7 +363,7 @@ def test_batch_needs_a_run_when_it_is_to_be_written_once(
 )
 def test_other_database_of_the_server_is_named_when_options_say_so(url: str, found: str) -> None:
     assert url_of_database(url, "two") == found
-    with pytest.raises(GlueOptionError, match="does not go into a URL of this kind"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="does not go into a URL of this kind"):
         url_of_database("jdbc:sqlserver://host;databaseName=one", "two")
 
 
@@ -417,7 +420,7 @@ def test_nothing_is_purged_when_options_are_wrong(
     (tmp_path / "a").write_text("x")
     os.utime(tmp_path / "a", (0, 0))
 
-    with pytest.raises(GlueOptionError, match=text):
+    with pytest.raises(InvalidValueError, check=because("option"), match=text):
         glue_context.purge_s3_path(str(tmp_path), options)
 
     assert (tmp_path / "a").exists()

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import GlueOptionError, SourceError
+from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.glue import ApplyMapping, GlueContext, Job
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.watermarks import Watermarks
 from tests.glue.options import PAUSE, Put
+from tests.support.reasons import because
 
 Begin = Callable[..., Job]
 T0 = datetime(2026, 3, 16, 12, tzinfo=timezone.utc)
@@ -351,7 +352,7 @@ def test_source_is_refused_when_its_primary_key_is_not_one_column(
     options = {"url": postgres.url, "dbtable": postgres.new_table(columns), **postgres.properties}
     begin()
 
-    with pytest.raises(GlueOptionError, match=f"'jobBookmarkKeys' {text}"):
+    with pytest.raises(InvalidValueError, check=because("option"), match=f"'jobBookmarkKeys' {text}"):
         glue_context.create_dynamic_frame.from_options("postgresql", options, transformation_ctx="repairs")
 
     assert watermarks.latest("parking").plan is None
@@ -401,7 +402,7 @@ def test_bad_option_of_a_database_is_refused_before_it_is_asked(
     begin()
     login = {"url": "jdbc:postgresql://127.0.0.1:1/none", "user": "u", "password": "not-a-secret"}
 
-    with pytest.raises(GlueOptionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("option")) as caught:
         glue_context.create_dynamic_frame.from_options("postgresql", login | options, transformation_ctx="rows")
 
     assert text in str(caught.value)

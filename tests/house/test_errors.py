@@ -10,7 +10,9 @@ from string import Formatter
 import pytest
 
 from scripts.helpers import errors
+from scripts.helpers.display.options import option_error
 from scripts.helpers.errors import REASONS, WatermarkError
+from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.protocol.run import run_closed
 from tests.support.imports import files_below, parse
 from tests.support.places import REPOSITORY
@@ -201,7 +203,7 @@ BUILT = [
         ["'a.b'", "variant", "Cast it to a string"],
     ),
     (errors.InvalidValueError("none is left.", reason="too_many_ids", context="people"), ["'people'", "none is left."]),
-    (errors.GlueOptionError("boundedFiles", "is 'x'. Write a number."), ["'boundedFiles' is 'x'", "Write a number"]),
+    (glue_option_error("boundedFiles", "is 'x'. Write a number."), ["'boundedFiles' is 'x'", "Write a number"]),
     (errors.NotOffGlueError("DynamicFrame.unbox", "Use toDF()."), ["DynamicFrame.unbox", "not here", "Use toDF()"]),
     (
         errors.InvalidValueError(reason="contexts_exist", job_id="parking", contexts=["repairs", "landed"]),
@@ -263,7 +265,7 @@ BUILT = [
         errors.ArchivedObjectError("s3://b/", ["a.csv"], 3),
         ["'s3://b/'", "3 new objects", "'a.csv'", "Restore them", 'on_archived="skip"'],
     ),
-    (errors.SourceOptionError("changes", "'x' is unknown."), ["'changes'", "'x' is unknown."]),
+    (option_error("changes", "'x' is unknown."), ["'changes'", "'x' is unknown."]),
     (
         errors.SourceError(
             "lake.db.t", reason="rewritten", context="sales", operations=["delete", "overwrite"], count=3
@@ -333,8 +335,7 @@ FAMILIES = [
         errors.InvalidValueError,
         ValueError,
         [
-            "InvalidIdError", "TooLargeError", "CursorError", "BoundsError", "KeyColumnError", "GlueOptionError",
-            "SourceOptionError",
+            "InvalidIdError", "TooLargeError", "CursorError", "BoundsError", "KeyColumnError",
         ],
     ),
     (errors.StaleError, WatermarkError, ["FencedError", "PlanConflictError"]),

@@ -17,7 +17,6 @@ from scripts.helpers.errors import (
     InvalidValueError,
     NothingThereError,
     SourceChangedError,
-    SourceOptionError,
     UnknownJobError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -272,7 +271,7 @@ def test_rows_read_by_a_lookback_are_of_the_range_when_the_caller_says_so(world:
         (CursorColumn("id", "int"), {}, CursorError, "its type was bigint"),
         (CursorColumn("key", "bigint"), {}, SourceChangedError, "context 'rows' remembers 'id'"),
         (ID, {"lookback": 3}, CursorError, "say write_disposition='merge'"),
-        (ID, {"nulls": "ignore"}, SourceOptionError, "'ignore' is unknown"),
+        (ID, {"nulls": "ignore"}, InvalidValueError, "'ignore' is unknown"),
         (ID, {"high": 3}, CursorError, "high= is given, but a range of runs ends where they did. Leave it out"),
         (ID, {"settled": True}, CursorError, "settled= is given, but a range of runs ends where they did."),
     ],

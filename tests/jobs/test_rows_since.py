@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import CursorError, InvalidValueError, SourceBehindError, SourceOptionError
+from scripts.helpers.errors import CursorError, InvalidValueError, SourceBehindError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
@@ -99,7 +99,7 @@ def test_replay_is_refused_when_its_sink_appends_what_the_plan_reads_again(
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"nulls": "ignore"}, SourceOptionError, "'ignore' is unknown"),
+        ({"nulls": "ignore"}, InvalidValueError, "'ignore' is unknown"),
         ({"delay": 300}, CursorError, "delay=300 is not a duration"),
         ({"lookback": 3}, CursorError, "say write_disposition='merge', or leave the option out"),
         ({"unknown": 3}, InvalidValueError, "unknown"),

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import CursorError, SourceBehindError, SourceChangedError, SourceOptionError
+from scripts.helpers.errors import CursorError, InvalidValueError, SourceBehindError, SourceChangedError
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.memory import PandasRows
@@ -21,6 +21,7 @@ from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.plan import plan_window, window_between
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
+from tests.support.reasons import because
 from tests.support.row_windows import plan_after, replayed
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
@@ -1081,7 +1082,7 @@ def test_last_row_is_asked_for_only_when_nothing_is_new(monkeypatch: pytest.Monk
 def test_choice_is_refused_with_the_others_when_there_is_none_of_that_name(
     option: str, choices: str, value: Any
 ) -> None:
-    with pytest.raises(SourceOptionError) as caught:
+    with pytest.raises(InvalidValueError, check=because("option")) as caught:
         plan(source_of(ID, 1), **{option: value})
 
     assert str(caught.value) == f"Option {option!r}: {value!r} is unknown. Use {choices}."

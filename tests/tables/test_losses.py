@@ -13,10 +13,10 @@ from deltalake.exceptions import DeltaError
 from pyiceberg.exceptions import NoSuchTableError
 
 from scripts.helpers.errors import (
+    InvalidValueError,
     MissingConnectorError,
     SourceError,
     SourceExpiredError,
-    SourceOptionError,
     TargetError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -274,7 +274,7 @@ def test_error_of_the_log_is_left_as_it_is_when_its_file_is_there(monkeypatch: p
 
 
 def test_catalog_of_pyiceberg_is_refused_when_spark_is_given() -> None:
-    with pytest.raises(SourceOptionError) as raised:
+    with pytest.raises(InvalidValueError, check=because("option")) as raised:
         IcebergTable("lake.raw.sales", spark=SPARK, catalog=SimpleNamespace(name="lake"))
 
     assert str(raised.value) == "Option 'catalog': it is one of pyiceberg, and Spark has its own. Give one of the two."

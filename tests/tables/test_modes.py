@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import SourceOptionError
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
+from tests.support.reasons import because
 from tests.support.steps import KilledError
 from tests.support.versioned_tables import DeltaByHand, IcebergByHand
 
@@ -62,7 +63,7 @@ def test_range_of_runs_is_read_again_as_they_took_it_when_the_table_has_moved_on
     range_ = {"mode": "pause", "from_run": "jr_1", "to_run": "jr_3"}
     assert take(watermarks, table, "jr_9", context="late", **range_) == []
     assert "event=not_in_range job=sales context=late: its runs took nothing of it" in caplog.messages
-    with pytest.raises(SourceOptionError, match="'max_versions'"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="'max_versions'"):
         take(watermarks, table, "jr_9", **range_, options={"max_versions": 1})
 
 

@@ -15,9 +15,9 @@ import pytest
 from deltalake import write_deltalake
 
 from scripts.helpers.errors import (
+    InvalidValueError,
     SourceError,
     SourceExpiredError,
-    SourceOptionError,
     SourceRolledBackError,
     TargetError,
 )
@@ -366,5 +366,5 @@ def test_source_is_refused_when_it_is_no_table_or_its_form_is_no_ones(spark_with
     ):
         with pytest.raises(SourceError, match="Check the"):
             source.head()
-    with pytest.raises(SourceOptionError, match="'returns'"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="'returns'"):
         DeltaTable(f"{tmp_path}/none", spark=spark_with_tables, returns="arrow")

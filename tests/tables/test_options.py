@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.errors import InvalidValueError, SourceOptionError, WatermarkError
+from scripts.helpers.errors import InvalidValueError, WatermarkError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.tables import DeltaTable, IcebergTable, TableOptions
 from scripts.helpers.watermarks import Watermarks
+from tests.support.reasons import because
 from tests.support.versioned_tables import DeltaByHand
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -46,7 +47,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "named"), WRONG)
 def test_option_is_refused_by_its_name_when_it_cannot_be_meant(options: dict[str, Any], named: str) -> None:
-    with pytest.raises(SourceOptionError) as raised:
+    with pytest.raises(InvalidValueError, check=because("option")) as raised:
         TableOptions.of(options)
 
     assert raised.value.option == named
@@ -92,12 +93,12 @@ def test_column_is_refused_for_a_table_and_required_for_a_frame_when_rows_are_as
 ) -> None:
     frame = pd.DataFrame({"id": [1]})
     with (
-        pytest.raises(SourceOptionError, match=r"^Option 'cursor_column': .* Leave it out"),
+        pytest.raises(InvalidValueError, check=because("option"), match=r"^Option 'cursor_column': .* Leave it out"),
         IncrementalJob(watermarks, "sales") as job,
     ):
         job.rows_since(DeltaByHand(tmp_path).source(), "id")
     with (
-        pytest.raises(SourceOptionError, match=r"^Option 'cursor_column': .* Name it"),
+        pytest.raises(InvalidValueError, check=because("option"), match=r"^Option 'cursor_column': .* Name it"),
         IncrementalJob(watermarks, "sales") as job,
     ):
         job.rows_since(frame)
@@ -122,7 +123,7 @@ def test_what_is_of_cursors_is_refused_when_a_context_reads_a_table(watermarks: 
     with IncrementalJob(watermarks, "by id") as job:
         job.rows_since(pd.DataFrame({"id": [1, 2, 3]}), "id", start_from=3)
     with (
-        pytest.raises(SourceOptionError, match="mode='pause'"),
+        pytest.raises(InvalidValueError, check=because("option"), match="mode='pause'"),
         Backfill(watermarks, "by id", low=None, high=3) as past,
     ):
         past.rows(table.source(), "id")

@@ -14,11 +14,11 @@ from deltalake import DeltaTable as DeltaFiles
 from deltalake import write_deltalake
 
 from scripts.helpers.errors import (
+    InvalidValueError,
     PlanConflictError,
     SourceChangedError,
     SourceError,
     SourceExpiredError,
-    SourceOptionError,
     SourceReplacedError,
     SourceRolledBackError,
 )
@@ -110,7 +110,7 @@ def test_what_comes_first_is_taken_when_the_table_was_empty_at_the_first_run(tab
 def test_start_that_is_no_commit_of_the_table_is_refused_when_it_runs_first(table: Any, take: Take) -> None:
     table.append(1)
 
-    with pytest.raises(SourceOptionError, match="'start_from'"):
+    with pytest.raises(InvalidValueError, check=because("option"), match="'start_from'"):
         take(start_from=10**15)
 
 

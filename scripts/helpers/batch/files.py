@@ -62,7 +62,7 @@ class FileSource:
     kind = "files"
 
     def check_options(self, *beside: str, refused: Collection[str] = ()) -> None:
-        """Raise SourceOptionError for a misspelt option, before anything is listed; see `options_of`."""
+        """Raise InvalidValueError for a misspelt option, before anything is listed; see `options_of`."""
         options_of(FileOptions, self.options, ("transformation_ctx", "on_changed", *beside), refused)
 
     def begin(self) -> None:

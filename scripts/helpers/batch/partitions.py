@@ -11,8 +11,8 @@ from typing import Any, get_args
 from scripts.helpers.batch.batch import SourcePart, Stored
 from scripts.helpers.batch.files import PLANNED, FileSource, check_same_call
 from scripts.helpers.batch.modes import Reach, UnsavedRun
-from scripts.helpers.display.options import check_choice
-from scripts.helpers.errors import InvalidValueError, SourceOptionError
+from scripts.helpers.display.options import check_choice, option_error
+from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.files.latest import LatestPartition, OnSame
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.files.partitions import PartitionColumns, PartitionRule, is_file_start
@@ -163,7 +163,7 @@ def _checked(
     """Return the partition columns of a source; refuse a table's name, and options that would leave out files."""
     options = asked.options
     if "/" not in asked.source and asked.source not in (".", ".."):
-        raise SourceOptionError(
+        raise option_error(
             "source",
             f"{asked.source!r} is a table's name, or a folder without its path. Give the folder, ending in a slash: "
             f"that of a table is its Location in DESCRIBE TABLE EXTENDED {asked.source}. Give the types of its folder "

@@ -12,8 +12,8 @@ from scripts.helpers._lazy import DataFrame
 from scripts.helpers.batch.batch import Batch, Source, SourcePart, Stored, kind_of
 from scripts.helpers.batch.modes import Reach
 from scripts.helpers.batch.schemas import SchemaKeeping, policy_in
-from scripts.helpers.display.options import options_of
-from scripts.helpers.errors import PlanConflictError, SourceOptionError
+from scripts.helpers.display.options import option_error, options_of
+from scripts.helpers.errors import PlanConflictError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.relational.ids import KIND, IdBlock
@@ -64,7 +64,7 @@ def _source_of(
 ) -> Source[Any]:
     if is_table(source):
         if cursor_column is not None:
-            raise SourceOptionError(
+            raise option_error(
                 "cursor_column",
                 f"{source.name!r} is read by its versions, which need no column. Leave it out; to read by a column, "
                 "give a DataFrame of the table.",
@@ -74,7 +74,7 @@ def _source_of(
     chosen = options_of(RowOptions, options, ("cursor_column", "transformation_ctx", "on_schema_change"))
     names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column or ())
     if not names:
-        raise SourceOptionError(
+        raise option_error(
             "cursor_column", f"a {type(source).__name__} is read by a column that says what is new. Name it."
         )
     return CursorRows(batch, as_rows(source, context or "rows"), names, context, chosen)
@@ -302,11 +302,11 @@ def as_rows(source: Any, name: str) -> RowSource:
 
     Raises
     ------
-    SourceOptionError
+    InvalidValueError
         The source is a table that is read by its versions.
     """
     if is_table(source):
-        raise SourceOptionError(
+        raise option_error(
             "source",
             f"{source.name!r} is read by its versions, which have no ranges of a cursor. For an old state of it give a "
             "DataFrame, or read runs again with mode='pause', from_run and to_run.",

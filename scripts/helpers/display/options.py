@@ -8,7 +8,7 @@ from functools import cache
 from inspect import signature
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from scripts.helpers.errors import SourceOptionError
+from scripts.helpers.errors import InvalidValueError
 
 T = TypeVar("T")
 
@@ -18,8 +18,13 @@ ALIKE, AS_GOOD = 0.68, 0.1
 """Least similarity of a suggested name, and how far below the best suggestion it may be, as difflib measures it."""
 
 
+def option_error(option: str, detail: str) -> InvalidValueError:
+    """Return the error of an option that has an invalid value, or no effect; `detail` is a sentence of its own."""
+    return InvalidValueError(f": {detail}", reason="option", option=option)
+
+
 def options_of(kind: type[T], given: Mapping[str, Any], beside: Iterable[str] = (), refused: Collection[str] = ()) -> T:
-    """Return options as a value of their class. For an unknown name, SourceOptionError suggests similar names.
+    """Return options as a value of their class. For an unknown name, InvalidValueError suggests similar names.
 
     Parameters
     ----------
@@ -33,21 +38,21 @@ def options_of(kind: type[T], given: Mapping[str, Any], beside: Iterable[str] = 
     for name in given:
         if name not in own:
             why = nearest(known, name) or f"Use {', '.join(known)}."
-            raise SourceOptionError(name, f"there is none of that name. {why}")
+            raise option_error(name, f"there is none of that name. {why}")
     return kind(**given)
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
-    """Raise SourceOptionError, which lists the choices, if a value is not among the choices of an option."""
+    """Raise InvalidValueError, which lists the choices, if a value is not among the choices of an option."""
     known = list(choices)
     # Compare the types too, because 1 == True in Python.
     if value not in known or isinstance(value, bool) is not isinstance(known[0], bool):
         *others, last = map(repr, known)
-        raise SourceOptionError(name, f"{value!r} is unknown. Use {', '.join(others)} or {last}.")
+        raise option_error(name, f"{value!r} is unknown. Use {', '.join(others)} or {last}.")
 
 
 def check_choices(options: Any) -> None:
-    """Check each field whose type is a Literal or bool; raise SourceOptionError for a value that it does not allow."""
+    """Check each field whose type is a Literal or bool; raise InvalidValueError for a value that it does not allow."""
     kind: Any = type(options)
     for name, choices in _choices_of(kind).items():
         check_choice(name, getattr(options, name), choices)

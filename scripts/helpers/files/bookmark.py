@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scripts.helpers._lazy import S3Client, SparkSession
-from scripts.helpers.display.options import options_of
+from scripts.helpers.display.options import option_error, options_of
 from scripts.helpers.display.units import MAX_AHEAD, count_of
-from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, SourceError, SourceOptionError
+from scripts.helpers.errors import ArchivedObjectError, InvalidValueError, SourceError
 from scripts.helpers.files.choice import MAX_ASKED, BatchChooser, FileChoice, Piece
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.files.diff import Known
@@ -275,12 +275,12 @@ class FileBookmark:
     def _warn_of_layout(self, layout: str, taken: FilesTaken) -> None:
         """Log a WARNING about new files outside of date folders, which are the only folders that later runs list.
 
-        SourceOptionError if no later run would find any file.
+        InvalidValueError if no later run would find any file.
         """
         new = pa.chunked_array([*taken.delta.table.column("key").chunks, pa.array(taken.left, pa.string())])
         outside = outside_layout(layout, new)
         if self.begins and self.saves and 0 < len(outside) == len(new) and self.options.start_from is None:
-            raise SourceOptionError(
+            raise option_error(
                 "layout",
                 f"it is {layout!r}, and the first listing has {count_of(len(new), 'file')} and none in a folder of it, "
                 f"such as {pc.min(outside).as_py()!r}. Later runs would find no file. Correct layout, or leave it out.",

@@ -11,9 +11,10 @@ from urllib.parse import unquote
 from scripts.helpers._lazy import DataFrame, F, SparkSession
 from scripts.helpers.databases.login import login_of_secret
 from scripts.helpers.display.redaction import aws_client
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError
+from scripts.helpers.errors import NotOffGlueError, SourceError
 from scripts.helpers.glue.choices import typed_analysis
 from scripts.helpers.glue.formats import FORMATS
+from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.rows.dialect import SPARK
@@ -188,13 +189,13 @@ class Catalog:
 
         Raises
         ------
-        GlueOptionError
+        InvalidValueError
             The table has no partition keys.
         SourceError
             A partition is outside the table's location.
         """
         if not table.partition_keys:
-            raise GlueOptionError("push_down_predicate", f"is given, but {table.name!r} has no partition keys.")
+            raise glue_option_error("push_down_predicate", f"is given, but {table.name!r} has no partition keys.")
         database, _, name = table.name.partition(".")
         rows = list(self._partitions(database, name, in_catalog))
         if predicate and rows:
@@ -291,7 +292,9 @@ def _csv_options(library: str, serde: Mapping[str, str], table: Mapping[str, str
     name = "skip.header.line.count"
     lines = serde.get(name, table.get(name, "0")).strip()
     if lines not in ("0", "1"):
-        raise GlueOptionError(name, f"is {lines!r} in the catalogue. Spark skips one line at most: read it with Spark.")
+        raise glue_option_error(
+            name, f"is {lines!r} in the catalogue. Spark skips one line at most: read it with Spark."
+        )
     if lines == "1":
         options["withHeader"] = True
     return options

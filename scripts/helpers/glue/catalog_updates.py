@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, F
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.errors import NotOffGlueError
 from scripts.helpers.glue.catalog import Catalog
+from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.sinks.files import partition_folder
 from scripts.helpers.sinks.places import is_same_folder
@@ -47,7 +48,7 @@ class CatalogUpdate:
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         The behaviour is unknown.
     """
 
@@ -58,14 +59,14 @@ class CatalogUpdate:
 
     def __post_init__(self) -> None:
         if self.behaviour not in BEHAVIOURS:
-            raise GlueOptionError("updateBehavior", f"is {self.behaviour!r}. Write one of {', '.join(BEHAVIOURS)}.")
+            raise glue_option_error("updateBehavior", f"is {self.behaviour!r}. Write one of {', '.join(BEHAVIOURS)}.")
 
     def check(self, path: str, format: str, keys: Sequence[str]) -> None:
         """Raise an error if the rows do not fit the table. Called before they are written.
 
         Raises
         ------
-        GlueOptionError, NotOffGlueError
+        InvalidValueError, NotOffGlueError
             The table has another location or other partition keys; tables cannot have this format here.
         SourceError
             The catalogue cannot be read, or does not have the database.
@@ -79,14 +80,14 @@ class CatalogUpdate:
             return
         known = [key["Name"].lower() for key in there.get("PartitionKeys", [])]
         if known != [key.lower() for key in keys]:
-            raise GlueOptionError(
+            raise glue_option_error(
                 "partitionKeys",
                 f"are {list(keys)}, but table {self.table!r} has {known}. Write the same, in order.",
             )
         location = there["StorageDescriptor"]["Location"]
         # Otherwise the table's partitions would be registered in folders without rows.
         if not is_same_folder(path, location):
-            raise GlueOptionError("path", f"is {path!r}, but table {self.table!r} is at {location!r}. Write there.")
+            raise glue_option_error("path", f"is {path!r}, but table {self.table!r} is at {location!r}. Write there.")
 
     def apply(self, df: DataFrame, path: str, format: str, keys: Sequence[str]) -> None:
         """Create or update the table, and register the partitions of the rows."""

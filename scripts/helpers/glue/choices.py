@@ -14,8 +14,9 @@ from functools import reduce
 from typing import Any
 
 from scripts.helpers._lazy import Column, DataFrame, F, T
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.errors import NotOffGlueError
 from scripts.helpers.glue.fields import Field, changed, steps_to
+from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, sql
 from scripts.helpers.schemas.kinds import Kind, common
@@ -29,7 +30,7 @@ SPARK_NAMES = {"long": "bigint", "short": "smallint", "byte": "tinyint", "decima
 REFUSALS = ("AnalysisException", "ParseException", "SparkRuntimeException", "IllegalArgumentException")
 """Names of the errors that Spark raises if it refuses a call before it reads rows."""
 ACTIONS = ("cast", "project", "make_cols", "make_struct", "match_catalog")
-_WORKER_ERROR = re.compile(r"GlueOptionError: Option '([^\n']+)' ([^\n]+)")
+_WORKER_ERROR = re.compile(r"InvalidValueError: Option '([^\n']+)' ([^\n]+)")
 _NO_CAST = re.compile(r"annot resolve (.*?) due to data type mismatch: (cannot cast [^\n;]+)")
 
 
@@ -52,14 +53,14 @@ def resolved(
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         The action does not exist; Spark does not know the type or cannot cast to it; or an action other than a cast
         names a text column.
     """
     for path, action in specs:
         verb, kind = _parsed("specs", action)
         if verb == "match_catalog":
-            raise GlueOptionError("specs", f"has {action!r} for {path!r}. It goes as choice='match_catalog'.")
+            raise glue_option_error("specs", f"has {action!r} for {path!r}. It goes as choice='match_catalog'.")
         steps = steps_to(path, df.schema)
         # Glue ignores a path that does not exist.
         if steps:
@@ -77,20 +78,20 @@ def resolved(
 
 
 def spark_type(option: str, kind: str) -> SQL:
-    """Return Spark's name for a type of Glue's or Spark's; raise GlueOptionError if Spark does not know the type."""
+    """Return Spark's name for a type of Glue's or Spark's; raise InvalidValueError if Spark does not know the type."""
     from pyspark.sql.utils import ParseException  # type: ignore[attr-defined]
 
     name = SPARK_NAMES.get(kind, kind)
     try:
         T._parse_datatype_string(name)
     except ParseException as error:
-        raise GlueOptionError(option, f"names the type {kind!r}, which Spark does not know.") from error
+        raise glue_option_error(option, f"names the type {kind!r}, which Spark does not know.") from error
     return SPARK.type_name(name)
 
 
 @contextmanager
 def typed_analysis(option: str, remedy: str = "If names differ by case, drop or rename one of them.") -> Iterator[None]:
-    """Raise GlueOptionError if Spark refuses an option: an impossible cast, an ambiguous name, wrong SQL.
+    """Raise InvalidValueError if Spark refuses an option: an impossible cast, an ambiguous name, wrong SQL.
 
     Raise MisfitError if a value or a record that is read meanwhile does not fit.
     """
@@ -104,15 +105,15 @@ def typed_analysis(option: str, remedy: str = "If names differ by case, drop or 
             raise misfit from error
         # An error that this package raised in a Spark worker arrives as text.
         if within := _WORKER_ERROR.search(str(error)):
-            raise GlueOptionError(within[1], within[2]) from error
+            raise glue_option_error(within[1], within[2]) from error
         if type(error).__name__ not in REFUSALS:
             raise
         if found := _NO_CAST.search(str(error)):
             why = f"asks for a cast of {found[1]} that Spark does not have: {found[2].rstrip('. ')}."
-            raise GlueOptionError(option, f"{why} Leave it out, and make the column with toDF().") from error
+            raise glue_option_error(option, f"{why} Leave it out, and make the column with toDF().") from error
         # Drop Spark's suggestions: they may name internal columns of this package.
         why = reason_of(error).partition(" Did you mean")[0]
-        raise GlueOptionError(option, f"is refused by Spark: {why} {remedy}") from error
+        raise glue_option_error(option, f"is refused by Spark: {why} {remedy}") from error
 
 
 def united(frames: Sequence[DataFrame]) -> DataFrame:
@@ -175,7 +176,7 @@ def _parsed(option: str, action: Any) -> tuple[str, str]:
     # Glue's console writes MATCH_CATALOG, its guide match_catalog.
     verb = verb.lower()
     if verb not in ACTIONS or (verb in ("cast", "project")) != bool(kind):
-        raise GlueOptionError(
+        raise glue_option_error(
             option,
             f"has {action!r}. The actions are cast:TYPE, project:TYPE, make_cols, make_struct and, as choice, "
             "match_catalog.",
@@ -190,11 +191,11 @@ def _texts(df: DataFrame) -> list[str]:
 
 
 def _without_cast(df: DataFrame, steps: Sequence[str], action: str) -> DataFrame:
-    """Return the rows unchanged; raise GlueOptionError for a text column, whose values may have had several types."""
+    """Return the rows unchanged; raise InvalidValueError for a text column, whose values may have had several types."""
 
     def check(field: Field) -> list[Field]:
         if isinstance(field.kind, T.StringType):
-            raise GlueOptionError(
+            raise glue_option_error(
                 "specs",
                 f"has {action!r} for {field.name!r}, a column of text. A field of JSON whose values have several types "
                 "is text here, and no choice. Pass cast:TYPE.",

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
 from typing import Any
 
-from scripts.helpers.errors import GlueOptionError
-from scripts.helpers.glue.paths import folders
+from scripts.helpers.glue.paths import folders, glue_option_error
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.tables.spans import TableOptions
 
@@ -61,11 +60,11 @@ class FoldersToRead:
 
         Raises
         ------
-        GlueOptionError
+        InvalidValueError
             There are more than `MAX_PARTITIONS` folders.
         """
         if len(below) > MAX_PARTITIONS:
-            raise GlueOptionError(
+            raise glue_option_error(
                 "push_down_predicate", f"leaves {len(below):,} partitions; the limit is {MAX_PARTITIONS:,}. Narrow it."
             )
         if not below:
@@ -96,7 +95,7 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         A value is invalid; the text has the value, the limit and the remedy. Nothing is read.
     """
     # Imported here, because a script that reads no files must not require pyarrow.
@@ -105,18 +104,18 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
     left = dict(given)
     paths = _texts(left, "paths") + _texts(left, "path")
     if not paths:
-        raise GlueOptionError("paths", "is missing. Give a list such as ['s3://bucket/prefix/'].")
+        raise glue_option_error("paths", "is missing. Give a list such as ['s3://bucket/prefix/'].")
     recurse = _pop_bool(left, "recurse")
     exclusions = exclusions_of(left)
     left.pop("exclusions", None)
     options = _archives(left)
     exclude = _texts(left, "exclude")
     if "include" in left:
-        raise GlueOptionError("include", "is not taken here. Write paths, with recurse and exclusions.")
+        raise glue_option_error("include", "is not taken here. Write paths, with recurse and exclusions.")
     bounds = {name: _whole(left, name) for name in ("boundedFiles", "boundedSize", "max_files", "max_bytes")}
     both = [name for name, limit in bounds.items() if limit is not None]
     if len(both) > 1:
-        raise GlueOptionError(both[0], f"and {both[1]!r} are both given. Glue takes one limit: leave one.")
+        raise glue_option_error(both[0], f"and {both[1]!r} are both given. Glue takes one limit: leave one.")
     options |= _pop_options(left, {field.name for field in fields_of(FileOptions)} - RESERVED)
     _tell("s3", left)
     found = []
@@ -132,7 +131,7 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
 
 
 def exclusions_of(given: Mapping[str, Any]) -> list[str]:
-    """Return the globs of ``exclusions``; raise GlueOptionError unless they are a text or a list of texts."""
+    """Return the globs of ``exclusions``; raise InvalidValueError unless they are a text or a list of texts."""
     return _texts(dict(given), "exclusions")
 
 
@@ -154,24 +153,24 @@ def table_to_read(given: Mapping[str, Any]) -> TableToRead:
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         As by `folders_to_read`; no text shows the URL, the user or the password.
     """
     left = dict(given)
     named = {name: left.pop(name, None) for name in ("url", "dbtable")}
     for name, value in named.items():
         if not isinstance(value, str) or not value:
-            raise GlueOptionError(name, "is missing. A database needs url and dbtable.")
+            raise glue_option_error(name, "is missing. A database needs url and dbtable.")
     # A query has no name to identify it, so a different query under the same context would use this one's watermark.
     if named["dbtable"].lstrip().startswith("("):
-        raise GlueOptionError("dbtable", "is a query. Make a view of it in the database, and name that.")
+        raise glue_option_error("dbtable", "is a query. Make a view of it in the database, and name that.")
     properties = {name: str(left.pop(name)) for name in ("user", "password") if left.get(name) is not None}
     driver = left.pop("customJdbcDriverClassName", None) or left.pop("driver", None)
     if driver is not None:
         properties["driver"] = str(driver)
     keys = _texts(left, "jobBookmarkKeys") if "jobBookmarkKeys" in left else None
     if keys is not None and not keys:
-        raise GlueOptionError("jobBookmarkKeys", "is empty. Name the columns that only grow, such as ['id'].")
+        raise glue_option_error("jobBookmarkKeys", "is empty. Name the columns that only grow, such as ['id'].")
     hashed = [left.pop(name) for name in ("hashfield", "hashexpression") if name in left]
     partitions = _whole(left, "hashpartitions") or (JDBC_PARTITIONS if hashed else None)
     # Glue never reads rows that arrive below the bookmark, and scripts rely on that: an error would stop all of them,
@@ -198,9 +197,9 @@ def _texts(left: dict[str, Any], name: str) -> list[str]:
             try:
                 found = json.loads(value)
             except ValueError as error:
-                raise GlueOptionError(name, f"is {value!r}, which is not JSON. Write a list of texts.") from error
+                raise glue_option_error(name, f"is {value!r}, which is not JSON. Write a list of texts.") from error
     if not isinstance(found, (list, tuple)) or not all(isinstance(text, str) and text for text in found):
-        raise GlueOptionError(name, f"is {value!r}. Write a text or a list of texts, none of them empty.")
+        raise glue_option_error(name, f"is {value!r}. Write a text or a list of texts, none of them empty.")
     return list(found)
 
 
@@ -212,14 +211,14 @@ def _whole(left: dict[str, Any], name: str) -> int | None:
     # int() also accepts signs, spaces, underscores and digits of other scripts, which are mistakes here.
     is_whole = not isinstance(value, (bool, float)) and text.isdecimal() and text.isascii()
     if not is_whole or int(text) < 1:
-        raise GlueOptionError(name, f"is {value!r}. Write a whole number from 1, such as '1000'.")
+        raise glue_option_error(name, f"is {value!r}. Write a whole number from 1, such as '1000'.")
     return int(text)
 
 
 def _pop_bool(left: dict[str, Any], name: str) -> bool:
     value = left.pop(name, False)
     if str(value).lower() not in ("true", "false"):
-        raise GlueOptionError(name, f"is {value!r}. Write True or False.")
+        raise glue_option_error(name, f"is {value!r}. Write True or False.")
     return str(value).lower() == "true"
 
 
@@ -228,7 +227,7 @@ def _archives(left: dict[str, Any]) -> dict[str, Any]:
     if not classes:
         return {}
     if set(classes) != ARCHIVES:
-        raise GlueOptionError(
+        raise glue_option_error(
             "excludeStorageClasses",
             f"is {classes!r}. Here {' and '.join(sorted(ARCHIVES))} are left out together, and no others: name these.",
         )
@@ -242,7 +241,7 @@ def _descending(left: dict[str, Any]) -> bool:
             continue
         order = str(left.pop(name))
         if order.lower() not in ("asc", "desc"):
-            raise GlueOptionError(_SORT_ORDER[0], f"is {order!r}. Write 'asc' or 'desc'.")
+            raise glue_option_error(_SORT_ORDER[0], f"is {order!r}. Write 'asc' or 'desc'.")
         descends = descends or order.lower() == "desc"
     return descends
 
@@ -252,12 +251,12 @@ def _pop_options(left: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _tell(source: str, left: Mapping[str, Any]) -> None:
-    """Raise GlueOptionError for options that change what is read; log the names of options that are ignored.
+    """Raise InvalidValueError for options that change what is read; log the names of options that are ignored.
 
     Values are not logged, because they may be passwords.
     """
     for name in sorted(REFUSED_OPTIONS & set(left)):
-        raise GlueOptionError(name, "changes what is read, and is not here. Filter the DataFrame, or read a view.")
+        raise glue_option_error(name, "changes what is read, and is not here. Filter the DataFrame, or read a view.")
     if IGNORED_OPTIONS & set(left):
         logger.info(
             "event=options_needless source=%s options=%s", source, ",".join(sorted(IGNORED_OPTIONS & set(left)))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scripts.helpers._lazy import DataFrame, SparkSession
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.errors import NotOffGlueError
 from scripts.helpers.glue.catalog import DATABASES, LAKES, Catalog, Partitions, with_login
 from scripts.helpers.glue.connection_options import (
     MAX_PARTITIONS,
@@ -20,6 +20,7 @@ from scripts.helpers.glue.connection_options import (
 )
 from scripts.helpers.glue.frames import WITHOUT_GLUE, DynamicFrame, DynamicFrameCollection, Named, as_dataframe
 from scripts.helpers.glue.job import Job
+from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue.sinks import FILES, DataSink, format_named, write_catalog_table, write_table
 from scripts.helpers.glue.sources import read_folders, read_lake, read_table
@@ -137,7 +138,7 @@ class GlueContext:
         url = known.get("url", "")
         server = _SERVER.match(url)
         if server is None:
-            raise GlueOptionError("connection_name", f"is {connection_name!r}, whose JDBC URL names no server.")
+            raise glue_option_error("connection_name", f"is {connection_name!r}, whose JDBC URL names no server.")
         return {**known, "vendor": server["vendor"], "url": server[0], "fullUrl": url}
 
     def tableNames(self, dbName: str | None = None) -> list[str]:  # noqa: N802
@@ -190,12 +191,12 @@ class Reader(Named, Generic[Frame]):
 
         Raises
         ------
-        GlueOptionError, NotOffGlueError
+        InvalidValueError, NotOffGlueError
             An option is wrong or not supported here. Nothing was read.
         """
         _log_ignored("create_dynamic_frame.from_options", further)
         if push_down_predicate:
-            raise GlueOptionError("push_down_predicate", "needs a table of the catalogue. Use exclusions, or filter.")
+            raise glue_option_error("push_down_predicate", "needs a table of the catalogue. Use exclusions, or filter.")
         given = connection_options or {}
         spark, job = self._context.spark_session, Job.tracking(transformation_ctx)
         kind = connection_type.lower()
@@ -251,7 +252,7 @@ class Reader(Named, Generic[Frame]):
         in_catalog = given.pop("catalogPartitionPredicate", "")
         if table.format in LAKES:
             if push_down_predicate or in_catalog:
-                raise GlueOptionError(
+                raise glue_option_error(
                     "push_down_predicate", f"is given, and {table.name!r} is read by its commits. Filter the rows."
                 )
             return self._wrap(read_lake(spark, table, given, transformation_ctx, job), str(table_name))
@@ -360,7 +361,7 @@ def _of_partitions(
 ) -> FoldersToRead:
     """Return the request limited to the files of registered partitions."""
     for option in sorted({"path", "paths"} & set(given)):
-        raise GlueOptionError(
+        raise glue_option_error(
             option,
             "does not go with partition keys: files of other partitions would be lost. Leave it out, or read the "
             "folder by from_options.",
@@ -377,7 +378,7 @@ def _of_partitions(
 def _check_named(database: str | None, table_name: str | None) -> None:
     for name, value in (("database", database), ("table_name", table_name)):
         if not value:
-            raise GlueOptionError(name, "is missing. Name the database and the table of the catalogue.")
+            raise glue_option_error(name, "is missing. Name the database and the table of the catalogue.")
 
 
 def _log_ignored(call: str, given: Iterable[str]) -> None:

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from scripts.helpers.errors import Advice, GlueOptionError, NotOffGlueError
+from scripts.helpers.errors import Advice, NotOffGlueError
+from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.reading.dialects import glue_names, unknown_options
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ ADVICE = Advice(
 def spark_format(name: str | None) -> str:
     """Return Spark's name of a format; raise NotOffGlueError if Spark does not have the format."""
     if name is None:
-        raise GlueOptionError("format", f"is missing. Name one of {', '.join(FORMATS)}.")
+        raise glue_option_error("format", f"is missing. Name one of {', '.join(FORMATS)}.")
     if name.lower() not in FORMATS:
         raise NotOffGlueError(f"The format {name!r}", f"Use one of {', '.join(FORMATS)}, or read it with Spark.")
     return FORMATS[name.lower()]
@@ -52,7 +53,7 @@ def spark_options(name: str, given: Mapping[str, Any], *, writing: bool = False)
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         ``skipFirst`` or ``jsonPath`` is given, for which Spark has no equivalent.
     """
     left = dict(given)
@@ -67,7 +68,7 @@ def spark_options(name: str, given: Mapping[str, Any], *, writing: bool = False)
         options["quote"] = ""
     for option in sorted(_REFUSED & set(left)):
         if _text(left.pop(option)) != "false":
-            raise GlueOptionError(option, "is not here. Read with Spark and filter or select from the DataFrame.")
+            raise glue_option_error(option, "is not here. Read with Spark and filter or select from the DataFrame.")
     if "multiline" in left:
         options["multiLine"] = _text(left.pop("multiline"))
     for option in (_NEEDLESS if writing else _NEEDLESS | _WRITTEN) & set(left):

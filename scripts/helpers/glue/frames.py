@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from scripts.helpers._lazy import DataFrame, F, T
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError
+from scripts.helpers.errors import NotOffGlueError
 from scripts.helpers.glue.choices import cast, resolved, spark_type, typed_analysis, united
 from scripts.helpers.glue.fields import Field, changed, expression, field_at, parts_of, steps_to, top_field
 from scripts.helpers.glue.job import Job
+from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.glue.records import kept, mapped
 from scripts.helpers.relational.relations import untracked
 from scripts.helpers.rows.sql import sql
@@ -102,7 +103,7 @@ class DynamicFrame(Named):
             if option.action == "KeepAsStruct":
                 continue
             if option.action not in ("Cast", "Project") or option.target is None:
-                raise GlueOptionError(
+                raise glue_option_error(
                     "options", f"has {option!r}. The actions are KeepAsStruct, and Cast and Project with a target type."
                 )
             target = option.target if isinstance(option.target, str) else option.target.simpleString()
@@ -207,7 +208,7 @@ class DynamicFrame(Named):
 
         Raises
         ------
-        GlueOptionError
+        InvalidValueError
             A mapping has another length, a type does not exist or Spark cannot cast to it, or a target is named
             twice.
         NotOffGlueError
@@ -217,14 +218,14 @@ class DynamicFrame(Named):
         targets: dict[tuple[str, ...], Any] = {}
         for mapping in given:
             if not 2 <= len(mapping) <= 4:
-                raise GlueOptionError("mappings", f"has {mapping!r}. Each is (source, its type, target, its type).")
+                raise glue_option_error("mappings", f"has {mapping!r}. Each is (source, its type, target, its type).")
             source, target = mapping[0], mapping[1] if len(mapping) < 4 else mapping[2]
             if "[]" in target:
                 raise NotOffGlueError(f"To map to {target!r}, a field inside a list,", INSTEAD)
             kind = mapping[-1] if len(mapping) > 2 else ""
             path = parts_of(target)
             if path in targets or not path:
-                raise GlueOptionError(
+                raise glue_option_error(
                     "mappings", f"names the target {target!r} {'twice' if path else 'without a name'}."
                 )
             steps = self._steps(source)
@@ -253,17 +254,17 @@ class DynamicFrame(Named):
 
         Raises
         ------
-        GlueOptionError
+        InvalidValueError
             Both or neither of `specs` and `choice` are given, an action is unknown or does not accept text columns, or
             ``match_catalog`` has no table.
         """
         if (specs is None) == (not choice):
-            raise GlueOptionError("specs", "and choice go one without the other. Give one of them.")
+            raise glue_option_error("specs", "and choice go one without the other. Give one of them.")
         pairs = [specs] if isinstance(specs, tuple) else list(specs or ())
         types = None
         if choice.lower() == "match_catalog":
             if not database or not table_name:
-                raise GlueOptionError("choice", "is 'match_catalog'. Name the database and the table_name.")
+                raise glue_option_error("choice", "is 'match_catalog'. Name the database and the table_name.")
             from scripts.helpers.glue.catalog import Catalog
 
             table = Catalog(catalog_id).table(database, table_name)
@@ -298,7 +299,7 @@ class DynamicFrame(Named):
         ------
         NotOffGlueError
             The format is not ``json``, options of a format are given, or the path is a field of a struct.
-        GlueOptionError
+        InvalidValueError
             A text is not JSON. This is found while the types are inferred.
         """
         further = {name for name in options if name not in ("info", "stageThreshold", "totalThreshold")}
@@ -310,7 +311,7 @@ class DynamicFrame(Named):
         texts = F.concat(F.lit('{"value":'), F.col(expression([name])), F.lit("}"))
         found = inferred_schema(self._df.select(texts).dropna(), "json", {})
         if "_corrupt_record" in found.names:
-            raise GlueOptionError("path", f"is {path!r}, and a text of it is not JSON.")
+            raise glue_option_error("path", f"is {path!r}, and a text of it is not JSON.")
         if not found.names:
             return self
         value = F.from_json(texts, found)["value"]
@@ -376,7 +377,7 @@ class DynamicFrame(Named):
 
         Raises
         ------
-        GlueOptionError
+        InvalidValueError
             A key is not a column, or the frames have different numbers of keys.
         """
         one, two = self._df, frame2._df
@@ -384,7 +385,7 @@ class DynamicFrame(Named):
             return self if not one.columns else self._with(two)
         keys1, keys2 = self._places(paths1), frame2._places(paths2)
         if len(keys1) != len(keys2) or not keys1:
-            raise GlueOptionError("paths2", f"has {len(keys2)} keys and paths1 has {len(keys1)}. Give pairs of them.")
+            raise glue_option_error("paths2", f"has {len(keys2)} keys and paths1 has {len(keys1)}. Give pairs of them.")
         names = list(one.columns)
         for name in two.columns:
             free = name
@@ -468,10 +469,10 @@ class DynamicFrame(Named):
         for path, comparisons in (comparison_dict if self._df.columns else {}).items():
             steps = self._steps(path)
             if not steps:
-                raise GlueOptionError("comparison_dict", f"has {path!r}, which the frame has not.")
+                raise glue_option_error("comparison_dict", f"has {path!r}, which the frame has not.")
             for sign, value in comparisons.items():
                 if sign not in COMPARISONS:
-                    raise GlueOptionError("comparison_dict", f"has {sign!r}. It knows {', '.join(COMPARISONS)}.")
+                    raise glue_option_error("comparison_dict", f"has {sign!r}. It knows {', '.join(COMPARISONS)}.")
                 holds = holds & COMPARISONS[sign](F.col(expression(steps)), F.lit(value))
         # A comparison with NULL is neither true nor false, and without this Spark would omit the row from both frames.
         holds = F.coalesce(holds, F.lit(False))
@@ -499,7 +500,9 @@ class DynamicFrame(Named):
         given = dict(options or {})
         most, share = int(given.pop("topk", 100)), float(given.pop("prob", 1))
         if given or most < 1 or not 0 < share <= 1:
-            raise GlueOptionError("options", f"is {options!r}. It takes topk from 1 on, and prob above 0 and up to 1.")
+            raise glue_option_error(
+                "options", f"is {options!r}. It takes topk from 1 on, and prob above 0 and up to 1."
+            )
         sample = self._df if share == 1 else self._df.sample(share)
         if sample.columns:
             sample.limit(most).write.mode("append").json(path)
@@ -528,7 +531,7 @@ class DynamicFrame(Named):
             name = self._top(path, "join by", "Select it as a column before.")
             if name is None:
                 has = ", ".join(self._df.columns)
-                raise GlueOptionError("keys", f"has {path!r}, which the frame has not. It has: {has}.")
+                raise glue_option_error("keys", f"has {path!r}, which the frame has not. It has: {has}.")
             places.append(self._df.columns.index(name))
         return places
 
@@ -583,7 +586,7 @@ class DynamicFrameCollection(dict[str, DynamicFrame]):
         found = {name: callable(frame, f"{transformation_ctx}:{name}") for name, frame in self.items()}
         for name, frame in found.items():
             if not isinstance(frame, DynamicFrame):
-                raise GlueOptionError("callable", f"returned {type(frame).__name__} for {name!r}. Return a frame.")
+                raise glue_option_error("callable", f"returned {type(frame).__name__} for {name!r}. Return a frame.")
         return DynamicFrameCollection(found, self.glue_ctx)
 
     def flatmap(
@@ -598,7 +601,9 @@ class DynamicFrameCollection(dict[str, DynamicFrame]):
             elif isinstance(made, DynamicFrameCollection):
                 found.update(made)
             else:
-                raise GlueOptionError("f", f"returned {type(made).__name__}. Return a frame, or a collection of them.")
+                raise glue_option_error(
+                    "f", f"returned {type(made).__name__}. Return a frame, or a collection of them."
+                )
         return DynamicFrameCollection(found, self.glue_ctx)
 
 
@@ -625,7 +630,7 @@ def _as_structs(targets: Mapping[tuple[str, ...], Any]) -> list[Any]:
     for first in dict.fromkeys(path[0] for path in targets):
         if (first,) in targets:
             if sum(path[0] == first for path in targets) > 1:
-                raise GlueOptionError("mappings", f"names {first!r} as a column and as a struct.")
+                raise glue_option_error("mappings", f"names {first!r} as a column and as a struct.")
             columns.append(targets[(first,)].alias(first))
         else:
             inner = {path[1:]: value for path, value in targets.items() if path[0] == first}

@@ -10,7 +10,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import GlueOptionError
+from scripts.helpers.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from scripts.helpers.job import IncrementalJob
@@ -19,6 +19,11 @@ GLOB = "*?[{"
 _SCHEME = re.compile(r"^(s3[an]?|file)://")
 _TOKEN = re.compile(r"\[!?[^\]]+\]|\\.|.", re.DOTALL)
 """A part of a glob that stands for one character, a star, or a sign of alternatives; see `glob_to_regex`."""
+
+
+def glue_option_error(option: str, detail: str) -> InvalidValueError:
+    """Return the error of an option of Glue's readers or writers; `detail` is a sentence with the option as subject."""
+    return InvalidValueError(f" {detail}", reason="option", option=option)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ def folders(paths: Sequence[str], *, recurse: bool, exclusions: Sequence[str] = 
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         A path is a glob.
     """
     found: dict[str, Folder] = {}
@@ -91,7 +96,9 @@ def _folder(path: str, recurse: bool, exclusions: Sequence[str]) -> Folder:
     those in folders called ``name=value``.
     """
     if set(path.partition("://")[2] or path) & set(GLOB):
-        raise GlueOptionError("paths", f"has {path!r}, which is a glob. Give the folder, and leave out by exclusions.")
+        raise glue_option_error(
+            "paths", f"has {path!r}, which is a glob. Give the folder, and leave out by exclusions."
+        )
     base, name = path.rstrip("/") + "/", ""
     head, _, last = path.rpartition("/")
     if last and "." in last and not head.endswith("/") and head:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from scripts.helpers._lazy import SparkSession
-from scripts.helpers.errors import GlueOptionError
+from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.listing.listing import Listing, Location
 from scripts.helpers.sinks.places import place_of
 
@@ -28,7 +28,7 @@ def purge(spark: SparkSession, path: str, options: Mapping[str, Any] | None) -> 
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         The period is negative or not a number, or an option is unknown. Nothing is deleted.
     SourceError, TargetError
         The folder cannot be listed, or a file cannot be deleted.
@@ -37,10 +37,10 @@ def purge(spark: SparkSession, path: str, options: Mapping[str, Any] | None) -> 
     hours = left.pop("retentionPeriod", RETENTION_HOURS)
     kept_classes = set(left.pop("excludeStorageClasses", None) or ())
     if isinstance(hours, bool) or not isinstance(hours, int | float) or not hours >= 0:
-        raise GlueOptionError("retentionPeriod", f"is {hours!r}. Write a number of hours, 0 for all files.")
+        raise glue_option_error("retentionPeriod", f"is {hours!r}. Write a number of hours, 0 for all files.")
     if left:
         # Refuse unknown options, because ignoring a misspelt one would delete more than was asked for.
-        raise GlueOptionError(sorted(left)[0], "is not here. There are retentionPeriod and excludeStorageClasses.")
+        raise glue_option_error(sorted(left)[0], "is not here. There are retentionPeriod and excludeStorageClasses.")
     until = datetime.now(timezone.utc) - timedelta(hours=hours)
     folder = path.rstrip("/") + "/"
     old = []

@@ -15,7 +15,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, F, SparkSession, T
-from scripts.helpers.errors import GlueOptionError
+from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.schemas.kinds import Kind, common
 from scripts.helpers.schemas.spark_frames import columns_of_schema, struct_of
@@ -83,7 +83,7 @@ def mapped(df: DataFrame, f: Callable[[DynamicRecord], Mapping[str, Any]]) -> Da
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         The function returned something other than a record, or a value that no type of Spark can hold. If it is raised
         in a Spark worker, it is wrapped in an error of Spark.
     """
@@ -102,7 +102,7 @@ def frame_of(spark: SparkSession, records: RDD[Mapping[str, Any]], known: T.Stru
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         A whole number has more than 64 bits, or a decimal more than 38 digits.
     """
     kind = records.mapPartitions(lambda part: [reduce(_widest, map(_kind, part), NO_FIELDS)]).fold(NO_FIELDS, _widest)
@@ -143,7 +143,7 @@ def _kind(value: Any) -> Kind:
             return name
     if isinstance(value, int):
         return next((name for name, bits in BITS.items() if -(2**bits) <= value < 2**bits), TOO_LARGE)
-    raise GlueOptionError("f", f"returned a record with a {type(value).__name__}, a type that Spark does not have.")
+    raise glue_option_error("f", f"returned a record with a {type(value).__name__}, a type that Spark does not have.")
 
 
 def _widest(one: Kind, other: Kind) -> Kind:
@@ -192,7 +192,7 @@ def _with_nulls(kind: Kind) -> Kind:
 def _storable(kind: Kind, name: str) -> Kind:
     """Return the type of the column that stores values of a type."""
     if kind == TOO_LARGE:
-        raise GlueOptionError(
+        raise glue_option_error(
             name, f"has a number beyond 64 bits, or of more than {MAX_DIGITS} digits. Make it a text, or round it."
         )
     if kind == MIXED:
@@ -209,7 +209,7 @@ def _storable(kind: Kind, name: str) -> Kind:
 
 def _checked(record: Any) -> dict[str, Any]:
     if not isinstance(record, Mapping):
-        raise GlueOptionError("f", f"returned {type(record).__name__}. Return the record, changed.")
+        raise glue_option_error("f", f"returned {type(record).__name__}. Return the record, changed.")
     return dict(record)
 
 

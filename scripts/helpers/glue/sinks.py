@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError, PlanConflictError
+from scripts.helpers.errors import NotOffGlueError, PlanConflictError
 from scripts.helpers.glue.catalog import DATABASES, Catalog, with_login
 from scripts.helpers.glue.catalog_updates import CatalogUpdate
 from scripts.helpers.glue.choices import typed_analysis
 from scripts.helpers.glue.connection_options import table_to_read
 from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, as_dataframe
+from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.sinks.database import DatabaseSink
 from scripts.helpers.sinks.spark_files import timestamps_with_statistics
@@ -60,7 +61,7 @@ def write_files(
 
     Raises
     ------
-    GlueOptionError, NotOffGlueError
+    InvalidValueError, NotOffGlueError
         The path is missing, the rows lack a partition key, or the format is not supported here.
     PlanConflictError
         ``perBatch`` is used without a run, or twice for one path: the second write would replace the first.
@@ -70,11 +71,11 @@ def write_files(
     left = dict(given)
     path, keys = left.pop("path", None), left.pop("partitionKeys", None) or []
     if not isinstance(path, str) or not path:
-        raise GlueOptionError("path", f"is {path!r}. Write a folder such as 's3://bucket/prefix/'.")
+        raise glue_option_error("path", f"is {path!r}. Write a folder such as 's3://bucket/prefix/'.")
     if re.fullmatch("s3[an]?://[^/]+", path):
         path += "/"  # Hadoop's S3A refuses a bucket without the slash, which Glue's own file system accepts.
     if isinstance(keys, str) or (df.columns and set(keys) - set(df.columns)):
-        raise GlueOptionError("partitionKeys", f"is {keys!r}. Write a list of columns that the frame has.")
+        raise glue_option_error("partitionKeys", f"is {keys!r}. Write a list of columns that the frame has.")
     per_batch = _is_true(left.pop(PER_BATCH, False))
     name = spark_format(format)
     compression = left.pop("compression", None)
@@ -112,7 +113,7 @@ def write_catalog_table(
 
     Raises
     ------
-    SourceError, GlueOptionError
+    SourceError, InvalidValueError
         The table does not exist, or the options do not fit it.
     """
     catalog, left = Catalog(catalog_id), dict(given)
@@ -144,7 +145,7 @@ def write_table(df: DataFrame, given: Mapping[str, Any], job: IncrementalJob | N
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         An option is wrong; nothing is written.
     PlanConflictError, FencedError
         As by `write_files`.
@@ -231,7 +232,7 @@ class DataSink:
         left = dict(self._options)
         if self._kind in DATABASES:
             if self._table is not None:
-                raise GlueOptionError("setCatalogInfo", "goes with files only. Leave it out for a database.")
+                raise glue_option_error("setCatalogInfo", "goes with files only. Leave it out for a database.")
             write_table(df, with_login(left), self._running())
             return
         database, table, catalog_id = self._table or ("", "", None)
@@ -245,7 +246,7 @@ def catalog_update(options: dict[str, Any], database: str, table: str, catalog_i
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         ``enableUpdateCatalog`` is on without a table, or ``updateBehavior`` is unknown.
     """
     wanted = _is_true(options.pop("enableUpdateCatalog", False))
@@ -255,7 +256,7 @@ def catalog_update(options: dict[str, Any], database: str, table: str, catalog_i
             logger.info("event=catalog_not_updated table=%s.%s: enableUpdateCatalog is off", database, table)
         return None
     if not database or not table:
-        raise GlueOptionError("enableUpdateCatalog", "is on, but no table is named. Call setCatalogInfo.")
+        raise glue_option_error("enableUpdateCatalog", "is on, but no table is named. Call setCatalogInfo.")
     return CatalogUpdate(database, table, str(behaviour), catalog_id)
 
 
@@ -286,10 +287,12 @@ def url_of_database(url: str, database: str) -> str:
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         The URL does not have its database right after the server. No text shows the URL.
     """
     match = re.fullmatch(r"(jdbc:(?:postgresql|mysql|mariadb|redshift)://[^/?;]+)(?:/[^?;]*)?(.*)", url)
     if match is None:
-        raise GlueOptionError("database", "does not go into a URL of this kind. Name it in url, and leave it out here.")
+        raise glue_option_error(
+            "database", "does not go into a URL of this kind. Name it in url, and leave it out here."
+        )
     return f"{match[1]}/{database}{match[2]}"

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession, T, pa
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import GlueOptionError, NotOffGlueError, SourceError, advice_in_errors
+from scripts.helpers.errors import NotOffGlueError, SourceError, advice_in_errors
 from scripts.helpers.glue.catalog import CatalogTable, Partitions
 from scripts.helpers.glue.choices import united
 from scripts.helpers.glue.connection_options import FoldersToRead, TableToRead, lake_options
 from scripts.helpers.glue.formats import ADVICE, spark_format, spark_options
-from scripts.helpers.glue.paths import folder_contexts
+from scripts.helpers.glue.paths import folder_contexts, glue_option_error
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import check_reader_options
@@ -218,7 +218,7 @@ def bookmark_key(spark: SparkSession, request: TableToRead, context: str) -> str
 
     Raises
     ------
-    GlueOptionError
+    InvalidValueError
         The database reports no primary key, as for a view, or one with several columns.
     SourceError
         The database cannot be queried.
@@ -227,7 +227,7 @@ def bookmark_key(spark: SparkSession, request: TableToRead, context: str) -> str
         found = _primary_key(spark, request)
     if len(found) != 1:
         told = f"has several columns: {', '.join(found)}" if found else "is missing or unknown"
-        raise GlueOptionError("jobBookmarkKeys", f"is missing, and the primary key {told}. In the option, {REMEDY}")
+        raise glue_option_error("jobBookmarkKeys", f"is missing, and the primary key {told}. In the option, {REMEDY}")
     logger.warning(
         "event=primary_key_taken context=%s table=%s column=%s: rows that are changed, or come in below it, are not "
         "seen. Name them in jobBookmarkKeys, or a column that also grows when a row is changed",

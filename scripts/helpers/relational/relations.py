@@ -260,9 +260,8 @@ class Relations:
     Raises
     ------
     InvalidValueError
-        Two fields would get the same column name; a field's type has no order.
-    InvalidValueError
-        `df` is neither a DataFrame of Spark nor a DynamicFrame.
+        Two fields would get the same column name; a field's type has no order; `df` is neither a DataFrame of Spark nor
+        a DynamicFrame.
     """
 
     def __init__(self, df: DataFrame | Any, root: str, block: IdBlock, *, keep: bool = True) -> None:

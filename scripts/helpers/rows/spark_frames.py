@@ -8,7 +8,8 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, F
-from scripts.helpers.errors import CursorError, SourceOptionError
+from scripts.helpers.display.options import option_error
+from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import Bound, Cursor, CursorColumn, missing_column, unordered
 from scripts.helpers.rows.date_partitions import DatePartitions
 from scripts.helpers.rows.dialect import SPARK
@@ -301,9 +302,7 @@ def as_source(source: Any, name: str) -> RowSource:
     if isinstance(source, RowSource):
         return source
     if not hasattr(source, "toDF"):
-        raise SourceOptionError(
-            "source", f"a {type(source).__name__} has no rows. Pass a DataFrame, as of spark.table(…)."
-        )
+        raise option_error("source", f"a {type(source).__name__} has no rows. Pass a DataFrame, as of spark.table(…).")
     return DataFrameRows(source, name=name)
 
 

@@ -79,7 +79,7 @@ class Decision:
 
 
 def check_policy(policy: object) -> None:
-    """Raise SourceOptionError unless `policy` is one of `POLICIES`."""
+    """Raise InvalidValueError unless `policy` is one of `POLICIES`."""
     check_choice("on_schema_change", policy, POLICIES)
 
 

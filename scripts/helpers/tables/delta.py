@@ -194,9 +194,7 @@ class DeltaTable(TableSource):
     Raises
     ------
     InvalidValueError
-        The path is invalid.
-    SourceOptionError
-        `returns` is unknown, or is given together with `spark`.
+        The path is invalid; `returns` is unknown, or is given together with `spark`.
     NoJvmError
         The session is one of Spark Connect.
     """

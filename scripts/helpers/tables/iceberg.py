@@ -13,7 +13,8 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, SparkSession, pa
-from scripts.helpers.errors import MissingConnectorError, SourceError, SourceOptionError
+from scripts.helpers.display.options import option_error
+from scripts.helpers.errors import MissingConnectorError, SourceError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import in_quotes, sql
@@ -151,9 +152,8 @@ class IcebergTable(TableSource):
     Raises
     ------
     InvalidValueError
-        The name is not that of a table in a catalog.
-    SourceOptionError
-        `returns` is unknown, or `returns` or `catalog` is given together with `spark`.
+        The name is not that of a table in a catalog; `returns` is unknown, or `returns` or `catalog` is given together
+        with `spark`.
     NoJvmError
         The session is one of Spark Connect.
     """
@@ -168,7 +168,7 @@ class IcebergTable(TableSource):
         check_classic(spark, "An Iceberg table")
         super().__init__(name, returns, with_spark=spark is not None)
         if spark is not None and catalog is not None:
-            raise SourceOptionError("catalog", "it is one of pyiceberg, and Spark has its own. Give one of the two.")
+            raise option_error("catalog", "it is one of pyiceberg, and Spark has its own. Give one of the two.")
         self._engine = _SparkEngine(name, spark) if spark is not None else _ArrowEngine(name, catalog)
 
     def folder(self) -> str:

@@ -18,13 +18,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from scripts.helpers.errors import (
-    SourceError,
-    SourceExpiredError,
-    SourceOptionError,
-    SourceReplacedError,
-    SourceRolledBackError,
-)
+from scripts.helpers.display.options import option_error
+from scripts.helpers.errors import SourceError, SourceExpiredError, SourceReplacedError, SourceRolledBackError
 from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.tables.sources import TableHead, TableSource
 from scripts.helpers.tables.spans import TableOptions, TableSpan, TableState
@@ -101,16 +96,14 @@ def span_between(
 
     Raises
     ------
-    SourceOptionError
+    InvalidValueError
         `max_versions` or `start_from` is given: a range begins and ends with its runs.
     SourceChangedError, SourceReplacedError, SourceRolledBackError, SourceExpiredError, SourceError
         As in `plan_span`.
     """
     for name in ("max_versions", "start_from"):
         if getattr(options, name) is not None:
-            raise SourceOptionError(
-                name, "a range of runs begins and ends where they did. Leave it out, or read no range."
-            )
+            raise option_error(name, "a range of runs begins and ends where they did. Leave it out, or read no range.")
     head = source.head()
     last = TableState.opened(until, source.format, context, source.name)
     first = None if before is None else TableState.opened(before, source.format, context, source.name)
@@ -162,7 +155,7 @@ class _Planning:
         if start == "now":
             return replace(whole, after=after, whole=False, sequence=None, start=after, commits=0)
         if source.history(after, None, head).lost is not None:
-            raise SourceOptionError(
+            raise option_error(
                 "start_from",
                 f"{source.name!r} has no commit {after} in its present history, or not all of those after it any more. "
                 "Give a later one, or leave it out for the whole table.",

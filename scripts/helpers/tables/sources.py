@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeGuard, get_args
 
-from scripts.helpers.display.options import check_choice
-from scripts.helpers.errors import SourceError, SourceExpiredError, SourceOptionError, TargetError, WatermarkError
+from scripts.helpers.display.options import check_choice, option_error
+from scripts.helpers.errors import SourceError, SourceExpiredError, TargetError, WatermarkError
 from scripts.helpers.spark.java_errors import reason_of
 from scripts.helpers.tables.frames import Returns, of_arrow
 from scripts.helpers.tables.spans import Format, TableSpan
@@ -112,7 +112,7 @@ class TableSource(ABC):
     def __init__(self, name: str, returns: Returns | None, *, with_spark: bool) -> None:
         check_choice("returns", returns, (*get_args(Returns), None))
         if returns is not None and with_spark:
-            raise SourceOptionError("returns", "it is of rows without Spark. Leave it out, or leave spark out.")
+            raise option_error("returns", "it is of rows without Spark. Leave it out, or leave spark out.")
         self.name, self._returns = name, returns or "pandas"
 
     def identity(self) -> Mapping[str, Any]:

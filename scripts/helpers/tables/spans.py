@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
 
-from scripts.helpers.display.options import check_choices, options_of
-from scripts.helpers.errors import SourceChangedError, SourceOptionError
+from scripts.helpers.display.options import check_choices, option_error, options_of
+from scripts.helpers.errors import SourceChangedError
 from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
 from scripts.helpers.rows.identity import SOURCE, as_text, remembered
 from scripts.helpers.rows.options import RowOptionsGiven, WriteDisposition
@@ -75,44 +75,42 @@ class TableOptions:
 
         Raises
         ------
-        SourceOptionError
+        InvalidValueError
             An option is unknown, or has an invalid value.
         """
         for name in options:
             if name == "max_rows":
-                raise SourceOptionError(
+                raise option_error(
                     name, "a table is read by whole commits, which are not split. Give max_versions, or leave it out."
                 )
             if name in OF_CURSORS:
-                raise SourceOptionError(
-                    name, "it is of cursor columns, and a table is read by its versions. Leave it out."
-                )
+                raise option_error(name, "it is of cursor columns, and a table is read by its versions. Leave it out.")
         found = options_of(cls, options, ("transformation_ctx", "on_schema_change"))
         found.check()
         return found
 
     def check(self) -> None:
-        """Raise SourceOptionError for invalid options, before the table is accessed."""
+        """Raise InvalidValueError for invalid options, before the table is accessed."""
         check_choices(self)
         # Compare the exact type, because True is an int in Python.
         if self.max_versions is not None and (type(self.max_versions) is not int or self.max_versions < 1):
-            raise SourceOptionError(
+            raise option_error(
                 "max_versions", f"{self.max_versions!r} is not a whole number of 1 or more. Omit it for all."
             )
         start = self.start_from
         if not (start is None or start == "now" or (type(start) is int and start >= 0)):
-            raise SourceOptionError(
+            raise option_error(
                 "start_from", f"{start!r} is unknown. Use 'now', the number of a version or snapshot, or leave it out."
             )
         again = [name for name in ("on_overwrite", "on_loss") if getattr(self, name) == "take"]
         if again and self.write_disposition != "merge":
-            raise SourceOptionError(
+            raise option_error(
                 again[0],
                 "'take' reads rows again, and write_disposition='append' would keep them twice. Write them with a sink "
                 "that merges by key and say write_disposition='merge', or use 'raise'.",
             )
         if self.changes == "feed" and self.on_overwrite != "raise":
-            raise SourceOptionError(
+            raise option_error(
                 "on_overwrite", "it is of changes='append': a feed has what was overwritten. Leave it out."
             )
 
