@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -630,3 +631,20 @@ def test_folders_lie_within_each_other_when_the_places_do_however_they_are_spell
 def test_path_is_refused_when_spark_and_s3_take_it_for_different_folders(path: str) -> None:
     with pytest.raises(InvalidValueError, match="S3 takes for a name"):
         place_of(path, None, None)
+
+
+def test_file_is_whole_when_several_write_it_at_once(tmp_path: Path) -> None:
+    place, contents = LocalPlace(str(tmp_path)), [letter.encode() * 100_000 for letter in "abcd"]
+
+    def write(data: bytes) -> set[bytes | None]:
+        found = set()
+        for _ in range(50):
+            place.write("folder/record", data)
+            found.add(place.read("folder/record"))
+        return found
+
+    with ThreadPoolExecutor(len(contents)) as threads:
+        found = set().union(*threads.map(write, contents))
+
+    assert found <= set(contents)
+    assert place.files() == {"folder/record": 100_000}

@@ -27,6 +27,7 @@ from scripts.helpers.errors import InvalidValueError, TargetError
 from scripts.helpers.listing.links import is_inside, open_itself, without_links
 from scripts.helpers.listing.paths import is_plain
 from scripts.helpers.listing.s3 import code_of, login_or_load, make_client
+from scripts.helpers.protocol.names import new_token
 from scripts.helpers.spark.jvm import check_jvm, hadoop_settings, has_jvm, java_of
 
 CONNECTIONS = 16
@@ -122,12 +123,11 @@ class LocalPlace:
                 return None
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
-        # Write under another name, and rename the file when all of it is on disk.
+        # Write under a name that no other writer has, and rename the file when all of it is on disk.
         path = self._path(name)
-        unfinished = f"{path}.unfinished"
-        with _typed("write", self.uri(name)):
+        with _typed("write", self.uri(name)), _unfinished(path) as unfinished:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(unfinished, "wb", opener=open_itself) as file:
+            with open(unfinished, "xb", opener=open_itself) as file:
                 shutil.copyfileobj(_opened(data), file)
                 file.flush()
                 # Without this, a power cut after the rename may leave an empty file under the final name.
@@ -156,6 +156,26 @@ class LocalPlace:
             with _typed("rename to", to.uri(new)):
                 try:
                     os.replace(*paths[old])
+                except FileNotFoundError:
+                    gone.append(old)
+        return gone
+
+    def at(self, uri: str) -> LocalPlace | None:
+        """Return another directory, by its URI or path; None if it is none."""
+        scheme, _, path = uri.rpartition("://")
+        return LocalPlace(path.removeprefix("file:")) if scheme in ("", "file") else None
+
+    def copy(self, names: Mapping[str, str], sizes: Mapping[str, int], to: LocalPlace) -> list[str]:
+        """Give files second names, as `move` does, but leave the old ones; a copy where the disk has no hard links."""
+        gone = []
+        for old, new in names.items():
+            source, path = self._path(old, follows=True), to._path(new)
+            with _typed("link to", to.uri(new)):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                try:
+                    # VACUUM deletes files that no commit names by their age.
+                    os.utime(source)
+                    _link(source, path)
                 except FileNotFoundError:
                     gone.append(old)
         return gone
@@ -233,6 +253,10 @@ class S3Place:
     def uri(self, name: str) -> str:
         return f"{self._scheme}://{self.bucket}/{self._prefix}{name}".rstrip("/")
 
+    def at(self, uri: str) -> S3Place | None:
+        """Return another prefix with the same client; None if the URI is none of S3."""
+        return S3Place(uri, self._client) if uri.partition("://")[0] in S3_SCHEMES else None
+
     def login(self) -> dict[str, str]:
         """Return login, region and endpoint, by the names that object stores in Rust use; unset values are left out."""
         credentials: Any = self._client._request_signer._credentials  # type: ignore[attr-defined]
@@ -304,6 +328,11 @@ class S3Place:
         raise _refused(self.uri(name), "s3:PutObject on", f"others changed it {MAX_UPDATES} times meanwhile")
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: S3Place) -> list[str]:
+        return self.copy(names, sizes, to)
+
+    def copy(self, names: Mapping[str, str], sizes: Mapping[str, int], to: S3Place) -> list[str]:
+        """Copy files; see `Place.move`."""
+
         def copy(old: str) -> bool:
             return self._copy(old, to, names[old], sizes[old])
 
@@ -396,14 +425,15 @@ class HadoopPlace:
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
         # Write under another name, and rename the file when it is closed.
-        path, unfinished = self._named(name), self._path(f"{name}.unfinished")
+        path, unfinished = self._named(name), self._path(f"{name}.{new_token()[:8]}.unfinished")
         with _typed("write", self.uri(name)):
             stream = self._system.create(unfinished, True)
             for part in iter(partial(_opened(data).read, PART_BYTES), b""):
                 stream.write(bytearray(part))
             stream.close()
             self._system.delete(path, False)
-            self._system.rename(unfinished, path)
+            if not self._system.rename(unfinished, path):
+                raise _refused(self.uri(name), "rename a file to", "the file system says no")
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
         data = change(self.read(name))
@@ -457,6 +487,30 @@ class HadoopPlace:
 
     def _path(self, name: str) -> Any:
         return self._java.org.apache.hadoop.fs.Path(self.uri(name))
+
+
+def _link(source: str, path: str) -> None:
+    """Give a file a second name, also if another file has that name; FileNotFoundError if the file is gone."""
+    with _unfinished(path) as unfinished:
+        try:
+            os.link(source, unfinished)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            shutil.copyfile(source, unfinished)
+        os.replace(unfinished, path)
+
+
+@contextmanager
+def _unfinished(path: str) -> Iterator[str]:
+    """Yield a name beside a path that no other writer has, and delete a file that still has it afterwards."""
+    unfinished = f"{path}.{new_token()[:8]}.unfinished"
+    try:
+        yield unfinished
+    finally:
+        # Also after a rename to another name of the same file, which does nothing.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.remove(unfinished)
 
 
 def _checked(place: Place, name: str, *, literal: bool = False) -> str:
