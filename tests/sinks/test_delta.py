@@ -37,7 +37,7 @@ from scripts.helpers.sinks.delta import DeltaSink
 from scripts.helpers.sinks.given_frames import given_rows
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import MANIFEST
-from scripts.helpers.sinks.places import Place
+from scripts.helpers.sinks.places import LocalPlace, Place
 from scripts.helpers.sinks.staged_rows import arrow_rows
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.rights import RIGHTS, refusing, staged_in
@@ -486,7 +486,7 @@ def test_publication_ends_and_may_be_repeated_when_others_commit_each_time(
 
     with monkeypatch.context() as patch:
         patch.setattr(table_sink, "TRIES", 2)
-        patch.setattr("deltalake.write_deltalake", refuse)
+        patch.setattr(DeltaTable, "create_write_transaction", refuse)
         with pytest.raises(
             TargetError, match=r"others came between 2 times: version 1 is taken\. Publishing"
         ) as caught:
@@ -558,10 +558,10 @@ def test_first_batch_never_comes_when_it_is_taken_back_after_its_publisher_has_r
     def sleeping(read: Callable[..., Any]) -> Callable[..., Any]:
         def in_memory(*given: Any) -> Any:
             rows = read(*given)
-            if table.spark is None:
-                rows = pa.table(rows.read_all()).to_reader()
-            else:
+            if table.spark is not None:
                 rows = table.spark.createDataFrame(rows.collect(), rows.schema)
+            elif isinstance(rows, pa.RecordBatchReader):
+                rows = pa.table(rows.read_all()).to_reader()
             reads.append("once")
             if len(reads) == read_before:
                 table.sink().retract(taken)
@@ -572,6 +572,7 @@ def test_first_batch_never_comes_when_it_is_taken_back_after_its_publisher_has_r
     with monkeypatch.context() as patch:
         for name in ("read_rows", "read_spark"):
             patch.setattr(staged_rows, name, sleeping(getattr(staged_rows, name)))
+        patch.setattr(LocalPlace, "copy", sleeping(LocalPlace.copy))
         with suppress(StagedFilesLostError):
             table.sink().publish(output)
     woken = table.seen

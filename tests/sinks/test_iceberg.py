@@ -33,13 +33,11 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
-from scripts.helpers.sinks import staged_rows
 from scripts.helpers.sinks.choice import Layout, opened, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink, MovedError
 from scripts.helpers.sinks.merging import Merge
 from scripts.helpers.sinks.outputs import branch_of, folder_of, mark_of
-from scripts.helpers.sinks.places import Place, place_of
-from scripts.helpers.sinks.staged_rows import read_rows
+from scripts.helpers.sinks.places import LocalPlace, Place, place_of
 from scripts.helpers.watermarks import Watermarks
 from tests.support import table_formats
 from tests.support.blocked_packages import run_without
@@ -610,19 +608,21 @@ def test_batch_is_there_once_when_another_publishes_between_two_looks(
     assert arrow.seen == [1]
 
 
-def test_batch_is_there_once_when_another_publishes_and_clears_it_before_its_files_are_read(
+def test_batch_is_there_once_when_another_publishes_and_clears_it_before_its_files_are_copied(
     arrow: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = arrow.stage(1, [1])
     pending = [output]
 
+    copy = LocalPlace.copy
+
     def late(*given: Any) -> Any:
         if pending:
             arrow.sink().publish(pending.pop())
             arrow.sink().clear(output)
-        return read_rows(*given)
+        return copy(*given)
 
-    monkeypatch.setattr(staged_rows, "read_rows", late)
+    monkeypatch.setattr(LocalPlace, "copy", late)
     arrow.sink().publish(output)
 
     assert (pending, arrow.seen) == ([], [1])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from io import BytesIO
 from tempfile import TemporaryFile, gettempdir
 from typing import Any, NamedTuple
 
@@ -18,6 +19,10 @@ GROUP = 16 * 1024 * 1024
 """Bytes in memory of one row group, unless a single batch has more."""
 FILE_BYTES = 32 * 1024 * 1024
 """The size from which a file gets no more rows, because readers of staged rows hold a whole file in memory."""
+
+
+FOOTER_BYTES = 64 * 1024
+"""Read first of a file's end. A longer footer says how long it is."""
 
 
 class WrittenFiles(NamedTuple):
@@ -44,6 +49,13 @@ def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, optio
                     sizes[name] = size
             count += written
     return WrittenFiles(count, sizes)
+
+
+def footer_in(read: Callable[[int], bytes]) -> BytesIO:
+    """Return the end of a Parquet file with its footer, as pyarrow reads it, from what returns so many last bytes."""
+    data = read(FOOTER_BYTES)
+    size = int.from_bytes(data[-8:-4], "little") + 8
+    return BytesIO(data if size <= len(data) else read(size))
 
 
 @contextmanager

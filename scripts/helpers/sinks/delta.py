@@ -15,13 +15,18 @@ one fails, looks at the table again, and finds that the batch is there.
 from __future__ import annotations
 
 import json
+import math
 import re
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
-from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pc
+from scripts.helpers._lazy import DataFrame, S3Client, SparkSession, pa, pc, pq
 from scripts.helpers.errors import InvalidValueError, TargetError
 from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
@@ -53,6 +58,7 @@ from scripts.helpers.sinks.staged_rows import (
     check_columns_left,
     columns_of,
     condition_for_batches,
+    plain_type,
     with_later_columns,
 )
 from scripts.helpers.sinks.staging import StagedRows, Staging, is_beside
@@ -81,6 +87,17 @@ WRITTEN_ON_ARROW = {
 """Table features that `deltalake` 1 can write, as its commits show."""
 
 
+COPIED_FEATURES = {
+    "appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint",
+}  # fmt: skip
+"""Features of a table to whose log files can be added as they were staged."""
+ANY_WRITER_CHECKS = re.compile(r'"(delta\.identity\.|CURRENT_DEFAULT)|"(containsNull|valueContainsNull)": ?false')
+"""What a schema has where a writer fills or checks values that `conditions_in` does not know."""
+MAX_BOUND = 32
+"""Letters of a text in statistics: readers keep them in memory."""
+LAST_LETTER = "\U0010ffff"
+
+
 class DeltaSink(LakeSink):
     """A Delta table at a path, to which each batch is appended, or merged by key, in one transaction.
 
@@ -89,8 +106,9 @@ class DeltaSink(LakeSink):
     never only some. This holds where Delta's own transactions hold: on S3, Spark needs Delta's `S3DynamoDBLogStore` if
     two clusters may write to the table at once. Without Spark, conditional writes of S3 are enough.
 
-    Rows are written twice, staged and appended, and read once in between. They are read once more for a merge, and for
-    text columns that partition the table. The first batch with rows creates the table when it is published. If the
+    Rows are written twice, staged and appended, and read once in between. Appends of `deltalake` copy the staged files
+    instead, unless the table needs its writer. Rows are read once more for a merge, and for text columns that
+    partition the table. The first batch with rows creates the table when it is published. If the
     batch is taken back at that moment, the table stays, without rows.
 
     Parameters
@@ -466,8 +484,9 @@ class _ArrowLog(_Log):
         return int(self._open(self._uri).delete(condition_for_batches(retraction)).get("num_deleted_rows") or 0)
 
     def count(self, retraction: Retraction) -> int:
-        rows, (first, last) = self._open(self._uri).to_pyarrow_dataset(), batch_values(retraction)
-        column = compared_in(rows, retraction.batch_column)
+        table, (first, last) = self._open(self._uri), batch_values(retraction)
+        rows = table.to_pyarrow_dataset()
+        column = compared_in(table, rows, retraction.batch_column)
         return int(rows.count_rows(filter=(column >= first) & (column <= last)))
 
     def meaning(self, error: Exception) -> Meaning | None:
@@ -486,11 +505,11 @@ class _ArrowLog(_Log):
         return [field.name for field in self._open(table).schema().fields]
 
     def read(self, table: str, events: pa.Table, merge: Merge) -> pa.Table:
-        rows = self._open(table).to_pyarrow_dataset()
+        there = self._open(table)
+        rows, first = there.to_pyarrow_dataset(), merge.keys[0]
         # Filter by the first column of the key, so that files are skipped by their statistics.
-        first = merge.keys[0]
         values = events[first].unique().cast(rows.schema.field(first).type)
-        return rows.to_table(filter=compared_in(rows, first).isin(values))
+        return rows.to_table(filter=compared_in(there, rows, first).isin(values))
 
     def create(self, uri: str, like: pa.Table, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
         from deltalake import DeltaTable, Schema
@@ -555,12 +574,41 @@ class _ArrowLog(_Log):
         # Write to the opened table, not to its path. Otherwise a concurrent append of another publisher would not
         # conflict with this one, and the batch would be in the table twice.
         schema = delta_schema(table)
+        properties = _properties_recording(record)
+        if staged is not None and (added := self._copied(table, schema, staged)) is not None:
+            table.create_write_transaction(added, "append", table.schema(), commit_properties=properties)
+            return
         rows: Any = (
             with_later_columns(self._uri, self.rows.stream(staged), schema)
             if staged is not None
             else schema.empty_table()
         )
-        write_deltalake(table, rows, mode="append", commit_properties=_properties_recording(record))
+        write_deltalake(table, rows, mode="append", commit_properties=properties)
+
+    def _copied(self, table: Any, schema: pa.Schema, staged: StagedRows) -> list[Any] | None:
+        """Copy staged files into the table's folder; return what adds them to its log.
+
+        None if the rows have to be written again, because files as they were staged are not what the table needs.
+        """
+        from deltalake.transaction import AddAction
+
+        found, columns = table.metadata(), table.schema().to_json()
+        if (
+            found.partition_columns
+            or found.configuration.get("delta.columnMapping.mode", "none") != "none"
+            or set(table.protocol().writer_features or ()) - COPIED_FEATURES
+            or ANY_WRITER_CHECKS.search(columns)
+            or conditions_in(json.loads(columns), found.configuration, self.dialect)
+        ):
+            return None
+        footers = staged.footers()
+        if not all(has_layout(footer, schema) for footer in footers.values()):
+            return None
+        copied, now = staged.copy_to(self._place), int(time.time() * 1000)
+        return [
+            AddAction(path, size, {}, now, True, statistics_of(footers[name], schema))
+            for name, (path, size) in copied.items()
+        ]
 
     def _open(self, uri: str) -> Any:
         """Return a table as it is now; None if there is none."""
@@ -569,6 +617,96 @@ class _ArrowLog(_Log):
         address = address_of(uri)
         is_there = DeltaTable.is_deltatable(address, self._options)
         return DeltaTable(address, storage_options=self._options) if is_there else None
+
+
+def has_layout(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
+    """Return whether a Parquet file has all columns of a table, of the same types, and no NULL where it takes none."""
+    found = footer.schema.to_arrow_schema()
+    types = {field.name: plain_type(field.type) for field in schema}
+    required = {field.name for field in schema if not field.nullable}
+    chunks = [
+        footer.row_group(group).column(at).statistics
+        for at in range(footer.num_columns)
+        if footer.schema.column(at).path.partition(".")[0] in required
+        for group in range(footer.num_row_groups)
+    ]
+    has_nulls = any(not one or not one.has_null_count or one.null_count for one in chunks)
+    return {field.name: plain_type(field.type) for field in found} == types and not has_nulls
+
+
+def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
+    """Return the statistics of a Parquet file, as Delta's log has them.
+
+    They have bounds of each column that can have some, or of none. In between, `deltalake` takes the bounds that are
+    missing for NULL, and skips the file.
+    """
+    found: dict[str, Any] = {"numRecords": footer.num_rows}
+    chunks: dict[str, list[Any]] = {}
+    for at in range(footer.num_columns):
+        there = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
+        chunks.setdefault(footer.schema.column(at).path, []).extend(there)
+    bounds: dict[str, Any] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    # Python has no dates and times of some years.
+    with suppress(OverflowError, ValueError):
+        if all(_describe(field, field.name, chunks, *bounds.values()) for field in schema):
+            found |= bounds
+    return json.dumps(found)
+
+
+def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, high: Any, nulls: Any) -> bool:
+    """Add the statistics of a column; return False if its bounds are not known."""
+    kind, name, types = field.type, field.name, pa.types
+    if types.is_struct(kind):
+        for bounds in (low, high, nulls):
+            bounds[name] = {}
+        inner = low[name], high[name], nulls[name]
+        return all(_describe(one, f"{path}.{one.name}", chunks, *inner) for one in kind)
+    if types.is_nested(kind) or types.is_binary(kind):
+        return True
+    # A dot in a name looks as that between the names of a struct and of a column within it.
+    if "." in name or not all(one and one.has_null_count for one in chunks[path]):
+        return False
+    nulls[name] = sum(one.null_count for one in chunks[path])
+    with_values = [one for one in chunks[path] if one.num_values]
+    if not all(one.has_min_max for one in with_values):
+        return False
+    if with_values:
+        low[name] = _lower(min(one.min for one in with_values))
+        high[name] = _upper(max(one.max for one in with_values))
+    return True
+
+
+def _lower(value: Any) -> Any:
+    """Return a value as the lower bound in Delta's log, which has times to the millisecond and decimals as doubles."""
+    if isinstance(value, str):
+        return value[:MAX_BOUND]
+    if isinstance(value, datetime):
+        return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}{'Z' if value.tzinfo else ''}"
+    if isinstance(value, Decimal):
+        return _finite(float(value) if _is_exact(value) else math.nextafter(float(value), -math.inf))
+    return value.isoformat() if isinstance(value, date) else _finite(value)
+
+
+def _upper(value: Any) -> Any:
+    """Return a value as the upper bound in Delta's log: it may be higher than the value, and never lower."""
+    if isinstance(value, str):
+        return value if len(value) <= MAX_BOUND else f"{value[:MAX_BOUND]}{LAST_LETTER}"
+    if isinstance(value, datetime):
+        return _lower(value + timedelta(microseconds=999))
+    if isinstance(value, Decimal) and not _is_exact(value):
+        return _finite(math.nextafter(float(value), math.inf))
+    return _lower(value)
+
+
+def _is_exact(value: Decimal) -> bool:
+    return len(value.as_tuple().digits) <= EXACT_IN_DOUBLES
+
+
+def _finite(value: Any) -> Any:
+    """Return a number; ValueError if JSON does not have it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(value)
+    return value
 
 
 def _recorded_in(table: Any, app: str) -> int:
@@ -582,13 +720,20 @@ def _properties_recording(record: Record | None) -> Any:
     return CommitProperties(app_transactions=[Transaction(*record)]) if record else None
 
 
-def compared_in(rows: Any, name: str) -> Any:
-    """Return a column of a table for a filter of pyarrow, which skips files by statistics if those are exact.
+def compared_in(table: Any, rows: Any, name: str) -> Any:
+    """Return a column for a filter of pyarrow, which skips files by statistics only if those are exact and complete.
 
     Delta's log stores decimals as doubles, no NaN or infinity, and times that some writers cut to milliseconds. For
     files that `deltalake` has merged, it stores texts in a type that pyarrow cannot compare with the column's. A file
-    that such statistics rule out may have the row. If a function returns the column, pyarrow uses no statistics, but
-    still uses the values of partition columns.
+    that such statistics rule out may have the row. `deltalake` takes a bound that a file lacks for NULL, and pyarrow
+    then skips the file: Spark stores no bounds of booleans, others none of some columns.
+
+    If a function returns the column, pyarrow uses no statistics, but still uses the values of partition columns.
+
+    Parameters
+    ----------
+    table, rows
+        The table of `deltalake`, and its dataset.
     """
     import pyarrow.dataset as ds
 
@@ -596,7 +741,16 @@ def compared_in(rows: Any, name: str) -> Any:
     is_exact = (
         pa.types.is_integer(kind)
         or pa.types.is_date(kind)
-        or pa.types.is_boolean(kind)
         or (pa.types.is_decimal(kind) and kind.precision <= EXACT_IN_DOUBLES)
     )
-    return column if is_exact else pc.coalesce(column)
+    return column if is_exact and _has_bounds(table, name) else pc.coalesce(column)
+
+
+def _has_bounds(table: Any, name: str) -> bool:
+    """Return whether the log has bounds of a column for each file that has a value in it."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    if not {f"min.{name}", f"max.{name}", f"null_count.{name}"} <= set(files.column_names):
+        return name in table.metadata().partition_columns
+    lacks = pc.or_(pc.is_null(files[f"min.{name}"]), pc.is_null(files[f"max.{name}"]))
+    has_values = pc.fill_null(pc.not_equal(files[f"null_count.{name}"], files["num_records"]), True)
+    return not pc.any(pc.and_(lacks, has_values)).as_py()

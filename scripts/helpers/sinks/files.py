@@ -37,7 +37,7 @@ from scripts.helpers.reading.dialects import with_dialect
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.schemas.frames import arrow_type, arrow_type_at
 from scripts.helpers.schemas.kinds import kind_of_text, types_by_path
-from scripts.helpers.sinks.arrow_files import NAME, WRITTEN, WrittenFiles, translate_refusals, write_batches
+from scripts.helpers.sinks.arrow_files import NAME, WRITTEN, WrittenFiles, footer_in, translate_refusals, write_batches
 from scripts.helpers.sinks.file_schema import COLUMNS, VOID, FileSchema, store_schema
 from scripts.helpers.sinks.given_frames import given_rows
 from scripts.helpers.sinks.merging import Merge
@@ -200,8 +200,6 @@ MAX_LINE = 1_000_000
 DEFAULTS = {"header": "false", "sep": ","}
 MAX_FILES = 100
 """The most files that are read if a target of Parquet or ORC has no schema; for text formats it is one file."""
-FOOTER_BYTES = 64 * 1024
-"""Bytes read first from a file's end. The last bytes hold the length of a longer footer."""
 WHOLE = ("tinyint", "smallint", "int", "bigint")
 NUMBERS = (*WHOLE, "float", "double", "decimal")
 PLAIN = (*NUMBERS, "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")
@@ -334,9 +332,7 @@ def _columns_in(target: Place, name: str, rows: Any, schema: FileSchema) -> Mapp
         return _columns_of_json(uri, spark, schema)
     if schema.format == "orc":
         return types_by_path(spark.read.orc(uri).schema.jsonValue())
-    data = target.read(name, FOOTER_BYTES) or b""
-    size = int.from_bytes(data[-8:-4], "little") + 8
-    found = pq.read_schema(BytesIO(data if size <= len(data) else target.read(name, size) or b""))
+    found = pq.read_schema(footer_in(lambda most: target.read(name, most) or b""))
     of_spark = (found.metadata or {}).get(SPARK_ROWS)
     return types_by_path(json.loads(of_spark)) if of_spark else types_of_arrow(found)
 

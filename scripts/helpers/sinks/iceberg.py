@@ -8,7 +8,7 @@ With Spark nothing is written twice. The rows of an attempt are a snapshot on a 
     sweep     the branch is dropped; those of losing attempts too
 
 Without Spark, `pyiceberg` cannot cherry-pick, so the rows are Parquet files in a folder next to the table. Publishing
-appends them and records the batch, in one commit that fails if `main` has moved since the sink looked at the table.
+copies and adds them, and records the batch, in one commit that fails if `main` has moved since the sink looked at the table.
 Rows that are merged by key are such files with Spark, too: see *iceberg merge* below.
 
 The record is a property of the table, ``glue-watermarks.<job>.<epoch>``, with the version of the last batch.
@@ -27,7 +27,7 @@ from functools import partial, reduce
 from itertools import chain, pairwise
 from typing import Any
 
-from scripts.helpers._lazy import DataFrame, F, S3Client, SparkSession, pa, pc
+from scripts.helpers._lazy import DataFrame, F, S3Client, SparkSession, pa, pc, pq
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -39,7 +39,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction, batch_name
-from scripts.helpers.rows.arrow_streams import in_chunks
+from scripts.helpers.rows.arrow_streams import ArrowStream, in_chunks
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import internal, joined, sql
 from scripts.helpers.sinks.connectors import (
@@ -74,7 +74,7 @@ from scripts.helpers.sinks.outputs import (
     staging_beside,
     version_of,
 )
-from scripts.helpers.sinks.places import place_of
+from scripts.helpers.sinks.places import LocalPlace, S3Place, place_of
 from scripts.helpers.sinks.sink import Witnessed, rolled_back
 from scripts.helpers.sinks.spark_files import UNFIT_ICEBERG
 from scripts.helpers.sinks.staged_rows import (
@@ -485,8 +485,8 @@ class IcebergSink(LakeSink):
     discarded. To find out whether there are any rows, Spark computes them up to the first one.
 
     With Spark the files of a losing attempt stay, like those of any old snapshot, until ``expire_snapshots``. A branch
-    keeps a batch that is committed and not published yet, however old it is. Without Spark the rows are written twice,
-    staged and appended, and read into memory in between.
+    keeps a batch that is committed and not published yet, however old it is. Without Spark the staged files are
+    copied into the table's folder. If the table needs its writer, they are read into memory and written again.
 
     Parameters
     ----------
@@ -604,6 +604,11 @@ class IcebergSink(LakeSink):
             "what they have published", self.name, retraction.first, retraction.last,
         )  # fmt: skip
         return 0
+
+    def _checked(self, rows: Any) -> tuple[Any, TableShape]:
+        rows, shape = super()._checked(rows)
+        is_copied = self.rules is None and isinstance(self._log, _ArrowLog) and columns_of(rows)
+        return with_field_ids(rows, shape.schema) if is_copied else rows, shape
 
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
         if isinstance(of, Output) and of.rows == 0 and not self._log.exists():
@@ -992,8 +997,15 @@ class _ArrowLog(_Log):
             merging.publish(table, self.rows.read(change.staged), record, summary)
             return
         schema = table.schema().as_arrow()
+        copied = self._copied(table, change.staged) if isinstance(change, Append) else None
         with table.transaction() as transaction:
-            if isinstance(change, Append):
+            if copied is not None:
+                update = transaction.update_snapshot(summary)
+                merges = table.properties.get("commit.manifest-merge.enabled") == "true"
+                with update.merge_append() if merges else update.fast_append() as append:
+                    for file in copied:
+                        append.append_data_file(file)
+            elif isinstance(change, Append):
                 found = with_later_columns(self._target, self.rows.stream(change.staged), schema)
                 # Append a snapshot for each chunk, all in one commit, because pyiceberg would hold all rows of a reader
                 # in memory. Only the last one names the batch: a table restored to an earlier one lacks rows.
@@ -1005,6 +1017,32 @@ class _ArrowLog(_Log):
                 # Add a snapshot here as well, so that the commit of a late publisher, which read an older one, fails.
                 transaction.append(schema.empty_table())
             transaction.set_properties(record)
+
+    def _copied(self, table: Any, staged: StagedRows) -> list[Any] | None:
+        """Copy staged files into the table's folder; return them as files of the table.
+
+        None if `pyiceberg` has to write the rows, because files as they were staged are not what the table needs, or
+        because only `pyiceberg` has the right to write there.
+        """
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+        metadata, location = table.metadata, str(table.location()).rstrip("/")
+        folder = staged.place.at(location) if isinstance(staged.place, LocalPlace | S3Place) else None
+        if (
+            folder is None
+            or table.spec().fields
+            or table.sort_order().fields
+            or metadata.format_version > 2
+            or {*FOLDERS, "write.object-storage.enabled"} & set(table.properties)
+            or not all(has_fields(footer, table.schema()) for footer in staged.footers().values())
+        ):
+            return None
+        try:
+            names = [name for name, _ in staged.copy_to(folder, "data/").values()]
+            return [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in names]
+        except (TargetError, PermissionError) as error:
+            logger.info("event=written_again target=%s: %s", self._target, error)
+            return None
 
     def merging(self, rules: Merge) -> ArrowMerge:
         return ArrowMerge(self._target, rules, self._catalog())
@@ -1041,6 +1079,34 @@ class _ArrowLog(_Log):
         if self._given is None:
             self._given = arrow_catalog(self._target, TargetError, "use IcebergSink(…, catalog=…)")
         return self._given
+
+
+def with_field_ids(rows: Any, schema: pa.Schema) -> Any:
+    """Return rows of Arrow as a table's own fields, whose ids `pyarrow` writes into Parquet."""
+    if isinstance(rows, ArrowStream):
+        return rows.mapped(lambda table: with_field_ids(table, schema))
+    fields = [schema.field(name) for name in rows.column_names]
+    columns = [
+        rows[field.name].cast(field.type) if pa.types.is_nested(field.type) else rows[field.name] for field in fields
+    ]
+    kept = [field.with_type(column.type) for field, column in zip(fields, columns, strict=True)]
+    return pa.table(columns, pa.schema(kept))
+
+
+def has_fields(footer: pq.FileMetaData, schema: Any) -> bool:
+    """Return whether a Parquet file has all fields of a table of `pyiceberg`, by ids, names and types."""
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+    try:
+        found = pyarrow_to_schema(footer.schema.to_arrow_schema())
+    except ValueError:
+        return False  # It has no ids.
+    return bool(_fields_in(found) == _fields_in(schema))
+
+
+def _fields_in(schema: Any) -> set[tuple[int, str, str]]:
+    names = {at: schema.find_column_name(at) for at in schema.field_ids}
+    return {(at, name, str(schema.find_type(at))) for at, name in names.items()}
 
 
 def _condition_for_batches(retraction: Retraction) -> Any:

@@ -7,8 +7,11 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import sha256
 from typing import Any
 
+from scripts.helpers._lazy import pq
 from scripts.helpers.display.units import count_of
 from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, UnprovenError, rows_have
 from scripts.helpers.listing.paths import is_hidden, is_plain
@@ -16,10 +19,10 @@ from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.protocol.values import ImplausibleError
-from scripts.helpers.sinks.arrow_files import WrittenFiles
+from scripts.helpers.sinks.arrow_files import WrittenFiles, footer_in
 from scripts.helpers.sinks.file_schema import FileSchema
 from scripts.helpers.sinks.outputs import MANIFEST, Attempt, attempt_of, folder_of, staging_beside, version_of
-from scripts.helpers.sinks.places import Place, is_same_folder, place_of_name
+from scripts.helpers.sinks.places import LocalPlace, Place, S3Place, is_same_folder, place_of_name
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +43,38 @@ class StagedRows:
         """The URIs of the files."""
         return [self.place.uri(f"{self.folder}/{name}") for name in self.names] if self.place else []
 
-    def read(self, name: str) -> bytes:
-        """Return the content of a file; FileNotFoundError if the file is gone."""
-        data = self.place.read(f"{self.folder}/{name}") if self.place else None
+    def read(self, name: str, last: int | None = None) -> bytes:
+        """Return the content of a file, or its last bytes; FileNotFoundError if the file is gone."""
+        data = self.place.read(f"{self.folder}/{name}", last) if self.place else None
         if data is None:
             raise FileNotFoundError(f"{self.folder}/{name}")
         return data
+
+    def footers(self) -> dict[str, pq.FileMetaData]:
+        """Return the footer of each file; FileNotFoundError if one is gone."""
+        return {name: pq.read_metadata(footer_in(partial(self.read, name))) for name in self.names}
+
+    def copy_to(self, place: Any, within: str = "") -> dict[str, tuple[str, int]]:
+        """Copy the files of an attempt into the folder of a table; return new names and bytes, by old name.
+
+        A new name follows from attempt and old name alone. All publishers of the attempt write the same bytes to it, so
+        none of them harms what another one has committed.
+
+        Raises
+        ------
+        FileNotFoundError
+            A file is gone: the batch was published meanwhile, or taken back.
+        TargetError
+            The files cannot be copied there.
+        """
+        assert isinstance(self.place, LocalPlace | S3Place)
+        token = sha256(self.folder.encode()).hexdigest()[:20]
+        new = {name: f"{within}part-{at:05d}-{token}.parquet" for at, name in enumerate(self.names)}
+        moves = {f"{self.folder}/{name}": new[name] for name in self.names}
+        sizes = {f"{self.folder}/{name}": self.sizes[name] for name in self.names}
+        if gone := self.place.copy(moves, sizes, place):
+            raise FileNotFoundError(gone[0])
+        return {name: (new[name], self.sizes[name]) for name in self.names}
 
 
 def _hidden_partition(name: str) -> str:
@@ -271,7 +300,7 @@ class Staging(Attempts):
         lost = [self.place.uri(path) for path in needed if path not in there]
         if lost or listed is None:
             raise StagedFilesLostError(output.target, output.version, lost)
-        return listed
+        return replace(listed, sizes={name: there[f"{output.folder}/{name}"] for name in listed.names})
 
     def is_own_place(self, of: Output | Retraction) -> bool:
         """Return whether the place that a record names is this one."""
