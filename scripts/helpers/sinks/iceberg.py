@@ -8,7 +8,7 @@ With Spark nothing is written twice. The rows of an attempt are a snapshot on a 
     sweep     the branch is dropped; those of losing attempts too
 
 Without Spark, `pyiceberg` cannot cherry-pick, so the rows are Parquet files in a folder next to the table. Publishing
-copies and adds them, and records the batch, in one commit that fails if `main` has moved since the sink looked at the table.
+copies them, and adds them and the record in one commit that fails if `main` has moved since the sink looked at it.
 Rows that are merged by key are such files with Spark, too: see *iceberg merge* below.
 
 The record is a property of the table, ``glue-watermarks.<job>.<epoch>``, with the version of the last batch.
