@@ -230,6 +230,20 @@ def test_reader_that_skips_files_by_their_statistics_finds_each_row(lake: Lake, 
     assert told(found) == told(expected)
 
 
+def test_spark_finds_each_row_by_a_filter_when_deltalake_appended_it(
+    tmp_path: Path, spark_with_tables: Any
+) -> None:
+    lake, rows = DeltaLake(tmp_path), pa.table(VALUES)
+    for version in range(1, len(rows) + 1):
+        lake.publish(version, rows.slice(version - 1, 1))
+
+    there = spark_with_tables.read.format("delta").load(lake.path)
+    found = {where: there.where(where).count() for where in [*FILTERS, "rate > 5", "part.x = 3", "rate < 0"]}
+
+    assert found == {where: len(asked(rows, where)) for where in found}
+    assert all(found.values())
+
+
 def test_batch_is_there_once_when_two_publishers_have_copied_it_before_either_commits(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,6 +97,7 @@ ANY_WRITER_CHECKS = re.compile(r'"(delta\.identity\.|CURRENT_DEFAULT)|"(contains
 MAX_BOUND = 32
 """Letters of a text in statistics: readers keep them in memory."""
 LAST_LETTER = "\U0010ffff"
+LARGEST = {"float": 3.4028234663852886e38, "double": sys.float_info.max}
 
 
 class DeltaSink(LakeSink):
@@ -671,42 +673,26 @@ def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, 
     if not all(one.has_min_max for one in with_values):
         return False
     if with_values:
-        low[name] = _lower(min(one.min for one in with_values))
-        high[name] = _upper(max(one.max for one in with_values))
+        low[name], high[name] = _bounds(min(one.min for one in with_values), max(one.max for one in with_values), kind)
     return True
 
 
-def _lower(value: Any) -> Any:
-    """Return a value as the lower bound in Delta's log, which has times to the millisecond and decimals as doubles."""
-    if isinstance(value, str):
-        return value[:MAX_BOUND]
-    if isinstance(value, datetime):
-        return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}{'Z' if value.tzinfo else ''}"
-    if isinstance(value, Decimal):
-        return _finite(float(value) if _is_exact(value) else math.nextafter(float(value), -math.inf))
-    return value.isoformat() if isinstance(value, date) else _finite(value)
-
-
-def _upper(value: Any) -> Any:
-    """Return a value as the upper bound in Delta's log: it may be higher than the value, and never lower."""
-    if isinstance(value, str):
-        return value if len(value) <= MAX_BOUND else f"{value[:MAX_BOUND]}{LAST_LETTER}"
-    if isinstance(value, datetime):
-        return _lower(value + timedelta(microseconds=999))
-    if isinstance(value, Decimal) and not _is_exact(value):
-        return _finite(math.nextafter(float(value), math.inf))
-    return _lower(value)
-
-
-def _is_exact(value: Decimal) -> bool:
-    return len(value.as_tuple().digits) <= EXACT_IN_DOUBLES
-
-
-def _finite(value: Any) -> Any:
-    """Return a number; ValueError if JSON does not have it."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(value)
-    return value
+def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
+    """Return the bounds of a column as Delta's log has them, which may be wider; ValueError if it cannot have them."""
+    if isinstance(least, str):
+        return least[:MAX_BOUND], most if len(most) <= MAX_BOUND else f"{most[:MAX_BOUND]}{LAST_LETTER}"
+    if isinstance(least, datetime):
+        zone, until = "Z" if least.tzinfo else "", most + timedelta(microseconds=999)
+        low, high = (one.replace(tzinfo=None).isoformat(timespec="milliseconds") for one in (least, until))
+        return f"{low}{zone}", f"{high}{zone}"
+    if isinstance(least, Decimal):
+        return math.nextafter(float(least), -math.inf), math.nextafter(float(most), math.inf)
+    if isinstance(least, float):
+        # Parquet's bounds leave out NaN, which Spark takes for the largest number.
+        if not math.isfinite(least) or not math.isfinite(most):
+            raise ValueError(most)
+        return -LARGEST[str(kind)], LARGEST[str(kind)]
+    return (least.isoformat(), most.isoformat()) if isinstance(least, date) else (least, most)
 
 
 def _recorded_in(table: Any, app: str) -> int:
