@@ -272,22 +272,10 @@ class ForwardingRows(RowSource):
 
     asking = _forwarded("asking")
     columns, facts, rows = _forwarded("columns"), _forwarded("facts"), _forwarded("rows")
-    typed_errors, counts, identity = (
-        _forwarded("typed_errors"),
-        _forwarded("counts"),
-        _forwarded("identity"),
-    )
+    typed_errors, counts, identity = _forwarded("typed_errors"), _forwarded("counts"), _forwarded("identity")
     zone_is_known, wall_clock = _forwarded("zone_is_known"), _forwarded("wall_clock")
-    is_partition, last, cursor_at = (
-        _forwarded("is_partition"),
-        _forwarded("last"),
-        _forwarded("cursor_at"),
-    )
-    newest, count, writers = (
-        _forwarded("newest"),
-        _forwarded("count"),
-        _forwarded("writers"),
-    )
+    is_partition, last, cursor_at = _forwarded("is_partition"), _forwarded("last"), _forwarded("cursor_at")
+    newest, count, writers = _forwarded("newest"), _forwarded("count"), _forwarded("writers")
     open_writers, sequences = _forwarded("open_writers"), _forwarded("sequences")
 
 
