@@ -1,4 +1,4 @@
-"""A copy equals its table, whatever was committed to it and wherever runs died."""
+"""A copy equals its table, whatever was committed to the table and wherever runs died."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNS = STEPS[3:]
 
 
 def run(watermarks: Watermarks, how: str, read: Any, write: Any) -> bool:
-    """Run the job once, perhaps not to its end; tell whether more is left."""
+    """Run the job once, perhaps killing it on the way; return whether rows may be left to read."""
     job = IncrementalJob(watermarks, "copy")
     try:
         with job:

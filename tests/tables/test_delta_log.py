@@ -1,4 +1,4 @@
-"""What a commit file of Delta's log tells, and which files a span needs that a vacuum may have deleted."""
+"""What the reader of Delta's log makes of a commit file, and which files of a span a vacuum may have deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MILLISECONDS = int(AT.timestamp() * 1_000)
 
 
 def commit(version: int, *actions: dict[str, Any]) -> DeltaCommit:
-    """Read a commit of some actions, with an empty line between them."""
+    """Parse the commit that consists of these actions, with an empty line between them."""
     return read_commit(version, "\n\n".join(map(json.dumps, actions)))
 
 
@@ -46,11 +46,11 @@ def feed(*paths: str) -> list[dict[str, Any]]:
         ([{"txn": {"path": "a"}}, {"add": None}, {"protocol": {}}], "nothing"),
     ],
 )
-def test_kind_of_a_commit_is_told_by_the_files_whose_rows_it_changes(actions: list[Any], kind: str) -> None:
+def test_kind_of_a_commit_depends_on_the_files_whose_rows_it_changes(actions: list[Any], kind: str) -> None:
     assert commit(3, *actions).kind == kind
 
 
-def test_commit_tells_its_operation_and_the_time_in_it_when_it_has_both() -> None:
+def test_in_commit_timestamp_is_used_when_a_commit_has_both_timestamps() -> None:
     info = {"operation": "WRITE", "timestamp": MILLISECONDS - 5, "inCommitTimestamp": MILLISECONDS}
 
     told = commit(3, {"commitInfo": info}, *add("a")).told
@@ -66,7 +66,7 @@ def test_commit_tells_its_operation_and_the_time_in_it_when_it_has_both() -> Non
         ([{"commitInfo": {"operation": "WRITE", "timestamp": "today"}}], "WRITE", None),
     ],
 )
-def test_commit_has_no_operation_or_time_when_its_writer_has_not_said_it(
+def test_commit_has_no_operation_or_time_when_its_writer_left_them_out(
     info: list[Any], operation: str, at: datetime | None
 ) -> None:
     found = commit(3, *info)
@@ -74,7 +74,7 @@ def test_commit_has_no_operation_or_time_when_its_writer_has_not_said_it(
     assert (found.operation, found.at) == (operation, at)
 
 
-def test_commit_is_read_when_a_text_in_it_holds_another_end_of_a_line() -> None:
+def test_commit_is_read_when_a_string_in_it_holds_a_unicode_line_separator() -> None:
     action = {"add": {"path": "a", "partitionValues": {"kind": "x\u2028y\u0085z"}}}
 
     found = read_commit(3, json.dumps(action, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""What a table of Iceberg says of itself."""
+"""What is read from the metadata of an Iceberg table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What connectors say against a table: which of their errors mean that something of it is gone, and what is told."""
+"""Which errors of a connector mean that a part of the table is gone, and what the error for the user says."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ WITHOUT: dict[str, Any] = {
         (ON_SPARK["iceberg"], Exception("Cannot find snapshot with ID 3"), True),
         (ON_SPARK["iceberg"], Exception("Cannot find the end snapshot: 3"), True),
         (ON_SPARK["iceberg"], Exception("Starting snapshot 3 is not a parent ancestor of end snapshot 5"), True),
-        # Of a table that it has not looked up, the place of the files is unknown.
+        # The table was not looked up, so the location of its files is unknown.
         (ON_SPARK["iceberg"], Exception("NotFoundException: s3://lake/copy/a.parquet"), False),
         (WITHOUT["delta"], FileNotFoundError("a.parquet"), True),
         (WITHOUT["delta"], DeltaError("Object at location a.parquet not found"), True),
@@ -66,7 +66,7 @@ WITHOUT: dict[str, Any] = {
         (WITHOUT["iceberg"], OSError("Snapshot"), False),
     ],
 )
-def test_error_says_that_something_is_gone_when_it_is_of_the_table(
+def test_error_means_that_data_is_gone_when_it_is_about_a_file_or_snapshot_of_the_table(
     engine: Any, error: Exception, is_gone: bool
 ) -> None:
     assert engine.is_gone(error) is is_gone
@@ -82,7 +82,7 @@ def test_error_says_that_something_is_gone_when_it_is_of_the_table(
     ],
     ids=repr,
 )
-def test_error_is_of_pyiceberg_when_its_class_or_the_system_is(error: Exception, is_its_own: bool) -> None:
+def test_error_is_one_of_pyiceberg_when_its_class_is_or_it_is_an_oserror(error: Exception, is_its_own: bool) -> None:
     assert WITHOUT["iceberg"].is_of_connector(error) is is_its_own
 
 
@@ -97,7 +97,7 @@ def reading(*, is_planned: bool = True) -> AbstractContextManager[None]:
 
 
 def raised_by(error: Exception, cause: Exception | None) -> Exception:
-    """Raise an error where rows are read, and return what comes out."""
+    """Raise an error while rows are read, and return the error that reaches the caller."""
     with pytest.raises(Exception) as raised, reading(is_planned=False):  # noqa: PT011
         raise error from cause
     return raised.value
@@ -189,7 +189,7 @@ def test_table_is_missing_when_its_changes_are_asked_for_after_it_was_deleted(tm
     assert str(raised.value) == f"Source {table.name!r}: there is no Delta table. Check the path."
 
 
-def test_rights_are_to_be_checked_when_a_file_of_the_log_cannot_be_read(
+def test_error_says_to_check_the_rights_when_a_file_of_the_log_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = DeltaByHand(tmp_path)
@@ -221,7 +221,7 @@ def test_rows_have_the_columns_of_the_table_when_deltalake_is_older_than_its_sca
 
 
 def test_connector_is_asked_for_when_spark_has_the_extension_but_not_the_jar(monkeypatch: pytest.MonkeyPatch) -> None:
-    package = SimpleNamespace()  # As Py4J's for what is no class: it cannot be called.
+    package = SimpleNamespace()  # As Py4J's package for a name that is no class: it cannot be called.
     java = SimpleNamespace(
         org=SimpleNamespace(
             apache=SimpleNamespace(
@@ -242,7 +242,7 @@ def test_connector_is_asked_for_when_spark_has_the_extension_but_not_the_jar(mon
 
 
 class Store:
-    """What reads Delta's log on Spark: one version is there, and others raise an error."""
+    """A stand-in for the reader of Delta's log on Spark: version 2 is there, any other raises an error."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -290,7 +290,7 @@ def test_extension_is_named_when_changes_are_asked_of_a_session_without_it() -> 
     )
 
 
-def test_pyiceberg_is_to_be_updated_when_it_cannot_read_appended_rows() -> None:
+def test_error_says_to_update_pyiceberg_when_it_cannot_read_appended_rows() -> None:
     with pytest.raises(MissingConnectorError) as raised:
         WITHOUT["iceberg"].appended(TableSpan("iceberg", 1, 2))
 
@@ -300,7 +300,7 @@ def test_pyiceberg_is_to_be_updated_when_it_cannot_read_appended_rows() -> None:
     )
 
 
-def test_spark_is_asked_for_when_pyiceberg_is_to_read_changes() -> None:
+def test_error_says_that_spark_is_needed_when_changes_are_read_with_pyiceberg() -> None:
     engine = WITHOUT["iceberg"]
 
     with pytest.raises(SourceError, check=because("change_feed")) as raised:

@@ -1,4 +1,4 @@
-"""Modes of a job, and its commands, where a context reads a table by its versions."""
+"""How a job's modes and commands work when a context reads a table by its versions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_run_saves_nothing_and_reads_what_its_mode_says_when_it_is_paused_or_dis
 
     assert (paused, disabled, untracked) == ([2], [1, 2], [1, 2])
     assert "event=limit_without_effect" in caplog.text
-    # The run without a context commits, as it may be all that a batch has; its source leaves no state.
+    # The run without a context commits, since its batch may consist of nothing else; its source stores no state.
     assert watermarks.latest("sales").version == before + 1
     assert take(watermarks, table, "jr_5") == [2]
 

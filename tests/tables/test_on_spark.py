@@ -1,6 +1,6 @@
-"""Tables of Delta and Iceberg as sources of Spark: appended rows, changes, and what expires, by the real connectors.
+"""Delta and Iceberg tables as sources in Spark, by the real connectors: appended rows, changes, and what expires.
 
-The tables of Delta are written by `deltalake`, as Spark takes seconds for each commit.
+The Delta tables are written by `deltalake`, because a commit by Spark takes seconds.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class IcebergOnSpark:
 
     def append(self, *ids: int) -> None:
         rows = ", ".join(f"({number}, 'k{number}')" for number in ids)
-        # In one file, so that a deletion has to write it anew or to mark a row.
+        # One file, so that a delete has to rewrite it or to mark a row in it.
         self.spark.sql(f"INSERT INTO {self.name} SELECT /*+ COALESCE(1) */ * FROM VALUES {rows}")
 
     def delete(self, number: int) -> None:
@@ -126,9 +126,9 @@ def test_replay_reads_the_same_rows_when_the_run_died_and_the_table_has_moved_on
     assert empty.has_more
 
 
-# What is told of Delta's log is the same with Spark and without: see test_stories.py.
+# Breaks in Delta's log are reported alike with and without Spark: test_stories.py has the tests without.
 @pytest.mark.parametrize("table", ["iceberg"], indirect=True)
-def test_each_break_in_the_history_is_told_when_appended_rows_are_read(table: Any, watermarks: Watermarks) -> None:
+def test_each_break_in_the_history_is_reported_when_appended_rows_are_read(table: Any, watermarks: Watermarks) -> None:
     def take(**options: Any) -> Any:
         with IncrementalJob(watermarks, "sales") as job:
             return job.rows_since(table.source(), **options)
@@ -164,7 +164,7 @@ def test_changes_say_what_became_of_each_row_when_they_are_read_as_a_feed(table:
         with IncrementalJob(watermarks, "sales") as job:
             frame = job.rows_since(table.source(), changes="feed")
             found = frame.collect()
-        # The same order in the first batch, which is the whole table, and in all others: many write by position.
+        # Columns are in the same order in the first batch (the whole table) and in later ones: many write by position.
         assert frame.columns == ["id", "kind", *FEED_COLUMNS]
         versions = sorted({row["_commit_version"] for row in found})
         assert all(row["_commit_timestamp"] is not None for row in found)
@@ -180,7 +180,7 @@ def test_changes_say_what_became_of_each_row_when_they_are_read_as_a_feed(table:
     table.append(3)
     second, empty = take(), take()
 
-    # Iceberg knows an update as a row that went and one that came.
+    # Iceberg records an update as a deleted row and an inserted row.
     was, became = ("update", "update") if isinstance(table, DeltaOnSpark) else ("delete", "insert")
     assert first == [(0, 1, 1, "insert"), (0, 1, 2, "insert")]
     assert second == [(0, 0, 1, was), (0, 1, 10, became), (1, 0, 2, "delete"), (2, 1, 3, "insert")]
@@ -209,10 +209,10 @@ def test_change_on_a_branch_comes_after_the_first_rows_when_main_moves_to_it(
     assert max(numbers[0]) < min(numbers[1])
 
 
-def test_table_is_set_back_and_not_another_one_when_iceberg_has_replaced_it(
+def test_rollback_is_reported_when_an_iceberg_table_was_replaced(
     spark_with_tables: Any, watermarks: Watermarks, tmp_path: Path
 ) -> None:
-    """It keeps its uuid, and the snapshot that was read is no ancestor of the new one."""
+    """The replaced table keeps its uuid, and the snapshot that was read is not an ancestor of the new one."""
     table = IcebergOnSpark(spark_with_tables, f"t{abs(hash(tmp_path))}")
 
     def take() -> list[int]:
@@ -287,7 +287,7 @@ def test_feed_is_refused_when_the_table_has_got_a_column_of_the_same_name(
         take()
 
 
-def test_file_that_goes_while_it_is_read_ends_the_run_when_the_plan_is_frozen(
+def test_run_fails_when_a_file_of_its_frozen_plan_is_deleted_before_it_is_read(
     table: Any, watermarks: Watermarks, tmp_path: Path
 ) -> None:
     table.append(1)
@@ -354,11 +354,11 @@ def test_appended_rows_have_the_values_of_their_partitions_when_read_by_either_e
         after = job.rows_since(DeltaTable(path, returns="arrow"), transformation_ctx="spark")
 
     assert found[0] == found[1] == [(1, "a b/ü%20"), (2, None)]
-    # Either engine goes on from the watermark of the other.
+    # Either engine continues from the watermark of the other.
     assert after.num_rows == 2
 
 
-def test_source_is_refused_when_it_is_no_table_or_its_form_is_no_ones(spark_with_tables: Any, tmp_path: Path) -> None:
+def test_source_is_refused_when_there_is_no_table_or_returns_is_invalid(spark_with_tables: Any, tmp_path: Path) -> None:
     for source in (
         DeltaTable(f"{tmp_path}/none", spark=spark_with_tables),
         IcebergTable("lake.raw.none", spark=spark_with_tables),

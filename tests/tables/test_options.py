@@ -1,4 +1,4 @@
-"""Options of a table that is read by its versions: each one wrong in each way, and what they may not be given to."""
+"""Options of a table that is read by its versions: each wrong value, and the calls that do not accept a table."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "named"), WRONG)
-def test_option_is_refused_by_its_name_when_it_cannot_be_meant(options: dict[str, Any], named: str) -> None:
+def test_error_names_the_option_when_its_value_makes_no_sense(options: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidValueError, check=because("option")) as raised:
         TableOptions.of(options)
 
@@ -58,7 +58,7 @@ def test_option_is_refused_by_its_name_when_it_cannot_be_meant(options: dict[str
     [
         ({}, "changes=append start_from=everything max_versions=all on_overwrite=raise"),
         ({"start_from": "now", "changes": "feed"}, "changes=feed start_from=now max_versions=all on_overwrite=raise"),
-        # The number of a commit is a value of a watermark, which no log shows.
+        # The log does not show a commit number, because it is a value of a watermark.
         ({"start_from": 0, "max_versions": 2, "on_overwrite": "skip"},
          "changes=append start_from=given max_versions=2 on_overwrite=skip"),
     ],
@@ -104,7 +104,7 @@ def test_column_is_refused_for_a_table_and_required_for_a_frame_when_rows_are_as
         job.rows_since(frame)
 
 
-def test_what_is_of_cursors_is_refused_when_a_context_reads_a_table(watermarks: Watermarks, tmp_path: Path) -> None:
+def test_calls_for_cursors_are_refused_when_a_context_reads_a_table(watermarks: Watermarks, tmp_path: Path) -> None:
     table = DeltaByHand(tmp_path)
     with IncrementalJob(watermarks, "sales") as job:
         job.rows_since(table.source())

@@ -1,4 +1,4 @@
-"""What a span takes between two watermarks, and what is said of a state or plan that is none of a table."""
+"""What a span reads between two watermarks, and which states and plans are refused as those of a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.versioned_tables import DeltaByHand
 
 @pytest.fixture
 def table(tmp_path: Path) -> DeltaByHand:
-    """Return a table with three versions after the one that made it."""
+    """Return a table with three versions after the version that created it."""
     made = DeltaByHand(tmp_path)
     for number in (1, 2, 3):
         made.append(number)
@@ -27,7 +27,7 @@ def table(tmp_path: Path) -> DeltaByHand:
 
 
 def state_at(table: DeltaByHand, version: int, **facts: Any) -> dict[str, Any]:
-    """Return the watermark of a run that took a version as its last one."""
+    """Return the watermark of a run whose last version was `version`."""
     source = table.source()
     head = source.head()
     at = head.at if version == head.newest else source.history(version - 1, None, head).commits[0].at
@@ -112,7 +112,7 @@ def test_range_from_the_beginning_is_refused_when_files_of_its_end_are_gone(tabl
     ],
     ids=str,
 )
-def test_state_is_refused_when_it_does_not_say_what_is_written(facts: dict[str, Any], told: str) -> None:
+def test_state_is_refused_when_a_value_in_it_is_none_that_a_run_writes(facts: dict[str, Any], told: str) -> None:
     state = {**TableSpan("delta", 1, 2).state_after, **facts}
 
     with pytest.raises(ImplausibleError, match=f"^sales.{told}$"):
@@ -129,7 +129,7 @@ def test_state_is_refused_when_it_does_not_say_what_is_written(facts: dict[str, 
     ],
     ids=str,
 )
-def test_plan_is_refused_when_it_does_not_say_what_is_written(facts: dict[str, Any], told: str) -> None:
+def test_plan_is_refused_when_a_value_in_it_is_none_that_a_run_writes(facts: dict[str, Any], told: str) -> None:
     plan = {**TableSpan("delta", 1, 2).to_plan(), **facts}
 
     with pytest.raises(ImplausibleError, match=f"^rows.{told}$"):
@@ -138,7 +138,7 @@ def test_plan_is_refused_when_it_does_not_say_what_is_written(facts: dict[str, A
 
 @pytest.mark.parametrize("name", ["after", "until", "sequence", "start"])
 @pytest.mark.parametrize("value", [-1, 1.5, True, "3"], ids=repr)
-def test_number_of_a_commit_is_named_when_a_plan_has_another_value(name: str, value: Any) -> None:
+def test_error_names_the_field_when_a_plan_has_no_valid_commit_number(name: str, value: Any) -> None:
     plan = {**TableSpan("delta", 1, 2).to_plan(), name: value}
 
     with pytest.raises(ImplausibleError) as raised:

@@ -1,4 +1,4 @@
-"""What a job reads of a table of Delta or Iceberg, without Spark: each turn of its history, and the user's word."""
+"""What a job without Spark reads of a Delta or Iceberg table, for each turn of its history and each option."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 @pytest.fixture
 def take(watermarks: Watermarks, table: Any) -> Take:
-    """Return a run of the job: the ids that it takes."""
+    """Return a function that runs the job once and returns the ids that it reads."""
 
     def run(**options: Any) -> list[int]:
         with IncrementalJob(watermarks, "sales") as job:
@@ -99,7 +99,7 @@ def test_first_run_starts_where_the_user_says_when_there_is_no_watermark(
     assert [*first, *take()] == found
 
 
-def test_what_comes_first_is_taken_when_the_table_was_empty_at_the_first_run(table: Any, take: Take) -> None:
+def test_first_rows_are_read_when_the_table_was_empty_at_the_first_run(table: Any, take: Take) -> None:
     first = take(start_from="now")
     table.append(1)
     table.append(2)
@@ -115,7 +115,7 @@ def test_start_that_is_no_commit_of_the_table_is_refused_when_it_runs_first(tabl
 
 
 @pytest.mark.parametrize("change", ["delete", "overwrite"])
-def test_commit_that_takes_rows_away_is_decided_by_the_user_when_appends_are_read(
+def test_option_decides_about_a_commit_that_removes_rows_when_appends_are_read(
     table: Any, take: Take, caplog: pytest.LogCaptureFixture, change: str
 ) -> None:
     table.append(1, 2)
@@ -217,7 +217,7 @@ def test_folder_restored_from_a_copy_is_found_when_its_versions_have_gone_past_t
     table.append(2)
     with IncrementalJob(watermarks, "sales") as job:
         job.rows_since(table.source())
-    # A copy from before the last commit has one version less, and goes on by others of the same numbers.
+    # A copy from before the last commit lacks it; new commits to the copy get the same version numbers again.
     Path(table.path, "_delta_log", f"{table.newest:020d}.json").unlink()
     table.append(3)
     table.append(4)
