@@ -1,4 +1,4 @@
-"""Columns whose names differ only by case, where Spark compares names exactly: refused, never mixed up."""
+"""Columns whose names differ only by case, where Spark compares names exactly: they are refused, never mixed up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JSON, CSV = '{"id":1,"Id":2}\n{"Id":3}\n', "id,Id\n1,2\n"
 
 @pytest.fixture
 def exact(spark: Any) -> Iterator[Any]:
-    """Return a session for which `id` and `Id` are two columns."""
+    """Return a session in which `id` and `Id` are two columns."""
     spark.conf.set("spark.sql.caseSensitive", "true")
     yield spark
     spark.conf.unset("spark.sql.caseSensitive")

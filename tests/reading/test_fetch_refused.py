@@ -1,4 +1,4 @@
-"""Objects that S3 does not give, over a real connection: whether the login, the load or the object is the reason."""
+"""Objects that S3 does not return, over a real connection: the error blames the login, the load or the object."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_RETRY: Any = {"max_retries": 0}
 
 
 class Refusing(ThreadingHTTPServer):
-    """A server that answers each request with one status and one code of S3."""
+    """A server that answers each request with one HTTP status and one S3 error code."""
 
     status, code = 200, ""
 
@@ -48,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def by_boto3(url: str) -> ObjectFetcher:
 
 
 def by_obstore(url: str, login: Any = None) -> ObjectFetcher:
-    """Return a fetcher with a store as it makes it, but without its minutes of retries."""
+    """Return a fetcher with the store that it would make, but without retries, which take minutes."""
     made = ObjectFetcher(BUCKET, boto3.client("s3", endpoint_url=url))
     keys: Any = {"credential_provider": login} if login else {"access_key_id": "a", "secret_access_key": "b"}
     options: Any = {"allow_http": True}
@@ -112,7 +112,7 @@ def test_fetch_error_says_try_later_when_nothing_listens(refusing: Refusing, mak
         fetcher.fetch(ONE)
 
 
-def test_fetch_error_is_that_of_the_login_when_credentials_cannot_be_had(refusing: Refusing) -> None:
+def test_fetch_error_blames_the_login_when_credentials_cannot_be_retrieved(refusing: Refusing) -> None:
     def login() -> Any:
         raise CredentialRetrievalError(provider="sso", error_msg="a secret")
 
@@ -122,7 +122,7 @@ def test_fetch_error_is_that_of_the_login_when_credentials_cannot_be_had(refusin
     assert "secret" not in str(caught.value)
 
 
-def test_reason_of_the_system_is_told_when_a_local_file_cannot_be_read(tmp_path: Path) -> None:
+def test_error_holds_the_reason_of_the_system_when_a_local_file_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
 
     with pytest.raises(UnreadableObjectError) as caught:

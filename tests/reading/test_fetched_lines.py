@@ -1,4 +1,4 @@
-"""How executors cut files into records, read folder values, and send typed errors through Spark's own."""
+"""How executors cut files into records, read folder values, and send typed errors through Spark's own errors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_cut_gives_the_records_of_sparks_reader_when_file_is(
 
 
 @given(st.lists(st.text(st.characters(blacklist_characters="\r\n", blacklist_categories=["Cs"]))), st.booleans())
-def test_cut_gives_back_lines_when_they_were_joined(lines: list[str], ended: bool) -> None:
+def test_cut_returns_the_lines_when_they_were_joined_by_line_feeds(lines: list[str], ended: bool) -> None:
     records = [line.encode() for line in lines]
     body = b"\n".join(records) + (b"\n" if ended and lines else b"")
 
@@ -99,7 +99,7 @@ def test_folder_values_are_those_of_spark_when_key_is(key: str, values: list[str
 
 
 @given(st.lists(KEYS), st.lists(KEYS, min_size=1), KEYS)
-def test_changed_objects_come_back_when_an_error_went_through_a_text(
+def test_changed_objects_are_restored_when_an_error_is_read_from_the_text_of_another(
     overwritten: list[str], deleted: list[str], source: str
 ) -> None:
     error = ChangedObjectError(source, overwritten, deleted)
@@ -122,7 +122,7 @@ def test_changed_objects_come_back_when_an_error_went_through_a_text(
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_error_comes_back_when_it_went_through_a_text(error: WatermarkError) -> None:
+def test_error_is_restored_when_it_is_read_from_the_text_of_another(error: WatermarkError) -> None:
     found = unmarked(f"RuntimeError: {marked(error)}\n")
 
     assert type(found) is type(error)
@@ -211,7 +211,7 @@ def test_next_file_is_asked_for_when_one_has_arrived_and_its_bytes_are_free(
 
     bodies = fetching(location)._bodies(ObjectFetcher(location, None), planned())
 
-    # Three of two bytes are on their way, and the fourth waits until the first is there.
+    # Three files of two bytes are being fetched; the fourth is requested once the first has arrived.
     assert [(len(asked), body) for _, body in bodies] == [
         (4, b"0\n"), (5, b"1\n"), (6, b"2\n"), (6, b"3\n"), (6, b"4\n"), (6, b"5\n"),
     ]  # fmt: skip
@@ -264,7 +264,7 @@ def test_reader_of_spark_is_named_when_a_compression_is_not_undone_here(ending: 
 
 
 def read(fetching: Fetching, bodies: dict[str, bytes]) -> list[pa.RecordBatch]:
-    """Write files, and return their records as they are sent to Spark."""
+    """Write files, and return their records in the form in which they are sent to Spark."""
     for key, body in bodies.items():
         path = Path(fetching.location.prefix, key)
         path.parent.mkdir(parents=True, exist_ok=True)

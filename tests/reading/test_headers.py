@@ -1,4 +1,4 @@
-"""Files of CSV in groups of the same header: which headers can be compared, and what becomes of files without one."""
+"""CSV files are grouped by their headers: which headers can be compared, and where files without one go."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_file_that_was_overwritten_is_named_or_counts_as_empty_when_its_header_i
 
 def test_packed_files_are_one_group_when_their_lines_repeat_what_is_far_above(tmp_path: Path) -> None:
     for seed in (1, 2):
-        lines = Random(seed).randbytes(10_000).hex()  # The second time they are a reference to 20,000 bytes before.
+        lines = Random(seed).randbytes(10_000).hex()  # The second time gzip only refers back by 20,000 bytes.
         (tmp_path / f"{seed}.csv.gz").write_bytes(gzip.compress(f"id\n{lines}\n{lines}\n".encode(), mtime=0))
 
     assert groups_of(planned(tmp_path)) == [["1.csv.gz", "2.csv.gz"]]

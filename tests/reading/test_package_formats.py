@@ -1,4 +1,4 @@
-"""Avro and XML, which Spark 3 reads with packages that the session has."""
+"""Avro and XML, which Spark 3 reads only with packages in the session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BAYS = b'<bays><bay id="1"><state kind="taped">free</state></bay><bay id="2"><st
 
 @pytest.fixture(params=["local", "s3a"])
 def landing(request: pytest.FixtureRequest, tmp_path: Path, spark_with_packages: Any) -> Landing:
-    """Return an empty source, in a directory and in S3, for a session that has the packages."""
+    """Return an empty source, in a directory or in S3, for a session that has the packages."""
     if request.param == "local":
         return Landing(spark_with_packages, f"{tmp_path}/landing/")
     source = f"s3a://{request.getfixturevalue('bucket')}/landing/"
@@ -34,7 +34,7 @@ ON_DISK = pytest.mark.parametrize("landing", ["local"], indirect=True)
 
 @pytest.fixture
 def avro(tmp_path: Path, spark_with_packages: Any) -> Any:
-    """Return what makes the bytes of an Avro file with these ids."""
+    """Return a function that returns the bytes of an Avro file with the given ids."""
 
     def make(*ids: int) -> bytes:
         made = tmp_path / f"made-{ids}"
@@ -47,7 +47,7 @@ def avro(tmp_path: Path, spark_with_packages: Any) -> Any:
 
 
 def read(landing: Landing, format: str, before: list[str], **options: Any) -> Any:
-    """Read the files of a source that are not among those of a run before."""
+    """Read the files of a source that an earlier run has not read."""
     planned = FileBookmark(landing.location.uri(""), s3_client=landing.client).new_files()
     new = planned.split(lambda key: key not in before)[True]
     return new.read(landing.spark, format, **options)
@@ -97,7 +97,7 @@ def test_rows_are_those_of_all_planned_files_when_xml_has_several(landing: Landi
     landing.put("month=04/x.xml", b"<bays><bay id='5'/></bays>")
 
     if landing.spark.version >= "4" and schema is None:
-        # It reads XML by itself, and infers the schema of whole files by their names as patterns.
+        # Spark 4 has its own XML reader, which infers the schema of whole files by their names as patterns.
         with pytest.raises(SourceError, match=r"\{1\},\[x\]\*\.xml' has '\{', which Spark takes for a pattern"):
             read(landing, "xml", ["month=03/old.xml"], rowTag="bay")
         return
@@ -158,7 +158,7 @@ def test_values_of_xml_are_rescued_when_they_do_not_fit(landing: Landing) -> Non
 def test_xml_is_refused_when_its_bytes_are_not_of_the_encoding(landing: Landing) -> None:
     landing.put("a.xml", "<bays><bay><id>Zo\xeb</id></bay></bays>".encode("latin-1"))
 
-    # Spark 4 raises an error of its own.
+    # Spark 4 raises an error of another class.
     with pytest.raises(Exception, match=r"not in the encoding of the read|Encountered error while reading|aborted"):
         read(landing, "xml", [], rowTag="bay").collect()
 
@@ -212,7 +212,7 @@ def test_package_is_named_when_the_session_does_not_have_it(
     with_packages = thread.getContextClassLoader()
     package = next(each for each in maven_jars.packages(version("pyspark")) if f"-{format}_" in each)
 
-    # What Spark was started with, and no jar of spark.jars.
+    # The system class loader has the jars that Spark was started with, and none of spark.jars.
     thread.setContextClassLoader(java.ClassLoader.getSystemClassLoader())
     try:
         with pytest.raises(MissingConnectorError) as caught:

@@ -1,4 +1,4 @@
-"""`read_pandas`: each value is the one in its file, whatever the other files of the batch hold, or an error."""
+"""`read_pandas` returns each value as its file holds it, whatever the other files of the batch hold, or raises."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BIG = 2**53 + 1
 
 
 def landed(folder: Path, *files: Any) -> FileDelta:
-    """Put files into a folder, texts as they are and columns as Parquet, and return the delta of them."""
+    """Write texts, and tables as Parquet, as files of a folder, and return the delta of these files."""
     for number, file in enumerate(files):
         if isinstance(file, pa.Table):
             body = BytesIO()
@@ -219,7 +219,7 @@ def test_read_stops_and_names_the_line_when_it_has_another_number_of_values_than
         ("id,name\n1,ann,York\n", {"index_col": False}),
     ],
 )
-def test_read_stops_when_a_line_has_more_values_than_names_and_lines_are_chosen(
+def test_read_stops_when_a_line_has_more_values_than_names_and_options_are_given(
     tmp_path: Path, body: str, options: dict[str, Any]
 ) -> None:
     with pytest.raises(MisfitError, match=r"key '0' cannot be read as csv: .* values.* header names"):

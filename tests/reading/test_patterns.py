@@ -1,4 +1,4 @@
-"""Keys that Hadoop would take for patterns, where Spark infers the schema of whole files."""
+"""Keys that Hadoop would read as glob patterns, where Spark infers the schema of whole files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BODIES = {"json": ('{"id": 1}', '{"other": 2}'), "csv": ("id\n1\n", "other\n2\n"
 
 
 def read(folder: Path, spark: Any, format: str, key: str, **options: Any) -> Any:
-    """Read one file of a folder that has another one, which the key would fit if it were a pattern."""
+    """Read one file of a folder whose other file would match the key if the key were a pattern."""
     for name, body in zip((f"a[1].{format}", f"a1.{format}"), BODIES[format], strict=True):
         (folder / name).write_text(body)
     planned = FileBookmark(f"{folder}/").new_files().split(lambda each: each == key)[True]

@@ -1,4 +1,4 @@
-"""What a look at both ends of a file tells, and which of its answers set a file aside."""
+"""What the first and last bytes of a file show, and which findings set a file aside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of some files are to blame when reading fails: those that fail alone, twice, and no others."""
+"""Which files are to blame when a read fails: only those that fail alone, twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MANY = [f"{number:03d}" for number in range(64)]
 
 
 class Reader:
-    """Reads files of which some are damaged, and notes what it was asked to read."""
+    """Reads files, some of which are damaged, and records which files it was asked to read."""
 
     def __init__(self, *damaged: str) -> None:
         self.damaged, self.reads = set(damaged), list[list[str]]()
@@ -58,7 +58,7 @@ def test_files_that_errors_name_are_read_alone_first_when_there_are_many() -> No
 
     search(MANY, reader.fails, the_one_it_names)
 
-    # Each one twice, and the others after it, until they can be read.
+    # Each named file is read alone twice, and then the remaining files together, until that read succeeds.
     assert [len(keys) for keys in reader.reads] == [64, 1, 1, 63, 1, 1, 62]
 
 
@@ -110,7 +110,7 @@ def test_no_file_is_to_blame_when_the_cause_is_another(before: list[Exception]) 
 
 
 @pytest.mark.parametrize("cause", ["SocketTimeoutException", "ZipException"])
-def test_only_what_another_try_may_read_stays_an_error_of_spark(cause: str) -> None:
+def test_error_of_spark_is_kept_when_another_attempt_may_succeed(cause: str) -> None:
     java = SimpleNamespace(
         getClass=lambda: SimpleNamespace(getSimpleName=lambda: cause), getCause=lambda: None, toString=lambda: cause
     )

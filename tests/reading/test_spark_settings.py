@@ -1,4 +1,4 @@
-"""What is done to a session while files are read, and which schema is refused before a file is read."""
+"""How the session's settings change while files are read, and which schema is refused before a file is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
 class Settings(dict[str, str]):
-    """The settings of a session."""
+    """The settings of a session, by name."""
 
     def set(self, name: str, value: str) -> None:
         self[name] = value
@@ -27,7 +27,7 @@ class Settings(dict[str, str]):
 
 
 @pytest.mark.parametrize("before", [{}, {INFERENCE: "true"}, {INFERENCE: "false"}], ids=["none", "true", "false"])
-def test_setting_of_the_user_is_given_back_when_folders_were_read_as_texts(before: dict[str, str]) -> None:
+def test_setting_of_the_user_is_restored_after_folders_were_read_as_texts(before: dict[str, str]) -> None:
     conf = Settings(before)
     spark: Any = SimpleNamespace(conf=conf)
 

@@ -112,7 +112,7 @@ def test_range_from_the_beginning_is_refused_when_files_of_its_end_are_gone(tabl
     ],
     ids=str,
 )
-def test_state_is_refused_when_a_value_in_it_is_none_that_a_run_writes(facts: dict[str, Any], told: str) -> None:
+def test_state_is_refused_when_it_holds_a_value_that_no_run_writes(facts: dict[str, Any], told: str) -> None:
     state = {**TableSpan("delta", 1, 2).state_after, **facts}
 
     with pytest.raises(ImplausibleError, match=f"^sales.{told}$"):
@@ -129,7 +129,7 @@ def test_state_is_refused_when_a_value_in_it_is_none_that_a_run_writes(facts: di
     ],
     ids=str,
 )
-def test_plan_is_refused_when_a_value_in_it_is_none_that_a_run_writes(facts: dict[str, Any], told: str) -> None:
+def test_plan_is_refused_when_it_holds_a_value_that_no_run_writes(facts: dict[str, Any], told: str) -> None:
     plan = {**TableSpan("delta", 1, 2).to_plan(), **facts}
 
     with pytest.raises(ImplausibleError, match=f"^rows.{told}$"):

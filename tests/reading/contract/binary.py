@@ -1,4 +1,4 @@
-"""Small files of Parquet, ORC, Avro and XML, by writers that are not Spark's, with the rows that they hold."""
+"""Small Parquet, ORC, Avro and XML files that Spark did not write, with the rows that they hold."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WRITERS = {"parquet": parquet, "orc": orc_of}
 
 
 def avro(fields: Mapping[str, Any], *rows: Sequence[Any]) -> bytes:
-    """Write Avro as its specification says, with one block and no compression."""
+    """Write Avro as its specification defines it, with one block and no compression."""
     schema = {
         "type": "record",
         "name": "row",
@@ -108,7 +108,7 @@ def rows(names: str, *values: Sequence[str | None]) -> list[Row]:
 
 
 def columnar(name: str, tables: Sequence[Mapping[str, Any]], held: Sequence[Row] | None, **more: Any) -> list[Case]:
-    """Return a case of Parquet and one of ORC, with one file a table."""
+    """Return a Parquet case and an ORC case, with one file for each table."""
     found = []
     for kind in more.pop("formats", WRITERS):
         files = {f"{number}.{kind}": WRITERS[kind](pa.table(table)) for number, table in enumerate(tables)}

@@ -1,4 +1,4 @@
-"""Small files of CSV and JSON, each with the rows that it holds or the error that it is: written down by hand."""
+"""Small CSV and JSON files, each with the rows that it holds or the error that it must raise, written down by hand."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Case:
     Attributes
     ----------
     rows
-        What they hold, each value as a text; None for `error`.
+        The rows that the files hold, each value as a text; None if reading raises `error`.
     schema
-        DDL that ``read`` and ``read_small`` are given; None for none.
+        DDL that is passed to ``read`` and ``read_small``, or None.
     ways
-        In which the case counts.
+        The calls that the case is read with.
     options
-        Of the readers, but for ``header``, which all CSV has.
+        Options of the readers. ``header`` is left out, since it is set for all CSV.
     """
 
     name: str
@@ -58,7 +58,7 @@ def put(case: Case, folder: Path) -> Path:
 
 
 def written(rows: Sequence[Sequence[str]], **options: Any) -> bytes:
-    """Return CSV as Python's own writer has it, which is that of RFC 4180."""
+    """Return CSV as Python's csv module writes it, which follows RFC 4180."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n", **options).writerows(rows)
     return out.getvalue().encode()

@@ -1,4 +1,4 @@
-"""What a call reads of a case, and its rows as texts that are alike for Spark and pandas."""
+"""Read a case by any of the calls, and return its rows as texts that are equal for Spark and pandas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def frame_of(way: str, case: Case, folder: Path, spark: Any) -> Any:
-    """Return what one way reads of a case, lazily where it is Spark's."""
+    """Return what one call reads of a case; a Spark frame is lazy."""
     is_csv = case.format == "csv"
     if way == "glue":
         options = dict(case.options) | ({"withHeader": True} if is_csv else {})
@@ -28,7 +28,7 @@ def frame_of(way: str, case: Case, folder: Path, spark: Any) -> Any:
 
 
 def rows_of(frame: Any) -> list[Row]:
-    """Return the rows of a frame, each value as a text: times of instants in UTC, with a Z."""
+    """Return the rows of a frame, each value as a text; instants are in UTC and end in Z."""
     if hasattr(frame, "sparkSession"):
         from pyspark.sql import functions
 
@@ -59,7 +59,7 @@ def text_of(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return structs as maps and maps as lists of pairs, as Arrow has them."""
+    """Return structs as dicts and maps as lists of pairs, as Arrow does."""
     if hasattr(value, "asDict"):
         return {name: plain(one) for name, one in value.asDict().items()}
     return [*value.items()] if isinstance(value, dict) and "k" in value else value

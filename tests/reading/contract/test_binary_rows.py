@@ -1,4 +1,4 @@
-"""Parquet, ORC, Avro and XML give the rows that they hold, or a typed error, whichever call reads them."""
+"""Parquet, ORC, Avro and XML files are read as the rows that they hold, or raise a typed error, by every call."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def test_error_is_typed_and_names_a_file_or_column_when_rows_would_be_lost(
 
     error = unmarked(str(caught.value)) or caught.value
     assert isinstance(error, case.error), error
-    # What a row shows is raised by Spark's tasks, and names the column, if it is not the whole record.
+    # A misfit in a row is found by Spark's tasks: the error names the column, unless the whole record does not fit.
     of_rows = "column 't' has nanoseconds" if case.format.lower() != "xml" else "column 'n|a record cannot be parsed"
     assert any(name in str(error) for name in case.files) or re.search(of_rows, str(error)), error

@@ -1,4 +1,4 @@
-"""The table of dialects: the page shows it, plans and targets from before keep the old one."""
+"""The table of dialects: the page shows it, and plans and targets of earlier versions keep their old dialect."""
 
 from __future__ import annotations
 

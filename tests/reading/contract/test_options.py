@@ -1,4 +1,4 @@
-"""An option that a reader does not use is an error, whichever call reads, and never a file's fault."""
+"""An option that a reader does not use raises an error in every call, and no file is blamed for it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from scripts.helpers.watermarks import Watermarks
         ("csv", "compression", "'compression' is no option of the reader of csv"),
         ("xml", "rowtags", "Did you mean rowTag"),
         ("text", "wholeText_", "Did you mean wholetext"),
-        # Files that they leave out would count as read.
+        # These options leave files out, and those files would count as read.
         ("csv", "pathGlobFilter", "'pathGlobFilter' is no option of the reader of csv"),
         ("parquet", "modifiedAfter", "'modifiedAfter' is no option of the reader of parquet"),
     ],
 )
-def test_option_is_refused_with_what_was_meant_when_the_format_has_none(
+def test_error_suggests_an_option_when_the_format_does_not_have_the_given_one(
     format: str, option: str, meant: str, watermarks: Watermarks, tmp_path: Path
 ) -> None:
     (tmp_path / "1").write_text("id\n1\n")
@@ -60,7 +60,7 @@ def test_wide_encoding_is_refused_when_files_are_cut_into_lines(
 @pytest.mark.parametrize(
     ("format", "option", "meant"), [("csv", "seperator", "operator|sep"), ("parquet", "column", "columns")]
 )
-def test_option_of_pandas_is_refused_with_what_was_meant_when_there_is_none(
+def test_error_suggests_an_option_when_pandas_does_not_have_the_given_one(
     format: str, option: str, meant: str, tmp_path: Path
 ) -> None:
     (tmp_path / "1").write_text("id\n1\n")
@@ -71,7 +71,7 @@ def test_option_of_pandas_is_refused_with_what_was_meant_when_there_is_none(
         FileBookmark(str(tmp_path)).new_files().read_pandas(format, **options)
 
 
-def test_options_are_known_when_they_are_of_the_page_or_of_hadoop_or_of_another_reader() -> None:
+def test_options_are_accepted_when_they_are_documented_or_belong_to_hadoop_or_another_reader() -> None:
     assert [option for option in TABLE if unknown_options(option.format, [option.name.upper()])] == []
     assert unknown_options("parquet", ["parquet.crypto.factory.class", "basePath"]) == []
     assert unknown_options("com.example.excel", ["sheet"]) == []

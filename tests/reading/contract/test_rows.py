@@ -1,4 +1,4 @@
-"""A file gives the rows that it holds, or a typed error, whichever call reads it."""
+"""A file is read as the rows that it holds, or raises a typed error, by every call."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_rows_are_those_of_the_files_when_they_are_read(way: str, spark: Any, tm
 
 
 def collected(frames: list[Any]) -> list[list[dict[str, str | None]]]:
-    """Return the rows of each frame, by one Spark job for those of the same columns."""
+    """Return the rows of each frame; one Spark job collects all frames with the same columns."""
     found: list[list[dict[str, str | None]]] = [[] for _ in frames]
     alike: dict[str, list[int]] = {}
     for index, frame in enumerate(frames):
@@ -107,7 +107,7 @@ FIREHOSE = [b'{"id":"}{"} {"id":"b"}{"name":"c"}', b'[{"id":"d"},{"id":"e","tags
 
 @pytest.mark.parametrize("schema", [None, "id STRING, name STRING, tags ARRAY<STRUCT<x: BIGINT>>"])
 @pytest.mark.parametrize("way", OWN)
-def test_objects_of_a_line_are_all_read_when_values_are_treated_in_any_way(
+def test_all_objects_of_a_line_are_read_whichever_option_treats_their_values(
     way: str, schema: str | None, spark: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "1.json").write_bytes(b"\n".join(FIREHOSE))
@@ -181,7 +181,7 @@ def test_all_lines_of_a_quoted_value_are_rescued_when_it_has_line_ends(
     found = [(*row[:4], row[4] and json.loads(row[4])["_corrupt_record"]) for row in rows]
     good = [(4, "x", 5, 1, None), (5, 'y "z', 6, 1, None), (8, "a", 9, 1, None), (9, '5" pipe', 1, 1, None)]
     assert sorted(found, key=str) == sorted([*good, *((None, None, None, 1, line) for line in WITHIN)], key=str)
-    # Of read_small it is in the log of the executor that has the file.
+    # With read_small, the warning is in the log of the executor that reads the file.
     assert ("event=quotes_over_lines" in caplog.text and "multiLine=True" in caplog.text) == (way == "read")
 
 

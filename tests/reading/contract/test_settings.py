@@ -1,4 +1,4 @@
-"""Files give the same rows under each setting of the session under which this package says that they do."""
+"""Files are read as the same rows under each session setting for which this package promises it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CHANGED = {
 
 
 def concerned(name: str) -> list[Case]:
-    """Return the cases of the format that a setting names, and all where it names none."""
+    """Return the cases of the formats that a setting names, or all cases if it names none."""
     named = {kind for kind in ("parquet", "orc", "csv", "json") if kind in name.lower()}
     return [case for case in CASES if case.format in named or not named]
 
@@ -52,7 +52,7 @@ def test_rows_are_the_same_when_a_setting_of_the_session_is_another(name: str, s
         for number, case in enumerate(concerned(name)):
             folder = tmp_path / f"day={number}"
             folder.mkdir()
-            # A time is the same in UTC, whether it has a zone or not.
+            # Compare times in UTC: a time with a zone and one without are then the same.
             found = in_order(in_utc(rows_of(frame_of("read", case, put(case, folder), spark))))
             if found != in_order(in_utc(case.rows)):
                 wrong[case.name] = found
@@ -90,7 +90,7 @@ def test_times_are_instants_when_the_schema_says_so_and_times_of_the_session_are
     assert found == [{"t": "2026-03-29T01:30:00Z"}]
 
 
-def test_rescued_text_has_what_did_not_fit_alone_when_json_of_the_session_has_null(spark: Any, tmp_path: Path) -> None:
+def test_rescued_text_has_only_the_misfit_when_the_session_writes_nulls_to_json(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "1.json").write_text('{"id":"x"}\n{"id":1,"n":2}\n')
 
     with settings(spark, {"spark.sql.jsonGenerator.ignoreNullFields": "false"}):
