@@ -1,4 +1,4 @@
-"""One attempt at a batch in a process of its own.
+"""One attempt at a batch, in a process of its own.
 
     python -m tests.sinks.attempt TABLE ENDPOINT TARGET RUN_ID GATE [MASTER [FORMAT WAREHOUSE [DEATH]]]
 
@@ -34,18 +34,18 @@ LEASE = timedelta(seconds=3)
 
 
 def say_inside(gate: Path) -> None:
-    """Write which executor this task is of: the parent of the daemon that all its Python workers come from."""
+    """Write the pid of the executor that runs this task: the parent of the daemon that starts its Python workers."""
     daemon = os.getppid()
     executor = Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1]
     unfinished = gate.parent / f"inside-{os.getpid()}"
     unfinished.write_text(executor)
-    # The gate may have opened meanwhile.
+    # The gate may have been opened in the meantime.
     with suppress(FileNotFoundError):
         unfinished.rename(gate / "inside")
 
 
 def held(gate: str) -> Any:
-    """Return what passes rows on, and waits in the middle of them while the gate is there."""
+    """Return a function that passes rows on, and waits in the middle of them while the folder `gate` exists."""
 
     def passed(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -62,7 +62,7 @@ def held(gate: str) -> Any:
 def attempt(
     spark: SparkSession, watermarks: Watermarks, target: str, run_id: str, gate: str, format: str = "parquet"
 ) -> str:
-    """Take the new rows and write them; return the outcome of the commit."""
+    """Read the new rows and write them; return the outcome of the commit."""
     with IncrementalJob(watermarks, "repairs", run_id, spark=spark, lease=LEASE) as job:
         rows = job.rows_since(spark.range(0, ROWS, 1, 4), "id")
         job.write(rows.mapInPandas(held(gate), rows.schema), target, format=format)
@@ -75,7 +75,7 @@ if __name__ == "__main__":
     if death:
         setattr(DeltaSink if kind == "delta" else IcebergSink, death, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
-    # The tasks of a cluster import this module, and look for it where its driver does.
+    # The tasks of a cluster import this module from the directory of the driver.
     on_cluster = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1",
                   "spark.executorEnv.PYTHONPATH": os.getcwd(),
                   "spark.executor.extraJavaOptions": short_lived()}  # fmt: skip

@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Run the formats beyond Parquet and Delta only where something has changed since they passed."""
+    """Run the formats beyond Parquet and Delta only if something has changed since their tests last passed."""
     given = getattr(item, "callspec", None)
     if given is not None and "target" in given.params and TARGETS[given.params["target"]].is_a_further_format:
         item.add_marker(pytest.mark.if_changed("targets"))
@@ -26,7 +26,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def contract_catalog(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return a catalog of Iceberg that all tests share."""
+    """Return an Iceberg catalog that all tests share."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     folder = tmp_path_factory.mktemp("contract-lake")
@@ -51,7 +51,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
     s3: Any = None
     place: Place = Folder(tmp_path / "lake" / "raw")
     if kind.on_s3:
-        # `deltalake` keeps Python's lock while it waits for S3.
+        # `deltalake` holds Python's lock while it waits for S3, so the S3 server needs a process of its own.
         url = request.getfixturevalue("moto_process" if kind.family == "delta" else "endpoint")
         s3 = boto3.client("s3", endpoint_url=url)
         s3.create_bucket(Bucket=f"contract-{name}", CreateBucketConfiguration={"LocationConstraint": REGION})

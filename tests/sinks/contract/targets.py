@@ -1,4 +1,4 @@
-"""Every target that a job can write to: how rows get there, what it can do, and a reader that is not ours."""
+"""Every target that a job can write to: how rows are written, what it supports, and a reader outside this package."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Kind:
     Attributes
     ----------
     family
-        Whose rules it follows: those of files, Delta, Iceberg or a database.
+        The sink that writes it: that of files, Delta, Iceberg or a database.
     engine
-        What the rows are: a frame of Spark or pandas, a table of pyarrow, or batches of it.
+        The type of the rows: a Spark or pandas frame, a pyarrow table, or a stream of pyarrow batches.
     form
-        The format of files, or which database it is.
+        The file format, or the database system.
     on_s3
-        Whether it is in a bucket.
+        Whether the target is in a bucket.
     """
 
     family: str
@@ -63,25 +63,25 @@ class Kind:
 
     @property
     def is_lazy(self) -> bool:
-        """Whether its types are looked at before there is a row."""
+        """Whether the types of the rows are checked before the first row exists."""
         return self.engine in ("spark", "stream")
 
     @property
     def is_a_further_format(self) -> bool:
-        """Whether it is a format beyond Parquet and Delta: those are tested only after a change."""
+        """Whether it is a format beyond Parquet and Delta; those are tested only after a change."""
         return self.family == "iceberg" or self.form in ("orc", "csv", "json")
 
     @property
     def can(self) -> frozenset[str]:
-        """What it can do: partition_by, merge (with and without a history), batch_column, roll_back, constrain."""
+        """What it supports: partition_by, merge (with and without a history), batch_column, roll_back, constrain."""
         lake = {"partition_by", "merge", "batch_column", "roll_back"}
-        # Folders need all rows in memory.
+        # Partitioning into folders needs all rows in memory.
         able = {
             "files": set() if self.engine == "stream" else {"partition_by"},
             "delta": lake | {"constrain"}, "iceberg": lake,
             "database": {"merge", "batch_column", "constrain"},
         }[self.family]  # fmt: skip
-        # Deletes are marked in frames of Spark and pandas.
+        # Deletes can be marked only in Spark and pandas frames.
         return frozenset(able - ({"merge"} if self.engine in ("pyarrow", "stream") else set()))
 
 
@@ -117,19 +117,19 @@ TARGETS: Mapping[str, Kind] = {
 def every(
     able: str = "", where: Callable[[Kind], bool] = lambda kind: True, slow: tuple[str, ...] = ()
 ) -> pytest.MarkDecorator:
-    """Run a test on every target that can do something; on some of them among the long tests."""
+    """Run a test on every target that has an ability; `slow` ones only in the long tests."""
     names = [name for name, kind in TARGETS.items() if (not able or able in kind.can) and where(kind)]
     marked = [pytest.param(name, marks=[pytest.mark.long] if name in slow else []) for name in names]
     return pytest.mark.parametrize("target", marked, indirect=True)
 
 
 def in_one_place(kind: Kind) -> bool:
-    """Return whether a target is no format of Spark in a bucket, which differs from both others in nothing of ours."""
+    """Return False for Spark's formats in a bucket: this package treats them as it treats local ones."""
     return not (kind.on_s3 and kind.engine == "spark")
 
 
 def in_one_format(kind: Kind) -> bool:
-    """Return whether a target is none of Spark's further formats, for what does not depend on what is in the files."""
+    """Return False for Spark's further formats too, for tests that do not depend on what the files hold."""
     return in_one_place(kind) and not (kind.engine == "spark" and kind.form in ("orc", "csv", "json"))
 
 
@@ -137,15 +137,15 @@ class Target(ABC):
     """One target, empty at first."""
 
     sink_class: Any
-    """The class whose `publish` a run may die in."""
+    """The sink class; a test may kill a run in its `publish`."""
     is_named = True
-    """Whether its name alone leads there, without what only the script has."""
+    """Whether its name is enough to reach it, without an object that only the script has."""
 
     def __init__(self, kind: Kind, spark: Any = None, s3: Any = None) -> None:
         self.kind, self.spark, self.s3 = kind, spark, s3
 
     def frame(self, rows: pa.Table) -> Any:
-        """Return rows as this target is given them."""
+        """Return rows as the type that is written to this target."""
         if self.kind.engine == "pyarrow":
             return rows
         if self.kind.engine == "stream":
@@ -157,15 +157,15 @@ class Target(ABC):
         return self.spark.createDataFrame(values, schema)
 
     def create(self, schema: pa.Schema, **more: pa.DataType) -> None:  # noqa: B027
-        """Make the table where the sink does not, with more columns than those of the rows."""
+        """Make the table if the sink does not make one; `more` adds columns that the rows lack."""
 
     def constrain(self, name: str, check: str) -> None:
-        """Let a table that is there take only rows of which a condition is true."""
+        """Add a check constraint to an existing table."""
         raise NotImplementedError
 
     @abstractmethod
     def write(self, job: IncrementalJob, rows: pa.Table, **options: Any) -> None:
-        """Write a batch through the public door."""
+        """Write a batch by the public method of the job."""
 
     @abstractmethod
     def sink(self, **options: Any) -> Any:
@@ -173,30 +173,30 @@ class Target(ABC):
 
     @abstractmethod
     def read(self) -> Rows:
-        """Return all rows that a reader sees, in any order; none where nothing is there."""
+        """Return all rows that a reader sees, in any order; an empty list if there is no target."""
 
     @abstractmethod
     def contents(self) -> Any:
-        """Return what is stored at and beside the target, so that two looks compare."""
+        """Return all that is stored at the target and next to it, in a form that can be compared."""
 
     def newest(self) -> int:
-        """Return the version or snapshot that a table is at."""
+        """Return the current version or snapshot of a table."""
         raise NotImplementedError
 
     def roll_back(self, to: int) -> None:
-        """Take a table back to a version or snapshot, by the means of its format."""
+        """Roll a table back to a version or snapshot with a command of its format."""
         raise NotImplementedError
 
     def changed_at(self) -> datetime:
-        """Return when a table got the version that it is at."""
+        """Return when the current version of a table was committed."""
         raise NotImplementedError
 
     def roll_back_to_time(self, to: datetime) -> None:
-        """Take a table back to what it was at a time, by the means of its format."""
+        """Roll a table back to its state at a time, with a command of its format."""
         raise NotImplementedError
 
     def added(self) -> int:
-        """Return how many rows a reader sees more than before the last commit, by what it says itself if it does."""
+        """Return how many rows the last commit added, by the table's own count if it keeps one."""
         return len(self.read())
 
     def ids(self) -> list[int]:
@@ -204,19 +204,19 @@ class Target(ABC):
         return sorted(row["id"] for row in self.read())
 
     def another(self, name: str) -> Target:
-        """Return an empty target of the same kind beside this one, under a name."""
+        """Return an empty target of the same kind next to this one, with the given name."""
         raise NotImplementedError
 
     def stage(self, batch: BatchId, *ids: int, fence: int = 7, **options: Any) -> Output:
-        """Let an attempt of no job stage rows."""
+        """Stage rows by an attempt that belongs to no job."""
         return staged_by(self.sink(**options), batch, fence, self.frame(numbers(*ids)))
 
 
 def spark_schema(schema: pa.Schema) -> Any:
-    """Return the columns of a table of pyarrow as Spark has them."""
+    """Return the schema of a pyarrow table as Spark's schema."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    # Spark 3.3 has times with a zone only.
+    # Spark 3.3 only has times with a zone.
     has_wall_clocks = "prefer_timestamp_ntz" in signature(from_arrow_schema).parameters
     return from_arrow_schema(schema, **({"prefer_timestamp_ntz": True} if has_wall_clocks else {}))
 
@@ -231,7 +231,7 @@ def _for_spark(value: Any) -> Any:
 
 
 class Folder:
-    """A folder of this machine, as names and bytes."""
+    """A local folder, as file names and contents."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.uri = path, str(path)
@@ -249,7 +249,7 @@ class Folder:
 
 
 class Prefix:
-    """A prefix of a bucket, as names and bytes."""
+    """A prefix of a bucket, as object names and contents."""
 
     def __init__(self, s3: Any, bucket: str, prefix: str) -> None:
         self._s3, self._bucket, self._prefix = s3, bucket, prefix
@@ -277,7 +277,7 @@ Place = Folder | Prefix
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether readers such as Spark and Athena pass over a file."""
+    """Return whether readers such as Spark and Athena ignore a file."""
     return any(part.startswith(("_", ".")) and "=" not in part for part in name.split("/"))
 
 
@@ -298,7 +298,7 @@ class Files(Target):
         if self.kind.form == "csv":
             options = {"header": True} | options
         job.write(self.frame(rows), self.place.uri, format=self.kind.form, **options)
-        # Files of texts do not tell the types of their columns.
+        # Text formats do not store the types of their columns.
         self.schema = self.schema or rows.schema
 
     def sink(self, **options: Any) -> FileSink:
@@ -323,7 +323,7 @@ class Files(Target):
         if self.kind.form == "csv":
             reader = reader.option("escape", '"')
         schema = spark_schema(self.schema)
-        # As users read them. Another option at each read, or Spark would answer from its list of files.
+        # Read as users do, with a new option each time: otherwise Spark would reuse its cached list of files.
         found = reader.schema(schema).options(header=True, unused=next(_numbers)).load(literal(self.place.uri))
         exact = {"timestamp": "unix_micros({})", "timestamp_ntz": "CAST({} AS STRING)", "date": "CAST({} AS STRING)"}
         named = [exact.get(kind, "{}").format(f"`{name.replace('`', '``')}`") for name, kind in found.dtypes]
@@ -338,7 +338,7 @@ class Files(Target):
 
 
 def literal(path: str) -> str:
-    """Escape what Spark's reader takes for a pattern."""
+    """Escape the characters that Spark's reader would read as a glob pattern."""
     return "".join(f"\\{sign}" if sign in "\\*?[]{}" else sign for sign in path)
 
 
@@ -347,7 +347,7 @@ def _of_folder(value: str) -> str | None:
 
 
 def _exact(value: Any, kind: pa.DataType) -> Any:
-    """Return a value that Spark was asked for as a number or a text."""
+    """Convert a value that Spark returned as a number or a text to its type."""
     if value is None:
         return None
     if pa.types.is_timestamp(kind):
@@ -383,7 +383,7 @@ class Delta(Target):
         return DeltaSink(self.place.uri, spark=self.spark, s3_client=self.s3, **options)
 
     def read(self) -> Rows:
-        # By hand, after the log: to open a table by its path is what is tested.
+        # Follow the log by hand: opening a table by its path is what is tested.
         files, rows = self.place.all(), list[dict[str, Any]]()
         added, kinds = dict[str, dict[str, str | None]](), dict[str, Any]()
         for name in sorted(name for name in files if name.startswith("_delta_log/") and name.endswith(".json")):
@@ -443,7 +443,7 @@ class Delta(Target):
 
 
 def _of_delta(value: Any, kind: Any) -> Any:
-    """Return a value of a file or of a partition in the type that the log says."""
+    """Convert a value of a file or of a partition to the type in the log."""
     if kind == "timestamp" and value is not None:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         return moment.replace(tzinfo=timezone.utc)
@@ -475,7 +475,7 @@ class Iceberg(Target):
 
     @property
     def table(self) -> Any:
-        """The table as pyiceberg has it; None where there is none."""
+        """The table as a pyiceberg object; None if it does not exist."""
         from pyiceberg.exceptions import NoSuchTableError
         from pyiceberg.table import StaticTable
 
@@ -577,7 +577,7 @@ class Database(Target):
             cursor.execute(f"INSERT INTO {table} SELECT * FROM {self.quoted(f'{self.name}_before')}")
 
     def declare(self, schema: pa.Schema, **declared: str) -> None:
-        """Make the table with types of the database, by column."""
+        """Make the table with a database type for each column."""
         self.schema = schema
         with self._cursor() as cursor:
             listed = ", ".join(f"{self.quoted(name)} {kind}" for name, kind in declared.items())
@@ -617,14 +617,14 @@ class Database(Target):
         }[self.kind.form]
         with self._cursor() as cursor:
             cursor.execute(query)
-            # Staging tables, of all targets; that of batches is made by whoever is first.
+            # Staging tables of all targets, without the table of batches, which the first batch of any target makes.
             tables = sorted(name for (name,) in cursor.fetchall() if name.startswith("gw_"))
             cursor.execute(f"SELECT COUNT(*) FROM {self.quoted(self.name)}")
             return tables, cursor.fetchone()
 
 
 def _of_database(value: Any, kind: pa.DataType | None) -> Any:
-    """Return a value in the type that it had: SQLite has no times, and MariaDB neither flags nor zones."""
+    """Convert a value to the type that was written: SQLite has no times, and MariaDB neither booleans nor zones."""
     if value is None or kind is None:
         return value
     if pa.types.is_boolean(kind):
@@ -645,13 +645,13 @@ def _of_database(value: Any, kind: pa.DataType | None) -> Any:
 class Copy:
     """A job that brings batches to a target.
 
-    Its source has a number for each batch that there is so far, so a replay of a plan takes the batches that the plan
-    had, and no later one.
+    Its source has one number for each batch so far, so the replay of a plan reads the batches of that plan and no
+    later one.
 
     Attributes
     ----------
     batches
-        What the source has.
+        The batches of the source.
     """
 
     def __init__(self, watermarks: Watermarks, target: Target, job_id: str = "repairs", **options: Any) -> None:
@@ -659,12 +659,12 @@ class Copy:
         self.batches: list[pa.Table] = []
 
     def job(self, run_id: str = "") -> IncrementalJob:
-        """Return a run that has not begun."""
+        """Return a run that has not started yet."""
         run_id = run_id or f"jr_{next(_numbers)}"
         return IncrementalJob(self.watermarks, self.job_id, run_id, spark=self.target.spark, s3_client=self.target.s3)
 
     def begin(self, *batches: pa.Table, run_id: str = "", **options: Any) -> IncrementalJob:
-        """Let the source have more batches, and stage what is new."""
+        """Add batches to the source, start a run and stage what is new."""
         self.batches += batches
         job = self.job(run_id).__enter__()
         try:
@@ -675,14 +675,14 @@ class Copy:
         return job
 
     def stage(self, job: IncrementalJob, **options: Any) -> None:
-        """Write what is new to the target."""
+        """Read what is new and write it to the target."""
         numbers = job.rows_since(pd.DataFrame({"number": range(1, len(self.batches) + 1)}), "number")
         taken = [self.batches[number - 1] for number in numbers["number"]]
         rows = pa.concat_tables(taken) if taken else self.batches[-1].schema.empty_table()
         self.put(job, rows, **{**self.options, **options})
 
     def put(self, job: IncrementalJob, rows: pa.Table, **options: Any) -> None:
-        """Write rows: appended, unless there are keys."""
+        """Append rows, or merge them if keys are given."""
         if "keys" not in options:
             self.target.write(job, rows, **options)
             return
@@ -694,7 +694,7 @@ class Copy:
         self.begin(*batches, **options).__exit__(None, None, None)
 
     def refused(self, batch: pa.Table, error: type[E], match: str = "", **options: Any) -> E:
-        """Let a batch be refused before its commit, and forget it. Return the error."""
+        """Check that a batch is refused before its commit, and remove it from the source. Return the error."""
         with pytest.raises(error, match=match) as caught:
             self.begin(batch, **options)
         self.batches.pop()
@@ -704,12 +704,12 @@ class Copy:
 
 
 def numbers(*ids: int) -> pa.Table:
-    """Return rows that differ in their id."""
+    """Return rows that differ in their ids."""
     return pa.table({"id": pa.array(ids, pa.int64()), "word": pa.array([f"w{one}" for one in ids], pa.string())})
 
 
 def shown(rows: Rows) -> list[str]:
-    """Return rows as texts that compare, NaN among them, in the order of their ids."""
+    """Return rows in the order of their ids, as texts, which compare equal even for NaN."""
     return [repr(sorted((name, _plain(value)) for name, value in row.items())) for row in sorted(rows, key=_by_id)]
 
 

@@ -1,4 +1,4 @@
-"""The life of an attempt at a batch, from what it stages to what of it is swept, published or taken back."""
+"""The life of an attempt at a batch, from staging until its output is swept, published or taken back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(version: int, epoch: str = EPOCH) -> BatchId:
 
 
 def taken_back(output: Output, first: int, last: int, column: str = "") -> Retraction:
-    """Return what a decision takes back of the target of an output: its versions, both ends included."""
+    """Return the decision to take back an output's target from version `first` to `last`, both included."""
     rows = dict.fromkeys(range(first, last + 1), 1)
     return Retraction(
         output.sink, output.target, output.staging, output.job, output.epoch, first, last, SINCE, column, rows,
@@ -35,7 +35,7 @@ def taken_back(output: Output, first: int, last: int, column: str = "") -> Retra
 
 
 def published(target: Target, version: int, *ids: int, **options: Any) -> Output:
-    """Publish a batch, and let go of what was staged for it."""
+    """Publish a batch, and delete its staged files."""
     output = target.stage(batch(version), *ids, **options)
     target.sink().publish(output)
     target.sink().clear(output)
@@ -47,7 +47,7 @@ def of_pandas(kind: Kind) -> bool:
 
 
 def a_table(kind: Kind) -> bool:
-    """Return whether a target is a table of a lake; with Spark, and without."""
+    """Return whether a target is a Delta or Iceberg table, written with Spark or pandas."""
     return kind.family in ("delta", "iceberg") and kind.engine in ("pandas", "spark")
 
 
@@ -79,19 +79,19 @@ def test_losers_up_to_the_batch_are_swept_and_other_attempts_stay_when_it_is_pub
 def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
     target: Target, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of Iceberg, where a publisher looks in several ways, see `test_iceberg`."""
+    """For Iceberg, where a publisher looks in several ways, see `test_iceberg`."""
     target.create(numbers().schema)
     published(target, 1, 1)
     output = target.stage(batch(2), 2)
     places = [target.sink().staging.place] if isinstance(target, Delta) else []
     read = [(place, name, place.read(name) or b"") for place in places for name in place.files(output.folder)]
-    # The decision itself was version 3.
+    # Version 3 was the decision itself.
     later = target.stage(batch(4), 4)
 
     for _ in range(2):
         target.sink().retract(taken_back(output, 2, 2))
     left = target.sink().staged(output.job)
-    # As if it had read the staged files before they were deleted.
+    # Restore the staged files, as if the publisher had read them before they were deleted.
     for place, name, data in read:
         place.write(name, data)
     target.sink().publish(output)
@@ -126,7 +126,7 @@ def test_published_rows_stay_with_a_warning_and_staged_ones_go_when_nothing_show
 def test_published_rows_go_and_others_stay_when_a_column_holds_their_batch(
     target: Target, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of databases, see `test_database_names`."""
+    """For databases, see `test_database_names`."""
     column = """b'"`\\%s?:x$1\u00e9""" + (" {0}" if target.kind.family == "iceberg" else "")  # Signs of SQL.
     options: dict[str, Any] = {"batch_column": column}
     published(target, 1, 1, **options)
@@ -167,7 +167,7 @@ def test_rows_are_refused_when_the_table_lacks_the_batch_column(target: Target) 
 
 
 def make(target: Target, schema: pa.Schema) -> None:
-    """Make a table, with columns that need a value, by the means of its format."""
+    """Make a table with NOT NULL columns by the means of its format."""
     if isinstance(target, Delta):
         write_deltalake(target.place.uri, schema.empty_table())
     elif isinstance(target, Iceberg) and target.spark is not None:
@@ -179,7 +179,7 @@ def make(target: Target, schema: pa.Schema) -> None:
 
 @every(where=a_table)
 def test_batch_is_refused_before_its_commit_when_a_column_that_needs_a_value_has_none(target: Target) -> None:
-    name = "a.b"  # Of a struct, in many an expression.
+    name = "a.b"  # In many expressions, this is field b of a struct a.
     make(target, pa.schema([
         pa.field("id", pa.int64(), metadata={"sql": "bigint"}),
         pa.field(name, pa.string(), nullable=False, metadata={"sql": "string NOT NULL"}),

@@ -1,4 +1,4 @@
-"""What a constraint of a target refuses is known before the commit, and no error shows a row."""
+"""Rows that a constraint of the target refuses are found before the commit, and no error shows a row."""
 
 from __future__ import annotations
 

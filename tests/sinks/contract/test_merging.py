@@ -1,4 +1,4 @@
-"""A merge leaves what the set of all rows says, whatever the order of the batches and the types of the keys."""
+"""A merge leaves the result of the set of all rows, whatever the order of the batches and the types of the keys."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from tests.support.steps import KilledError
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("word", pa.string())])
 BATCHES = [
     [Event(0, 1, "a"), Event(0, 3, "c"), Event(1, 5, None), Event(2, 1, "x"), Event(-1, 2, "y")],
-    # Late ones, one of them older than the delete of its key, and one that comes again.
+    # Late events: one is older than the delete of its key, and one is a repeat.
     [Event(0, 2, "late"), Event(1, 4, "late"), Event(2, 1, "x"), Event(-1, 3, None)],
     [Event(1, 6, "back"), Event(0, 3, "c"), Event(-1, 1, "late")],
 ]
 
 
 def rows_of(events: Sequence[Event]) -> pa.Table:
-    """Return events as rows, in which the word `gone` says that one is a delete."""
+    """Return events as rows; the word `gone` marks a delete."""
     rows = [{"id": event.key, "at": event.sequence, "word": event.value or "gone"} for event in events]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
@@ -54,7 +54,7 @@ def options_of(target: Target, **more: Any) -> dict[str, Any]:
 
 
 KEPT = [
-    # Merges of tables by Spark take long. Without a history they are tested with keys of all types.
+    # Merges by Spark are slow. Tests of keys of all types run them without a history.
     pytest.param(name, kind, marks=[pytest.mark.long] if is_slow else [])
     for kind in ("newest", "history")
     for name, one in TARGETS.items()
@@ -72,7 +72,7 @@ WITHOUT_SPARK = pytest.mark.parametrize(
 
 
 def make(target: Target, kind: str = "newest") -> list[str]:
-    """Make a table where the sink does not; return its columns for the ends of a version."""
+    """Make a table if the sink does not make one; return its columns for the start and end of a version."""
     ends = ["valid_from", "valid_to"] if kind == "history" else []
     target.create(SCHEMA, **dict.fromkeys(ends, pa.int64()))
     return ends
@@ -191,13 +191,13 @@ def sink(target: Target, kind: str) -> Any:
 
 
 def stage(target: Target, kind: str, version: int, events: Sequence[Event]) -> Output:
-    """Let an attempt of no job stage events."""
+    """Stage events by an attempt that belongs to no job."""
     marked = events_of(target.frame(rows_of(events)), rules(kind), options_of(target)["deletes"])
     return staged_by(sink(target, kind), BatchId("repairs", "e1", version), 1, marked)
 
 
 def left(target: Target, kind: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a target as `expected` has them."""
+    """Return the rows of a target in the form that `expected` has."""
     names = [*SCHEMA.names, *(["valid_from", "valid_to"] if kind == "history" else [])]
     return sorted(tuple(row[name] for name in names) for row in target.read())
 
@@ -271,7 +271,7 @@ def test_batch_is_there_once_when_it_is_published_again_after_a_later_one(target
 def test_deletes_are_carried_out_when_a_publisher_dies_after_it_has_remembered_them(
     target: Target, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A database remembers them in the transaction that merges."""
+    """A database records the deletes in the transaction that merges."""
     events = [Event(1, 1, "a"), Event(1, 2, None), Event(1, 3, "b"), Event(2, 4, None)]
     sink(target, kind).publish(stage(target, kind, 1, events[:1]))
     output = stage(target, kind, 2, events[1:])
@@ -339,7 +339,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 def keyed(names: Sequence[str], at: int) -> pa.Table:
-    """Return rows whose keys differ in one column from the first row, each time by another value."""
+    """Return a first row, and rows whose keys differ from it in one column, by one other value of that column."""
     first = {name: KEYS[name][1][0] for name in names}
     rows = [first, *(first | {name: value} for name in names for value in KEYS[name][1][1:])]
     fields = [*((name, KEYS[name][0]) for name in names), ("id", pa.int64()), ("at", pa.int64())]
@@ -350,7 +350,7 @@ def keyed(names: Sequence[str], at: int) -> pa.Table:
 def test_each_key_is_there_once_when_keys_are_of_any_type_and_nearly_the_same(
     watermarks: Watermarks, target: Target
 ) -> None:
-    # Of pandas also one by one: what finds the rows of a batch looks at the first key alone.
+    # With pandas, also each key alone: the search for the rows of a batch uses only the first key column.
     for number, names in enumerate([list(KEYS), *([[name] for name in KEYS] if target.spark is None else [])]):
         one = target.another(f"keys_{number}_{target.kind.form}") if number else target
         copy = Copy(watermarks, one, f"repairs-{number}", keys=names, sequence_by="at")
@@ -373,7 +373,7 @@ NAMES = [
 def test_newest_row_of_each_key_is_there_when_the_columns_have_names_of_ours_or_signs_of_sql(
     target: Target, copy: Copy, kind: str
 ) -> None:
-    # Pyiceberg takes a dot for a field of a struct, so a key with one is refused.
+    # Pyiceberg reads a name with a dot as the field of a struct, so a key with a dot is refused.
     is_refused = (target.kind.family, target.kind.engine != "spark") == ("iceberg", True)
     names = [name for name in NAMES if not (is_refused and "." in name)]
     ends = ["valid_from", "valid_to"] if kind == "history" else []
@@ -394,7 +394,7 @@ def test_newest_row_of_each_key_is_there_when_the_columns_have_names_of_ours_or_
 
 @every("merge", slow=("delta-spark", "iceberg-spark"))
 def test_newest_row_is_there_when_the_columns_that_order_them_have_names_of_ours(target: Target, copy: Copy) -> None:
-    # The condition for a newer row grows with each of them, and servers limit how deep it is.
+    # The condition for "newer" gets deeper with each sequence column, and servers limit its depth.
     names = ["row_id", "one", "started", "ended", "s", "t", "a", "n"]
 
     def rows_at(*moments: int) -> pa.Table:

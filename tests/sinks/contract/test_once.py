@@ -1,4 +1,4 @@
-"""Each row is at the target once: before and after the commit, after a crash between the two, beside other jobs."""
+"""Each row is at the target once: before and after the commit, after a crash between the two, and beside other jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.steps import KilledError
 
 
 def problems(copy: Copy) -> list[str]:
-    """Return what a look at the targets of the job finds to be wrong."""
+    """Return what examining the targets of the job reports."""
     target = copy.target
     sinks = [] if target.is_named else [target.sink()]
     found = examine_targets(copy.watermarks, copy.job_id, sinks=sinks, spark=target.spark, s3_client=target.s3)
@@ -34,7 +34,7 @@ def test_rows_of_each_batch_are_there_once_after_their_commit_and_not_before_whe
     staged = target.read()
     job.__exit__(type(error), error, None)
     failed = target.read()
-    copy.run(numbers(3))  # The plan has the first batch alone.
+    copy.run(numbers(3))  # The open plan has only the first batch.
     replayed = target.ids()
     copy.run()
 
@@ -120,7 +120,7 @@ def test_rows_are_there_once_when_runs_die_between_commit_and_publication_and_ot
     dead = run_and_die(1, 2)
     with ThreadPoolExecutor(2) as pool:
         outcomes = [pool.submit(published, number) for number in range(2)]
-    # Whoever was overtaken each time may call again.
+    # A publisher that was overtaken in every attempt may raise TargetError, and can be called again.
     assert all(isinstance(one.exception(), TargetError | None) for one in outcomes)
     at_once = target.ids()
     dead_again = run_and_die(3)
@@ -134,7 +134,7 @@ def test_rows_are_there_once_when_runs_die_between_commit_and_publication_and_ot
 
 
 @every(where=in_one_format, slow=("delta-spark", "iceberg-spark"))
-def test_each_run_says_so_and_rows_come_once_when_somebody_deletes_what_was_staged_before_its_publication(
+def test_each_run_reports_the_loss_and_rows_come_once_when_staged_files_are_deleted_before_their_publication(
     target: Target, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target.create(numbers().schema)

@@ -1,4 +1,4 @@
-"""Columns and values that are folders are read back equal by each engine that reads such folders."""
+"""Partition columns with any name and value are read back equal by each engine that reads partition folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A target at a path is in the folder that was named, whatever signs are in its name."""
+"""A target at a path is in the folder that was named, whatever characters its name has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNFIT = ["a%20b", "a[x]", "a\\b", "a^b", "a|b", "a\nb", "a\tb", "a\x7fb"]
 
 
 def at_a_path(kind: Kind) -> bool:
-    """Return whether a target is at a path, as its kind is tested here: one of Spark's formats, one without Spark."""
+    """Return whether the test covers a target: Delta, or Parquet files, each with Spark and without."""
     return kind.family == "delta" or (kind.family == "files" and kind.form == "parquet" and kind.engine != "pyarrow")
 
 

@@ -1,4 +1,4 @@
-"""What a decision takes back is gone from the target, and comes again once; the rest stays."""
+"""Rows that a decision takes back disappear from the target and come again once; the other rows stay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_rows_of_later_versions_go_and_come_again_once_when_a_rewind_takes_them_
 
 
 @every("batch_column", where=lambda kind: kind.engine == "pandas")
-def test_decision_is_refused_when_nothing_marks_the_rows_that_it_is_to_take_back(target: Target, copy: Copy) -> None:
+def test_decision_is_refused_when_no_column_marks_the_rows_to_take_back(target: Target, copy: Copy) -> None:
     target.create(numbers().schema)
     copy.run(numbers(1, 2))
 

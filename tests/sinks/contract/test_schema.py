@@ -1,4 +1,4 @@
-"""A later batch has other columns, types or partitions: it fits, or is refused before it is written."""
+"""A later batch with other columns, types or partitions is written whole, or refused before anything is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHANGES = {
 
 
 def refused(kind: Kind) -> dict[str, type[TargetError]]:
-    """Return which changes a target refuses."""
+    """Return the changes of columns that a target refuses."""
     if kind.family == "database":
         return dict.fromkeys(["more", "retyped", "renamed"], TargetError)
     if kind.family in ("delta", "iceberg"):
@@ -41,7 +41,7 @@ def test_batch_is_refused_or_its_rows_are_whole_when_its_columns_are_others(targ
     errors = refused(target.kind)
     before, rows = target.contents(), target.read()
 
-    # Which spelling of a name counts is, for files, the reader's choice.
+    # For files, the reader decides which spelling of a name counts.
     tried = [name for name in CHANGES if not (name == "renamed" and target.kind.family == "files")]
     for name in tried:
         if name in errors:
@@ -72,9 +72,9 @@ def test_column_without_a_value_takes_the_type_of_the_target_or_is_left_out_when
 ) -> None:
     target.create(FIRST.schema)
     copy.run(FIRST)
-    # The rows would have to be read to know.
+    # A lazy frame would have to be computed to find out.
     kinds = NO_VALUES[:1] if target.kind.is_lazy else NO_VALUES
-    # CSV has a place for each column.
+    # CSV identifies a column by its position.
     more = {} if target.kind.form == "csv" else {"new": pa.null() if target.kind.is_lazy else pa.float64()}
 
     for at, kind in enumerate(kinds, 2):
@@ -114,7 +114,7 @@ def test_field_of_a_column_takes_the_type_of_the_target_when_it_has_no_value(tar
         copy.run(batch)
 
     found = sorted(target.read(), key=lambda row: row["id"])
-    # Spark writes no NULL to JSON.
+    # Spark leaves NULL out of the JSON that it writes.
     assert [(row["inner"]["n"], row["inner"]["m"]) for row in found] == [(7, 1), (None, 2), (8, 3)]
     assert [row["items"] for row in found] == [batch["items"][0].as_py() for batch in batches]
     assert [row["deep"] for row in found] == [batch["deep"][0].as_py() for batch in batches]

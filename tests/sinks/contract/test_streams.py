@@ -1,4 +1,4 @@
-"""Rows that come in batches: memory does not grow with them, and what a batch raises leaves nothing behind."""
+"""Rows that come as a stream: memory does not grow with their number, and an error in a batch leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCHES, ROWS, WIDTH = 400, 128, 8192
 
 
 def large() -> Iterator[pa.RecordBatch]:
-    """Return rows that no codec makes smaller."""
+    """Return rows that compression does not make smaller."""
     words = [pa.array([os.urandom(WIDTH // 2).hex() for _ in range(ROWS)]) for _ in range(4)]
     for at in range(BATCHES):
         yield pa.record_batch({"id": range(at * ROWS, (at + 1) * ROWS), "word": words[at % 4]}, schema=SCHEMA)
@@ -33,7 +33,7 @@ def large() -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def sampled() -> Iterator[list[int]]:
-    """Note how much memory pyarrow has, again and again, as the largest number of a list of one."""
+    """Sample pyarrow's memory in a thread; yield a list whose only item is the largest value so far."""
     before, most, is_done = pa.total_allocated_bytes(), [0], threading.Event()
 
     def watch() -> None:
@@ -58,7 +58,7 @@ def test_memory_is_flat_from_staging_to_publication_when_rows_are_many(target: T
         copy.run(numbers(1))
 
     assert sorted(target.ids()) == list(range(BATCHES * ROWS))
-    # All rows take 420 MB.
+    # All rows together need 420 MB.
     assert 0 < most[0] < 340_000_000
 
 
@@ -109,7 +109,7 @@ def test_a_warning_names_the_version_before_when_a_table_is_taken_back_into_the_
 
 
 @pytest.mark.parametrize("target", ["stream", "pandas", "deltalake-stream"], indirect=True)
-def test_a_full_disk_is_named_and_nothing_is_left_when_rows_are_put_down_on_their_way(target: Any, copy: Copy) -> None:
+def test_error_names_the_full_disk_and_nothing_is_left_when_rows_are_buffered_on_disk(target: Any, copy: Copy) -> None:
     copy.run(numbers(1))
     before, words = target.contents(), numbers(2).set_column(1, "word", pa.array([os.urandom(2_000_000).hex()]))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

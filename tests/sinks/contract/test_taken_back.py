@@ -1,8 +1,8 @@
-"""Random stories in which a target is taken back between runs: each lost row is reported until it is there again.
+"""Random stories in which a target loses data between runs: each lost row is reported until it is there again.
 
-A run has new rows, none, or dies before or after it publishes or takes back. Between runs people rewind and reset the
-job, as the command does it or for the next run, and targets come back from a copy, are deleted, or get another table
-under their name.
+A run has new rows or none, and may die before or after it publishes or takes back. Between runs an operator rewinds or
+resets the job (the target changes at once, or in the next run), and a target is restored from a copy, deleted, or
+replaced by another table of the same name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Story:
     Attributes
     ----------
     told
-        What was done, for a failure.
+        The steps so far, shown when the test fails.
     """
 
     def __init__(self, copy: Copy, seed: int, patch: pytest.MonkeyPatch, logged: pytest.LogCaptureFixture) -> None:
@@ -71,7 +71,7 @@ class Story:
                 job = copy.begin(*batches)
                 job.commit()
             except StagedFilesLostError as error:
-                # The file of a database came back without what was staged in it. The error says where to go back to.
+                # The restored database file lacks what was staged. Go back to the version that the error names.
                 self.rewind(error.version - 1)
                 return
             except KilledError:
@@ -90,12 +90,12 @@ class Story:
         self.at[version] = len(copy.batches)
         warned = [one for one in self.logged.messages if "event=target_behind " in one]
         self.told.append(f"run {version} of {self.rows[version]}{' dies' if dies else ''}, {len(warned)} warnings")
-        # A batch that hides the loss in the target's own record is not published without a word.
+        # A run with new rows warns before its batch hides the loss in the target's own record.
         if was_lost and not dies and self.rows[version]:
             assert warned, self.told
 
     def _die_in(self, patch: pytest.MonkeyPatch) -> None:
-        """Let a run die before or after it changes its target: it writes nothing after that, and keeps the job."""
+        """Kill a run before or after it changes its target: it writes nothing afterwards, and keeps its lease."""
         sink_class, abort = self.copy.target.sink_class, Run.abort
         is_done = self.random.random() < 0.5
         for name in ("publish", "retract"):
@@ -119,14 +119,14 @@ class Story:
             copy.watermarks.reset(copy.job_id, retract=True, why="a decision")
             self._decided(0, "reset")
         else:
-            # Every other one has no rows to read again: a version of a run without rows, or of a decision.
+            # Half of the rewinds go to a version with the same position: no row is read again.
             same = [one for one in known if self.at[one] == position]
             self.rewind(self.random.choice(same if same and self.random.random() < 0.5 else known))
 
     def rewind(self, version: int) -> None:
         self.copy.watermarks.rewind(self.copy.job_id, to_version=version, retract=True, why="a decision")
         self._decided(self.at[version], f"rewind to {version}")
-        # Where the target can be reached, the command deletes at once.
+        # If the command can reach the target, it deletes the rows at once.
         if self.random.random() < 0.5:
             for retraction in self.copy.watermarks.latest(self.copy.job_id).retracting:
                 sink = self.copy.target.sink(**self.copy.options)
@@ -142,7 +142,7 @@ class Story:
         at = self.random.randrange(len(self.saved) + 1)
         if at < len(self.saved):
             self.saved[at]()
-            # Who is back at an old copy makes no use of newer ones.
+            # After a restore, copies that are newer than the restored one are not used any more.
             del self.saved[at + 1 :]
         else:
             destroy(self.copy.target)
@@ -150,7 +150,7 @@ class Story:
         self.told.append(f"taken back: {self.copy.target.ids()}")
 
     def repair(self) -> None:
-        """Do what a finding names."""
+        """Run the commands that the findings name."""
         remedies = [one.remedy for one in self.findings() if one.kind == "target behind"]
         commands = [found for remedy in remedies if (found := COMMAND.search(remedy)) is not None]
         assert len(commands) == len(remedies), (remedies, self.told)
@@ -177,7 +177,7 @@ class Story:
         self.random.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()
 
     def end(self) -> None:
-        """Run and repair until nothing is lost."""
+        """Run and repair until no row is lost."""
         for _ in range(4):
             self.run(fresh=False)
             self.check()
@@ -191,7 +191,7 @@ class Story:
         return self.at[self.copy.watermarks.latest(self.copy.job_id).version]
 
     def lost(self) -> Counter[int]:
-        """Return what the watermark counts as loaded, no run is going to publish, and no reader sees."""
+        """Return rows that the watermark counts as loaded, but that no run will publish and no reader sees."""
         head = self.copy.watermarks.latest(self.copy.job_id)
         waiting = [number for one in head.unpublished for number in self.rows[one.version]]
         expected = Counter(range(1, self.position + 1)) - Counter(waiting)
@@ -203,7 +203,7 @@ class Story:
         return [*found, *copy.watermarks.doctor(copy.job_id)]
 
     def is_noted(self) -> bool:
-        """Return whether a run has warned of the loss already."""
+        """Return whether a run has recorded the loss already."""
         head = self.copy.watermarks.latest(self.copy.job_id)
         return any(one.lacks_after is not None for one in head.at_targets)
 
@@ -211,7 +211,7 @@ class Story:
         behind = [one.detail for one in self.findings() if one.kind == "target behind"]
         lost = self.lost()
         assert behind or not lost, (lost, "\n".join(self.told))
-        # A copy may bring rows back of a batch that was taken back. Who restores the lost ones forgets the target.
+        # A copy may bring back rows of a batch that was taken back; restoring the lost rows then forgets the target.
         assert self.is_touched or not behind, (behind, "\n".join(self.told))
         self.is_touched = bool(behind)
 
@@ -223,7 +223,7 @@ def _die(sink: Any, done: Callable[..., object] | None, record: Any) -> None:
 
 
 def save(target: Target) -> list[Callable[[], object]]:
-    """Return what brings a target back to what it is now: with what it has recorded, and of a database also without."""
+    """Return ways to restore a target's present state, with its own records and, for a database, also without."""
     if isinstance(target, Iceberg):
         table = target.table
         return [] if table is None else [partial(roll_back, target, table.metadata.table_uuid, target.newest())]
@@ -247,13 +247,13 @@ def save(target: Target) -> list[Callable[[], object]]:
 
 
 def roll_back(target: Iceberg, uuid: Any, to: int) -> None:
-    """Take a table back, unless it was dropped since."""
+    """Roll a table back, unless it was dropped in the meantime."""
     if target.table is not None and target.table.metadata.table_uuid == uuid:
         target.roll_back(to)
 
 
 def make_again(target: Database, copied: Path | None = None) -> None:
-    """Drop a table and make it again, empty or with the rows that a copy of the file has."""
+    """Drop a table and make it again, empty or with the rows in a copy of the database file."""
     table = target.quoted(target.name)
     target.written.sql(f"DROP TABLE {table}")
     target.create(numbers().schema, batch=pa.string())
@@ -262,7 +262,7 @@ def make_again(target: Database, copied: Path | None = None) -> None:
 
 
 def destroy(target: Target) -> None:
-    """Delete a target, and make it again where no sink does."""
+    """Delete a target; make it again if the sink does not make one."""
     if isinstance(target, Iceberg):
         if target.table is not None:
             target.catalog.drop_table(target.name.partition(".")[2])
@@ -275,7 +275,7 @@ def destroy(target: Target) -> None:
 
 @pytest.fixture
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
-    """Return an empty target of a kind that needs no server; a database in a file of its own."""
+    """Return an empty target of a kind that needs no server; a database has its own file."""
     kind = TARGETS[request.param]
     if kind.family == "iceberg":
         return Iceberg(kind, f"lake.raw.taken_back_{tmp_path.name}", request.getfixturevalue("contract_catalog"))

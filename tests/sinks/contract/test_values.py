@@ -1,4 +1,4 @@
-"""Values arrive as they left, or are refused before the commit."""
+"""Values are read back as they were written, or are refused before the commit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OLD_MOMENTS = [
     datetime(1, 1, 1), datetime(1500, 2, 28, 12), datetime(1883, 11, 18, 12, 3, 58, 1),
     datetime(1899, 12, 31, 23, 59, 59, 999_999),
 ]  # fmt: skip
-# Hours that summer time skips or repeats in London, the zone of the session of Spark, are among them.
+# These include hours that summer time skips or repeats in London, the time zone of the Spark session.
 MOMENTS = [
     datetime(1970, 1, 1, 0, 0, 1), datetime(2026, 3, 29, 1, 30, 0, 123_456), datetime(2026, 10, 25, 0, 30, 0, 1),
     datetime(2026, 10, 25, 1, 30),
@@ -64,14 +64,14 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 def refused(kind: Kind) -> dict[str, tuple[type[WatermarkError], list[Any]]]:
-    """Return the values of each column that a target does not take, and how it says so."""
+    """Return, by column, the error for the values that a target refuses, and these values."""
     nested: dict[str, tuple[type[WatermarkError], list[Any]]] = {
         name: (InvalidValueError, VALUES[name][1]) for name in ("items", "inner")
     }
     if kind.form == "csv":
         return nested | {"data": (InvalidValueError, VALUES["data"][1])}
     if kind.form == "maria":
-        # Its timestamps are of 1970 to 2038, and its numbers are all finite.
+        # MariaDB's timestamps go from 1970 to 2038, and its numbers are all finite.
         too_far = instants([*OLD_MOMENTS, LAST])
         return nested | {"moment": (TargetError, too_far), "ratio": (InvalidValueError, VALUES["ratio"][1][-3:])}
     if kind.form == "sqlite":
@@ -80,16 +80,16 @@ def refused(kind: Kind) -> dict[str, tuple[type[WatermarkError], list[Any]]]:
 
 
 def changed(kind: Kind) -> dict[str, dict[Any, Any]]:
-    """Return the values that are known to arrive as others."""
+    """Return the values that are known to change on the way, with the values that are read back."""
     if kind.form == "csv":
-        return {"text": {"": None}}  # Spark's reader takes an empty text for NULL.
+        return {"text": {"": None}}  # Spark's reader reads an empty text as NULL.
     if kind.form == "orc":
-        return {"day": {date(1582, 10, 10): date(1582, 10, 15)}}  # In its calendar there is no such day.
-    return {"ratio": {-0.0: 0.0}} if kind.form in ("sqlite", "maria") else {}  # Their zero has no sign.
+        return {"day": {date(1582, 10, 10): date(1582, 10, 15)}}  # ORC's calendar skips this day.
+    return {"ratio": {-0.0: 0.0}} if kind.form in ("sqlite", "maria") else {}  # Zero has no sign in these databases.
 
 
 def rows_of(values: dict[str, list[Any]]) -> pa.Table:
-    """Return a row for each value, with NULL in its other columns, and one with nothing but its id."""
+    """Return a row for each value, with NULL in its other columns, and a row with only an id."""
     longest = max(map(len, values.values())) + 1
     columns = {name: pa.array(of + [None] * (longest - len(of)), VALUES[name][0]) for name, of in values.items()}
     return pa.table({"id": pa.array(range(longest), pa.int64()), **columns})
@@ -99,7 +99,7 @@ def rows_of(values: dict[str, list[Any]]) -> pa.Table:
 def test_values_are_read_back_as_they_were_when_they_are_of_any_type(target: Target, copy: Copy) -> None:
     missing, other = refused(target.kind), changed(target.kind)
     outside = {name: missing.get(name, (None, []))[1] for name in VALUES}
-    # By their texts: NaN is not equal to itself.
+    # Compare texts, because NaN is not equal to itself.
     kept = {name: [one for one in of if repr(one) not in map(repr, outside[name])] for name, (_, of) in VALUES.items()}
     values = {name: of for name, of in kept.items() if of}
     rows = rows_of(values)
@@ -119,7 +119,7 @@ def _key(value: Any) -> Any:
 
 @every(where=lambda kind: kind.engine == "spark" and in_one_place(kind))
 def test_days_and_times_of_long_ago_are_read_back_when_a_target_is_of_spark(target: Target, copy: Copy) -> None:
-    """Also on the Sparks of `.ci/small`, which have no times without a zone, and other rules for old ones."""
+    """Also runs on the Sparks of `.ci/small`, which lack times without a zone and have other rules for old times."""
     days = [day for day in OLD_DAYS if day not in changed(target.kind).get("day", {})]
     rows = rows_of({"day": [*days, date(9999, 12, 31)], "moment": instants([*OLD_MOMENTS, LAST])})
     target.create(rows.schema)
@@ -417,7 +417,7 @@ ODD: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 def unfit_partitions(kind: Kind) -> set[str]:
-    """Return the types of these by which a target is not partitioned."""
+    """Return the types that cannot be partition columns of a target."""
     if kind.family == "files":
         return set(ODD)
     if kind.family == "delta":
@@ -451,11 +451,11 @@ NAMES = [
 
 
 def unfit(kind: Kind) -> str:
-    """Return the characters that a target does not take in names, or is not tested with."""
+    """Return the characters that a target refuses in names, or that are not tested with it."""
     if (kind.family, kind.engine) == ("delta", "spark"):
         return " =,;{}()\n\t"
     if kind.form == "maria":
-        return "\U0001f600"  # The server takes no such name, and no blank at the end of one.
+        return "\U0001f600"  # MariaDB refuses these, and a name that ends in a blank.
     return "`" if kind.form == "orc" else ""
 
 

@@ -1,4 +1,4 @@
-"""A target is asked what it has recorded of a job: no table that was restored, lost or mixed up doubles its rows."""
+"""The target reports what it recorded of a job, so restoring, losing or mixing up a table never doubles rows."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ SLOW = ("delta-spark", "iceberg-spark")
 
 
 def with_records_of_its_own(kind: Kind) -> bool:
-    """Return whether a target records batches as no other one: what the rows are makes no difference there."""
+    """Select one target for each way to record batches; the type of the rows makes no difference there."""
     if kind.family in ("files", "database"):
         return kind.engine == "pandas"
     return not kind.on_s3
 
 
 def marked(target: Target) -> dict[str, Any]:
-    """Return the options by which rows can be taken back."""
+    """Return the options that let rows be taken back."""
     return {"batch_column": "batch"} if "batch_column" in target.kind.can else {}
 
 
 @pytest.fixture
 def copy(watermarks: Watermarks, target: Target) -> Copy:
-    """Return a job that writes to the target, with the batch of each row where it can."""
+    """Return a job that writes to the target, with a batch column if the target can have one."""
     target.create(numbers().schema, batch=pa.string())
     return Copy(watermarks, target, **marked(target))
 
 
 def restore(watermarks: Watermarks, backup: Mapping[Any, Any]) -> None:
-    """Let the table forget all since a backup."""
+    """Restore the table of watermarks from a backup."""
     for job_id, key in all_items(watermarks):
         watermarks.store.delete(job_id, key)
     for item in backup.values():
@@ -64,7 +64,7 @@ def restore(watermarks: Watermarks, backup: Mapping[Any, Any]) -> None:
 
 
 def restored(copy: Copy) -> None:
-    """Load two rows, and then one more of which the table forgets all, as a backup of before comes back."""
+    """Load two rows and then one more, and restore the table of watermarks from a backup between the two."""
     copy.run(numbers(1, 2))
     backup = all_items(copy.watermarks)
     copy.run(numbers(3))
@@ -72,7 +72,7 @@ def restored(copy: Copy) -> None:
 
 
 def answer(copy: Copy, target: Target | None = None, **options: Any) -> None:
-    """Say that a backup came back, and what becomes of the batches that only the target knows."""
+    """Confirm that a backup was restored, and decide about the batches that only the target knows."""
     target = target or copy.target
     after_restore(
         copy.watermarks, copy.job_id, sinks=[target.sink(**marked(target))], why="a backup came back",
@@ -81,7 +81,7 @@ def answer(copy: Copy, target: Target | None = None, **options: Any) -> None:
 
 
 def found_at(copy: Copy) -> list[str]:
-    """Return what a look at the target finds to be wrong."""
+    """Return what examining the target reports."""
     target = copy.target
     found = examine_targets(
         copy.watermarks, copy.job_id, sinks=[target.sink(**marked(target))], spark=target.spark, s3_client=target.s3
@@ -93,7 +93,7 @@ def found_at(copy: Copy) -> list[str]:
 def test_no_run_writes_when_the_table_came_back_from_a_backup(copy: Copy) -> None:
     restored(copy)
 
-    # Where the name of the target leads there, the run does not begin.
+    # If the name alone leads to the target, the run fails before it starts.
     with pytest.raises(TargetAheadError, match="version 2 of job 'repairs'") as caught, copy.job() as job:
         assert not copy.target.is_named
         copy.stage(job)
@@ -215,7 +215,7 @@ def test_runs_go_on_when_earlier_epochs_were_retracted(copy: Copy) -> None:
 
 
 def rewound_meanwhile(copy: Copy, *, loads: bool = True) -> None:
-    """Let a backup come back of before the rows 3 and 4 were taken back; if the job `loads`, they came again with 5."""
+    """Restore a backup from before rows 3 and 4 were taken back; if the job `loads`, they came again with 5."""
     copy.run(numbers(1, 2))
     copy.run(numbers(3))
     copy.run(numbers(4))
@@ -300,7 +300,7 @@ MERGE = {"keys": ["id"], "sequence_by": ["word"]}
 
 
 def rolled_back(copy: Copy, *, to_time: bool = False) -> None:
-    """Load four batches, and take the table back to after the second one."""
+    """Load four batches, and roll the table back to the state after the second."""
     copy.run(numbers(1))
     copy.run(numbers(2))
     version, at = copy.target.newest(), copy.target.changed_at() if to_time else None
@@ -312,7 +312,7 @@ def rolled_back(copy: Copy, *, to_time: bool = False) -> None:
         copy.target.roll_back_to_time(at)
 
 
-# Merges by Spark take long, and a target records those batches as it records others.
+# Merges by Spark are slow, and a target records them as it records other batches.
 ROLLED_BACK = [
     pytest.param(
         name, options, id=f"{name}-{shown}",
@@ -342,7 +342,7 @@ def test_a_warning_names_the_version_to_go_back_to_when_a_table_was_rolled_back(
     assert [one.partition(":")[0] for one in found] == ["target behind"]
     assert "version 4" in found[0]
     (warning,) = warnings_of(caplog, "target_behind")
-    # Of a merge nothing can be deleted by its batch, and --retract is refused.
+    # A merge cannot be deleted by its batch, so --retract is refused.
     retract = "--retract " if options is None else ""
     assert f"run `watermarks rewind repairs --to-version 2 {retract}--why TEXT`" in warning
     assert after == ([1, 2, 5], [])
@@ -394,7 +394,7 @@ def test_a_warning_is_the_same_when_others_have_changed_the_delta_table_before_i
 
 
 @every("roll_back", where=lambda kind: not kind.on_s3, slow=("delta-spark",))
-def test_nothing_is_said_when_a_table_was_rolled_back_and_then_back_again(
+def test_nothing_is_reported_when_a_table_was_rolled_back_and_then_forward_again(
     copy: Copy, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy.run(numbers(1))
@@ -420,7 +420,7 @@ TAKEN_BACK = pytest.mark.parametrize("target", ["pandas", "deltalake", "pyiceber
 
 
 def backup_of(target: Target) -> Callable[[], None]:
-    """Return what brings a target back to what it is now, together with what it has recorded."""
+    """Return a function that restores a target's present state, including what the target has recorded."""
     if isinstance(target, Iceberg):
         return partial(target.roll_back, target.newest())
     if isinstance(target, Database):
@@ -444,7 +444,7 @@ def backup_of(target: Target) -> Callable[[], None]:
 
 
 def commit_only(copy: Copy, batch: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commit a batch in a run that dies before readers see it."""
+    """Commit a batch in a run that dies before readers see the batch."""
 
     def die(*_: Any) -> None:
         raise KilledError
@@ -457,7 +457,7 @@ def commit_only(copy: Copy, batch: pa.Table, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def reported(copy: Copy) -> list[str]:
-    """Return what is found at the target and in the items of the job of batches that went."""
+    """Return the lost batches that are reported at the target and in the items of the job."""
     items = [f"{one.kind}: {one.detail}" for one in copy.watermarks.doctor(copy.job_id)]
     return [one for one in [*found_at(copy), *items] if one.startswith("target behind")]
 
@@ -547,7 +547,7 @@ def test_the_lost_version_is_named_when_a_run_without_rows_deletes_what_a_decisi
     copy.watermarks.rewind(copy.job_id, to_version=2, retract=True, why="only the third one, as somebody believes")
 
     (before,) = reported(copy)
-    copy.batches.pop()  # The source has no such row any more.
+    copy.batches.pop()  # The source does not have this row any more.
     copy.run()
     without_rows = reported(copy)[-1]
     copy.run(numbers(4))
@@ -588,7 +588,7 @@ def test_the_lost_version_is_named_when_the_run_died_that_hid_the_loss_at_the_ta
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(DeltaSink, done.__name__, die)
-        # It does not even let go of the job.
+        # The killed run keeps its lease.
         patch.setattr(Run, "abort", lambda *_, **__: None)
         copy.job().__enter__()
     copy.watermarks.release(copy.job_id, why="it is dead")
@@ -615,7 +615,7 @@ def test_the_lost_version_is_named_when_the_job_went_back_to_one_without_rows(
     copy.run(numbers(4))
     bring_back()
 
-    # A run without rows, and then a decision; the versions between that one and the one it went to do not count.
+    # First a run without rows, then a decision; the versions that the decision skipped do not count.
     found = []
     for version in (6, 4):
         copy.watermarks.rewind(copy.job_id, to_version=version, retract=True, why="the later ones are read again")
@@ -648,7 +648,7 @@ def test_the_command_goes_back_to_a_version_that_still_counts_when_the_copy_has_
     copy.watermarks.rewind(copy.job_id, to_version=int(version), retract=True, why="as the warning says")
     copy.run()
 
-    # Of the copy of Iceberg, the third one is recorded: the decision that took the second one back.
+    # The Iceberg copy has version 3 recorded: the decision that took version 2 back.
     assert version == ("3" if copy.target.kind.family == "iceberg" else "1")
     assert copy.target.ids() == [1, 2, 3, 4]
     assert reported(copy) == []
@@ -676,7 +676,7 @@ PASTED = [
     for answer in ("read again", "forgotten")
     for name in ("pandas", "deltalake", "pyiceberg", "sqlite")
     for shown, options in (("append", None), ("append without a column", {}), ("merge", MERGE))
-    # What is appended without a column is forgotten as what is appended with one.
+    # Appended rows without a batch column are forgotten in the same way as those with one.
     if options is None or (name != "pandas" and answer == "read again")
 ]
 
@@ -713,7 +713,7 @@ def test_target_is_complete_or_forgotten_when_the_commands_of_the_warning_are_pa
     copy.run()
 
     assert "target behind" in before.output
-    # Where only the job's script gets, the doctor says so after it has forgotten the target.
+    # If only the job's script can reach the target, the doctor says so after it has forgotten the target.
     assert done.exit_code == 0 or "target not seen" in done.output
     twice = [4] if options == {} else []
     assert copy.target.ids() == ([1, 2, 3, 4, *twice] if answer == "read again" else [1, 4])
@@ -724,7 +724,7 @@ def test_target_is_complete_or_forgotten_when_the_commands_of_the_warning_are_pa
 
 
 def lose_alone(copy: Copy, fill: str) -> None:
-    """Put another table in place of that of two batches; what the database has recorded of them stays."""
+    """Replace the table of two batches by another table; the database keeps its records of the batches."""
     target = copy.target
     assert isinstance(target, Database)
     table, saved = target.quoted(target.name), target.quoted(f"{target.name}_saved")
@@ -732,7 +732,7 @@ def lose_alone(copy: Copy, fill: str) -> None:
     target.written.sql(f"CREATE TABLE {saved} AS SELECT * FROM {table}")
     copy.run(numbers(2))
     if target.kind.form == "maria":
-        time.sleep(1.1)  # It keeps the second in which a table was made.
+        time.sleep(1.1)  # MariaDB records the creation time of a table in whole seconds.
     target.written.sql(f"DROP TABLE {table}")
     target.create(numbers().schema, batch=pa.string())
     if fill:
@@ -772,7 +772,7 @@ def test_the_lost_version_is_named_until_it_is_read_again_when_only_the_table_of
 
 
 @every(where=lambda kind: kind.family == "database" and kind.engine == "pandas")
-def test_nothing_is_said_when_the_other_table_of_a_database_has_the_same_rows_or_its_rows_show_no_batch(
+def test_nothing_is_reported_when_the_new_table_of_a_database_has_the_same_rows_or_no_batch_column(
     copy: Copy, caplog: pytest.LogCaptureFixture
 ) -> None:
     target = copy.target
@@ -816,7 +816,7 @@ def test_the_lost_version_is_named_when_the_next_one_waited_for_another_table(
 
 
 class Both(Copy):
-    """A job that brings its batches to a second target as well, once there is one."""
+    """A job that writes its batches to a second target as well, once `second` is set."""
 
     second: Target | None = None
 
@@ -828,7 +828,7 @@ class Both(Copy):
 
 @pytest.fixture
 def both(copy: Copy) -> Both:
-    """Return a job whose first target has two rows by the backup, and the second nothing; then each gets a third."""
+    """Return a job whose backup has two rows, at the first target; after the backup, both targets got a third."""
     made = Both(copy.watermarks, copy.target, **copy.options)
     made.run(numbers(1, 2))
     backup = all_items(made.watermarks)
@@ -991,7 +991,7 @@ def test_requests_to_s3_are_as_many_when_the_target_has_a_thousand_batches_or_an
     sent: list[tuple[str, str]] = []
 
     def run(last: int, job_id: str = "parking") -> tuple[list[str], int]:
-        """Return the requests of a run, and how many of them ask for what is recorded."""
+        """Return the S3 requests of a run, and how many of them read what the target has recorded."""
         sent.clear()
         with IncrementalJob(watermarks, job_id, f"jr_{last}", s3_client=own_s3) as job:
             job.write(job.rows_since(pd.DataFrame({"id": range(1, last + 1)}), "id"), target)
@@ -999,7 +999,7 @@ def test_requests_to_s3_are_as_many_when_the_target_has_a_thousand_batches_or_an
         return sorted(name for name, _ in sent), asked.count("ListObjectsV2")
 
     def fill(first: int, last: int) -> None:
-        """Put files of further batches where the first one is."""
+        """Copy the file of the first batch under the names of further batches."""
         (start,) = [
             one["Key"] for one in own_s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}part-")["Contents"][:1]
         ]
