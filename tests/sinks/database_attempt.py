@@ -21,7 +21,7 @@ JOB = "repairs"
 
 
 class Killed(DatabaseSink):
-    """Its process is gone when it would publish."""
+    """A sink whose process is killed when it would publish."""
 
     def publish(self, output: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""`DirectoryCopy`: a job that copies rows to a directory, and what is to be seen there."""
+"""`DirectoryCopy`: a job that copies rows to a directory, and what can be seen there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JOB = "repairs"
 
 
 class DirectoryCopy:
-    """A job that copies rows of pandas to a directory.
+    """A job that copies pandas rows to a directory.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class DirectoryCopy:
             self.stage(job, **options)
 
     def run_with(self, row: int, **options: Any) -> None:
-        """Let a run of its own find one row more."""
+        """Add one row to the source, and load it in a run of its own."""
         self.source = [*self.source, row]
         self.run(f"jr_{row}", **options)
 

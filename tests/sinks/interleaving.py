@@ -1,8 +1,8 @@
-"""A scheduler of interleavings: attempts at one batch, and a person, one of which moves at a time.
+"""A scheduler of interleavings: attempts at one batch, and a person; one of them moves at a time.
 
 Every request to DynamoDB and every operation on a file is a point at which an actor may be paused, killed or
-overtaken, or its reply be lost. A number decides all of it, so each interleaving can be had again. Nothing sleeps:
-leases end because the clock is moved.
+overtaken, or lose its reply. A number decides everything, so each interleaving can be repeated. Nothing sleeps: leases
+end because the clock is moved.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ FAULTS = ("reply-lost", "drop", "re-send")
 
 
 class WrongTarget(AssertionError):
-    """Readers of the target saw what they must not see."""
+    """Readers of the target saw rows that they must not see."""
 
 
 @lru_cache(maxsize=64)
 def rows_in(data: bytes) -> list[int]:
-    """Return the rows of a file; the same few files are looked at after each change."""
+    """Return the rows of a file; cached, since the same few files are read after each change."""
     found: list[int] = json.loads(data)
     return found
 
 
 class Storage:
-    """A bucket, or a file system: whole files by URI. Each change of it is one point."""
+    """A bucket or a file system: whole files by URI. Each change is one point."""
 
     def __init__(self, point: Callable[[str], None], *, renames: bool) -> None:
         self.point, self.renames = point, renames
@@ -102,7 +102,7 @@ class MemoryPlace:
         return bool(self.storage.change("rename", rename))
 
     def _copy(self, old: str, new: str) -> bool:
-        # S3 reads the source at one moment, and shows the copy at a later one.
+        # S3 reads the source at one moment, and the copy becomes visible at a later one.
         self.storage.point("copy")
         data = self.storage.held.get(old)
         if data is not None:
@@ -122,14 +122,14 @@ class MemoryPlace:
 
 
 class Actor:
-    """One process, which moves only when it is told."""
+    """One process, which moves only when it is told to."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         self.name, self._work = name, work
         self.is_over = self.is_killed = self.is_asleep = False
         self.cut_off = 0
         self.error: BaseException | None = None
-        # Not a thread: to wake one after the other took a fifth of the time of all stories.
+        # A greenlet, not a thread: switching between threads took a fifth of the time of all stories.
         self._steps = greenlet(self._run)
         self._steps.actor = self
 
@@ -138,7 +138,7 @@ class Actor:
         self._steps.switch()
 
     def pause(self) -> None:
-        """Wait, as the actor, until it is told to go on."""
+        """Wait, as the actor, until the scheduler lets it continue."""
         self._steps.parent.switch()
         if self.is_killed:
             raise Died(self.name)
@@ -155,7 +155,7 @@ class Actor:
 
 
 def moving() -> Actor | None:
-    """Return the actor that is asked this; None for whoever tells them to move."""
+    """Return the actor that calls this function; None if the scheduler calls it."""
     return getattr(getcurrent(), "actor", None)
 
 
@@ -181,7 +181,7 @@ class Interleaving:
     # --- what actors do -------------------------------------------------------------------------
 
     def attempt(self, run_id: str) -> bool:
-        """Run the job once, as `IncrementalJob` does; tell whether it took anything."""
+        """Run the job once, as `IncrementalJob` does; return whether it read anything."""
         run = self.watermarks.begin(JOB, run_id, lease=LEASE)
         publication = Publication(run, None, None, lambda: self.now)
         batch = Batch(run, EndOfRun(run, (), lambda: self.now), publication)
@@ -198,7 +198,7 @@ class Interleaving:
             sink, batch_id = self.sink(), batch.freeze().id
             publication.finish(sink)
             publication.add(sink, self.stage(sink, batch_id, run.fence, rows))
-            if self.random.random() < 0.5:  # Within the block, as scripts may; its clean end does nothing more then.
+            if self.random.random() < 0.5:  # Scripts may commit within the block; its clean end does nothing then.
                 batch.commit({})
         except WatermarkError as error:
             batch.leave(type(error), error, None, {})
@@ -207,15 +207,15 @@ class Interleaving:
         return len(rows) > 0 or run.replay
 
     def discard(self) -> None:
-        """A person drops the open plan, if there is one."""
+        """Drop the open plan, as a person, if there is one."""
         self.watermarks.discard_plan(JOB, why="it was wrong", who="somebody")
 
     def release(self) -> None:
-        """A person takes whoever has the job for dead, rightly or not."""
+        """Release the lease, as a person who believes that its run is dead, rightly or not."""
         self.watermarks.release(JOB, why="it hangs", who="somebody")
 
     def retract(self) -> None:
-        """A person goes back to any version there is, and takes back what came after it."""
+        """Go back to any existing version, as a person, and take back what came after it."""
         version = self.random.randint(0, self.watermarks.latest(JOB).version)
         if version:
             self.watermarks.rewind(JOB, to_version=version, retract=True, why="it was wrong", who="somebody")
@@ -223,12 +223,12 @@ class Interleaving:
             self.watermarks.reset(JOB, retract=True, why="it was wrong", who="somebody")
 
     def retract_twice(self) -> None:
-        """A person changes their mind."""
+        """Go back twice, as a person who changes their mind."""
         self.retract()
         self.retract()
 
     def sink(self) -> Any:
-        """Return the sink of a run of this story."""
+        """Return the sink of a run in this story."""
         return FilledSink(TARGET)
 
     def stage(self, sink: Any, batch: BatchId, fence: int, rows: range) -> Output:
@@ -237,14 +237,14 @@ class Interleaving:
         return output
 
     def _write(self, rows: range, place: Place, folder: str) -> None:
-        # Two files, so that a publication can end half-way.
+        # Two files, so that a publication can stop half-way.
         place.write(f"{folder}/part-00000-x-c000.json", json.dumps(list(rows[::2])).encode())
         place.write(f"{folder}/part-00001-x-c000.json", json.dumps(list(rows[1::2])).encode())
 
     # --- how they are scheduled -----------------------------------------------------------------
 
     def play(self) -> None:
-        """Let two or three attempts, and perhaps a person, at the job; then let it run until nothing is left."""
+        """Let two or three attempts, and perhaps a person, work on the job; then run it until nothing is left."""
         same_id = self.random.random() < 0.5
         ids = ["jr_1" if same_id else f"jr_{number}" for number in range(self.random.randint(2, 3))]
         work = [(f"run {number}", self._refusable(partial(self.attempt, run_id))) for number, run_id in enumerate(ids)]
@@ -252,8 +252,8 @@ class Interleaving:
         decision = self.random.choice((None, None, None, self.discard, self.retract, self.retract_twice, self.release))
         self._following: list[tuple[Actor, Callable[[], bool]]] = []
         if decision is not None:
-            # A decision finds little to decide on before something is published, and only a run that begins after it
-            # deletes what it took back.
+            # Before something is published, a decision finds little to decide on. Only a run that begins after the
+            # decision deletes what it took back.
             person = Actor("person", self._refusable(decision))
             after = Actor("after", self._refusable(partial(self.attempt, ids[0])))
             is_early = decision == self.release or self.random.random() < 0.3
@@ -268,17 +268,17 @@ class Interleaving:
         self._drain()
 
     def _choose(self, current: Actor | None) -> Actor | None:
-        """Choose who moves next, and what becomes of it; None when nobody is left."""
+        """Choose who moves next, and what happens to that actor; None when all are done."""
         while True:
             left = [actor for actor in self._actors if not actor.is_over]
-            # Who waits for something that does not happen any more comes when all others have gone.
+            # An actor that waits for an event which will not happen any more starts once all others are done.
             if self._following and (self._following[0][1]() or not left):
                 self._actors.append(self._following.pop(0)[0])
                 continue
             if not left:
                 return None
             if current is None or current not in left or current.is_asleep or self.random.random() > self._stays:
-                # One that sleeps is woken when nobody else is left to move.
+                # A sleeping actor is woken when no other actor is left to move.
                 current = self.random.choice([actor for actor in left if not actor.is_asleep] or left)
                 current.is_asleep = False
             self._chance(current)
@@ -300,7 +300,7 @@ class Interleaving:
             raise WrongTarget(f"nobody explains {unexplained}")
 
     def unexplained(self) -> list[str]:
-        """Return what lies at the target, or is staged for it, and is neither told of by the doctor nor deleted."""
+        """Return what remains at the target or in staging although the doctor neither reports nor deletes it."""
         found = examine_targets(self.watermarks, JOB, repair=True)
         odd = [str(finding) for finding in found if finding.kind not in ("staged leftover", "retraction")]
         held = [uri for uri in self.storage.held if not uri.startswith(f"{TARGET}/") and not uri.endswith(f"/{NOTE}")]
@@ -329,7 +329,7 @@ class Interleaving:
         elif chance < 0.12:
             actor.cut_off = self.random.choice((1, 1, 12))
         elif chance < 0.15:
-            # Stopped, suspended, or behind a network that holds its packets back: from after the step it takes now.
+            # Stopped, suspended, or on a network that delays its packets: asleep once the current step is done.
             actor.is_asleep = True
 
     def stop(self, what: str) -> None:
@@ -344,7 +344,7 @@ class Interleaving:
         if not self.is_faulty or actor is None:
             return None
         if actor.cut_off:
-            # No answer comes for a while, whether a request arrived or not. So a commit may stay unknown.
+            # For a while no reply arrives, whether the request did or not, so the outcome of a commit may stay unknown.
             actor.cut_off -= 1
             return self.random.choice(("reply-lost", "drop"))
         return self.random.choice(FAULTS) if self.random.random() < 0.03 else None
@@ -352,7 +352,7 @@ class Interleaving:
     # --- what readers see -----------------------------------------------------------------------
 
     def rows(self, without: Collection[Retraction] = ()) -> Counter[int]:
-        """Return the rows that a reader of the target sees, and how often."""
+        """Return the rows that a reader of the target sees, with their counts."""
         seen: Counter[int] = Counter()
         for uri, data in self.storage.held.items():
             is_seen = uri.startswith(f"{TARGET}/") and not is_hidden(uri.removeprefix(f"{TARGET}/"))
@@ -371,9 +371,9 @@ class Interleaving:
             raise WrongTarget(f"rows of version {early[0]} are there, and {version} is committed")
 
     def _in_force(self) -> tuple[int, list[Retraction]]:
-        """Return the version in force, and what was taken back, which may be there until a run has deleted it.
+        """Return the version in force, and the retractions that runs have not finished: their rows may still be there.
 
-        On S3 it may be there once more, after a late copy. The head is read again when it has changed.
+        On S3, a late copy may bring rows back. The head is parsed again only when it has changed.
         """
         stored = self.database.stored(JOB, items.HEAD_KEY)
         if stored != self._head_seen:
@@ -394,12 +394,12 @@ Story = TypeVar("Story", bound=Interleaving)
 
 
 def play(number: int) -> Interleaving:
-    """Play one interleaving; whatever goes wrong names its number."""
+    """Play one interleaving; an error names its number."""
     return played(Interleaving(number), number)
 
 
 def let_number_decide(number: int, patch: pytest.MonkeyPatch) -> None:
-    """Let tokens follow from the number of a story, as everything else does."""
+    """Derive tokens from the number of a story, like everything else in it."""
     tokens = random.Random(-number)
     patch.setattr(secrets, "token_hex", lambda size=16: f"{tokens.getrandbits(8 * size):0{2 * size}x}")
 

@@ -1,4 +1,4 @@
-"""What a merge leaves, in plain Python: from the set of events, without any order of arrival."""
+"""The result of a merge, in plain Python: computed from the set of events, whatever their order of arrival."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA = "id long, at long, word string"
 
 
 class Event(NamedTuple):
-    """A row, or a delete where `value` is None."""
+    """A row, or a delete if `value` is None."""
 
     key: int
     sequence: int
@@ -27,7 +27,7 @@ class Event(NamedTuple):
 
 
 def newest(events: Iterable[Event]) -> list[tuple[int, int, str]]:
-    """Return the rows of a target that keeps the newest one of each key."""
+    """Return the rows of a target that keeps the newest row of each key."""
     last: dict[int, Event] = {}
     for event in events:
         if event.key not in last or event.sequence > last[event.key].sequence:
@@ -36,7 +36,7 @@ def newest(events: Iterable[Event]) -> list[tuple[int, int, str]]:
 
 
 def history(events: Iterable[Event]) -> list[tuple[int, int, str, int, int | None]]:
-    """Return the rows of a target that keeps every version, with when it was valid."""
+    """Return the rows of a target that keeps every version, with the time in which each was valid."""
     by_key: dict[int, list[Event]] = {}
     for event in sorted(set(events), key=lambda event: event[:2]):
         by_key.setdefault(event.key, []).append(event)
@@ -58,14 +58,14 @@ def rules(kind: str) -> Merge:
 
 
 def frame(events: Sequence[Event]) -> pd.DataFrame:
-    """Return events as rows, in which the word `gone` says that one is a delete."""
+    """Return events as rows; the word `gone` marks a delete."""
     rows = [(event.key, event.sequence, event.value or "gone") for event in events]
     return pd.DataFrame(rows, columns=["id", "at", "word"]).astype({"id": "int64", "at": "int64", "word": "string"})
 
 
 @st.composite
 def histories(draw: Any) -> list[list[Event]]:
-    """Return batches: a key has one event for each sequence, which may come in several batches and twice in one."""
+    """Generate batches: a key has one event for each sequence; an event may be in several batches, or twice in one."""
     moments = st.tuples(st.integers(1, 3), st.integers(1, 6))
     kinds = draw(st.dictionaries(moments, st.sampled_from(["a", "b", None]), max_size=14))
     events = [Event(key, sequence, value) for (key, sequence), value in kinds.items()]
@@ -83,11 +83,11 @@ class MergedTable:
 
     @property
     def sink(self) -> Any:
-        """A sink that merges by the rules of this kind."""
+        """A sink that merges by the rules of `kind`."""
         raise NotImplementedError
 
     def stage(self, events: Sequence[Event], version: int | None = None, job: str = "repairs") -> Output:
-        """Stage events as the next batch, or as one of one's own."""
+        """Stage events as the next batch, or as the given version of a job."""
         self.version = version or self.version + 1
         rows = frame(events)
         if self.spark is None:
@@ -99,7 +99,7 @@ class MergedTable:
         return output
 
     def merge(self, events: Sequence[Event]) -> None:
-        """Merge a batch from stage to clear."""
+        """Stage, publish and clear a batch."""
         output = self.stage(events)
         self.sink.publish(output)
         self.sink.clear(output)

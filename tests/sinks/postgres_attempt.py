@@ -1,4 +1,4 @@
-"""One attempt at a batch for a table of PostgreSQL, without Spark, in a process of its own.
+"""One attempt at a batch for a PostgreSQL table, without Spark, in a process of its own.
 
     python -m tests.sinks.postgres_attempt TABLE ENDPOINT PORT TARGET RUN_ID NAME WHERE GATE
 
@@ -45,7 +45,7 @@ def sink_of(port: int, target: str, gate: Path | None = None, where: str = "") -
 
 
 class Stopping(DatabaseSink):
-    """A sink that waits somewhere on its way."""
+    """A sink that waits at one of the points above."""
 
     def at(self, where: str, gate: Path) -> Stopping:
         self.where, self.gate = where, gate
@@ -83,7 +83,7 @@ class Stopping(DatabaseSink):
 
 
 def by_halves(gate: Path) -> Any:
-    """Return how rows are inserted, with a wait in the middle."""
+    """Return an `insert` that waits after half of the rows."""
     insert = DriverSession.insert
 
     def inserted(session: DriverSession, statement: SQL, rows: Sequence[Sequence[Any]]) -> None:
@@ -96,7 +96,7 @@ def by_halves(gate: Path) -> Any:
 
 
 def attempt(watermarks: Watermarks, sink: DatabaseSink, run_id: str, name: str) -> str:
-    """Take the new rows and write them; return the outcome of the commit."""
+    """Read the new rows and write them; return the outcome of the commit."""
     frame = pd.DataFrame({"id": range(ROWS), "attempt": name})
     with IncrementalJob(watermarks, JOB, run_id, lease=LEASE) as job:
         job.write(job.rows_since(frame, "id"), sink)

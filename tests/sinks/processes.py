@@ -1,4 +1,4 @@
-"""Attempts at a batch in processes of their own, which a test stops, lets go on or kills when it wants to."""
+"""Attempts at a batch in processes of their own, which a test can stop, continue and kill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.places import REPOSITORY
 
 @contextmanager
 def attempt_of(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Start an attempt in a group of processes, with all that it starts itself; end them all at the end."""
+    """Start an attempt in its own process group; at the end, kill the whole group."""
     process = subprocess.Popen(
         [sys.executable, "-m", f"tests.sinks.{module}", *arguments],
         cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -32,7 +32,7 @@ def attempt_of(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    """Wait until an attempt has made a file, by which it says where it is."""
+    """Wait until an attempt has made a file, by which it reports where it is."""
     end = time.monotonic() + PATIENCE
     while not path.exists():
         assert process.poll() is None, process.communicate()[1]
@@ -41,7 +41,7 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
 
 
 def wait_at(gate: Path) -> None:
-    """Say, in an attempt, that it is there, and wait as long as a folder exists."""
+    """Report from within an attempt that it is here, and wait as long as a folder exists."""
     if not gate.is_dir():
         return
     (gate / "inside").touch()
@@ -51,7 +51,7 @@ def wait_at(gate: Path) -> None:
 
 
 def when_free(attempt: Callable[[], str]) -> str:
-    """Make an attempt as soon as nobody's lease is in the way: a heartbeat that is stopped lets it end."""
+    """Make an attempt as soon as no other run has the lease; the lease of a stopped run expires."""
     end = time.monotonic() + PATIENCE
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a sink in S3 asks for before it stages, and an S3 that refuses one of these actions."""
+"""What a sink in S3 asks for before it stages, and an S3 client that refuses one of these actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RIGHTS = [
 
 @contextmanager
 def refusing(s3: Any, action: str, code: str = "AccessDenied", *, key: str = "") -> Iterator[None]:
-    """Let a client answer an action as to a role that may not do it, or for another reason; on all keys, or one."""
+    """Make a client refuse an action, as for a role without that right or with another code; for all keys, or one."""
 
     def refuse(model: Any, params: Any, **_: Any) -> None:
         if key in f"{params['url_path']} {params['body']}":
@@ -33,6 +33,6 @@ def refusing(s3: Any, action: str, code: str = "AccessDenied", *, key: str = "")
 
 
 def staged_in(s3: Any, bucket: str) -> list[str]:
-    """Return the keys of a bucket but for what asks for rights."""
+    """Return the keys of a bucket, without those that only test the rights."""
     keys = [found["Key"] for found in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
     return [key for key in keys if not key.endswith(f"/{PROBE}")]

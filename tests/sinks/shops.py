@@ -1,4 +1,4 @@
-"""A SQLite file that a test writes to through sinks, and looks into by itself."""
+"""A SQLite file that a test writes to through sinks, and reads directly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripts.helpers.sinks import DatabaseSink
 
 
 class Shop:
-    """A database with tables of a column `id`; those that are told of batches have a column for them, too."""
+    """A database with tables of a column `id`; the table `told` also has a column for the batch."""
 
     def __init__(self, path: Path, *plain: str, told: str = "") -> None:
         self.path, self.told = path, told

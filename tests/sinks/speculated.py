@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 def slow(marks: str, sink: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """Return what passes rows on. Attempts with row 0 wait in the middle until two have begun; the first one longer."""
+    """Return a function that passes rows on; attempts with row 0 wait until two have begun, the first one longer."""
 
     def passed(batches: Iterable[Any]) -> Iterable[Any]:
         context = TaskContext.get()
@@ -60,7 +60,7 @@ def slow(marks: str, sink: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
 if __name__ == "__main__":
     store, source, target, url, table, login, marks, master = sys.argv[1:]
     builder = SparkSession.builder.master(master)
-    # Executors import this module, and look for it where its driver does.
+    # Executors import this module from the directory of the driver.
     more = {"spark.executorEnv.PYTHONPATH": os.getcwd(), "spark.jars": in_place([jar for _, jar in find_jdbc_jars()])}
     for name, value in {**SETTINGS, **more}.items():
         builder = builder.config(name, value)

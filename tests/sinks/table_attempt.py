@@ -44,7 +44,7 @@ def sink_of(format: str, folder: Path) -> Sink:
 
 
 def rows_of(format: str, folder: Path) -> list[tuple[int, str]]:
-    """Return id and attempt of the rows that a reader of the table sees."""
+    """Return the id and attempt of each row that a reader of the table sees."""
     if format == "delta":
         found = DeltaTable(str(folder / "repairs")).to_pyarrow_table()
     else:
@@ -53,7 +53,7 @@ def rows_of(format: str, folder: Path) -> list[tuple[int, str]]:
 
 
 def attempt(watermarks: Watermarks, sink: Sink, run_id: str, name: str) -> str:
-    """Take the new rows and write them; return the outcome of the commit."""
+    """Read the new rows and write them; return the outcome of the commit."""
     frame = pd.DataFrame({"id": range(ROWS), "attempt": name})
     with IncrementalJob(watermarks, "repairs", run_id, lease=LEASE) as job:
         job.write(job.rows_since(frame, "id"), sink)
@@ -61,7 +61,7 @@ def attempt(watermarks: Watermarks, sink: Sink, run_id: str, name: str) -> str:
 
 
 def wait_in_mid_write(gate: Path) -> None:
-    """Let a write of rows wait behind the first half of them."""
+    """Make each write of rows wait after the first half of the file."""
     whole = LocalPlace.write
 
     def write(place: LocalPlace, name: str, data: bytes | BinaryIO) -> None:

@@ -1,4 +1,4 @@
-"""A database keeps a value as it is, or the batch is refused before it is committed."""
+"""A database stores a value unchanged, or the batch is refused before it is committed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def new_table(request: pytest.FixtureRequest, kind: str, declared: str) -> tuple
 
 
 def stage(written: Written, table: str, value: Any) -> Callable[[], None]:
-    """Stage one row; return what publishes it."""
+    """Stage one row; return a function that publishes it."""
     sink = written.sink(table)
     values = pd.Series([value, None], dtype="Int64" if isinstance(value, int) else object)
     rows = pd.DataFrame({"id": [1, 2], "v": values})

@@ -1,4 +1,4 @@
-"""A column of the target may have any name: none of ours in a statement takes its place."""
+"""A column of the target may have any name, and is never confused with a name that this package uses in a statement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OURS = ["row_id", "place", "one", "started", "ended", "s", "t"]
 
 
 def publish(written: Written, table: str, version: int, rows: pd.DataFrame, merge: Merge | None) -> None:
-    """Bring one batch to a target."""
+    """Write one batch to a target."""
     sink = written.sink(table, merge=merge)
     output = staged_by(sink, BatchId(JOB, EPOCH, version), 1, rows)
     sink.publish(output)

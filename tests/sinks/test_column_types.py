@@ -1,4 +1,4 @@
-"""Which columns of a database take which rows as they are; what the database would change is refused."""
+"""Which database columns store which rows unchanged; rows that the database would change are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scripts.helpers.sql.others import Oracle
 from scripts.helpers.sql.postgresql import PostgreSQL
 from scripts.helpers.sql.sqlite import SQLite
 
-# A whole number fits where a decimal of two places does not. What is out of range is refused by the database.
+# An integer also fits a decimal with two places. The database itself refuses values that are out of range.
 NUMERICS = ["numeric(9,2)", "numeric(12,4)", "numeric(9,1)", "numeric(9)", "numeric(9,0)"]
 DECIMALS = ["decimal(9,2)", "decimal(12,4)", "decimal(9,1)", "decimal(9)", "decimal(9,0)", "decimal"]
 POSTGRES = {
@@ -43,7 +43,7 @@ MARIADB = {
     "boolean": ["tinyint(4)", "bit(1)"],
     "binary": ["blob", "longblob", "varbinary(9)"],
 }
-# By affinity: a column without a type, or of bytes, changes no value.
+# SQLite's type affinity: a column without a type, or of type blob, changes no value.
 ANY = ["", "blob"]
 TEXTS = ["varchar(9)", "text", *ANY]
 SQLITE = {
@@ -73,7 +73,7 @@ def test_column_takes_only_rows_whose_values_it_holds_as_they_are(
     for kind, fit in taken.items():
         column = Arriving("a", kind, 0)
         assert {one for one in declared if database.takes(column, one)} == set(fit), kind
-    # All its values are NULL, and NULL is of any type.
+    # All values of such a column are NULL, and NULL fits any type.
     assert all(database.takes(Arriving("a", "unknown", 0), one) for one in declared)
 
 
@@ -105,7 +105,5 @@ def test_type_has_the_name_of_the_database_when_a_column_is_to_be_declared(
         ("datetime(6)", False),
     ],
 )
-def test_texts_alone_are_compared_by_their_bytes_when_mysql_has_a_collation_for_them(
-    declared: str, by_bytes: bool
-) -> None:
+def test_only_texts_are_compared_by_bytes_when_mysql_would_apply_a_collation(declared: str, by_bytes: bool) -> None:
     assert ("AS BINARY" in MariaDB().differ(sql("s.a"), sql("t.a"), declared)) == by_bytes

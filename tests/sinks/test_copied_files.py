@@ -1,4 +1,4 @@
-"""Appends without Spark: staged files are copied into the folder of a table and added to its log, not written again."""
+"""Appends without Spark: staged files are copied into the table's folder and added to its log, not written again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def numbers(*ids: int) -> pa.Table:
 
 
 def asked(rows: Any, where: str) -> list[dict[str, Any]]:
-    """Return the rows of a table of pyarrow, or of its dataset, for which a condition is true."""
+    """Return the rows of a pyarrow table or dataset that satisfy a condition."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("rows_there", rows)
@@ -51,7 +51,7 @@ def asked(rows: Any, where: str) -> list[dict[str, Any]]:
 
 
 class Lake:
-    """A table of Delta or Iceberg in a folder, and attempts to append to it."""
+    """A Delta or Iceberg table in a folder, and attempts to append to it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,15 +63,15 @@ class Lake:
         raise NotImplementedError
 
     def files(self) -> dict[str, Path]:
-        """Return the files of the rows that readers see now."""
+        """Return the files with the rows that readers see now."""
         raise NotImplementedError
 
     def append(self, rows: pa.Table) -> None:
-        """Append as others do."""
+        """Append as another writer does."""
         raise NotImplementedError
 
     def maintain(self) -> None:
-        """Delete what the maintenance of the format deletes by default."""
+        """Delete what the format's maintenance deletes by default."""
         raise NotImplementedError
 
     def stage(self, version: int, rows: Any, fence: int = 7, **options: Any) -> Output:
@@ -87,7 +87,7 @@ class Lake:
         return sorted(row["id"] for row in self.rows())
 
     def staged(self) -> dict[int, bytes]:
-        """Return the staged files by what a disk knows them by."""
+        """Return the contents of the staged files by inode."""
         place = self.sink().staging.place
         paths = [Path(place.root, name) for name in place.files() if name.endswith(".parquet")]
         return {path.stat().st_ino: path.read_bytes() for path in paths}
@@ -158,7 +158,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
 
 @contextmanager
 def after_copy(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) -> Iterator[None]:
-    """Do something once the files of a publisher are copied, and before it commits them."""
+    """Run `action` after a publisher has copied its files and before it commits them."""
     copy = LocalPlace.copy
 
     def copy_and_act(*given: Any) -> Any:
@@ -330,7 +330,7 @@ def test_maintenance_between_any_two_steps_loses_no_row(lake: Lake, monkeypatch:
 
 
 def test_copy_is_as_young_as_its_commit_when_the_batch_was_staged_long_ago(lake: Lake) -> None:
-    """VACUUM deletes files that no commit names by their age."""
+    """VACUUM deletes files that no commit names, once they are old enough."""
     lake.publish(1, numbers(1))
     output = lake.stage(2, numbers(2))
     place = lake.sink().staging.place
@@ -420,7 +420,7 @@ def test_rows_are_written_again_when_an_iceberg_table_has_changed_since_they_wer
 
 
 def test_name_of_a_column_may_change_after_its_files_were_copied(tmp_path: Path) -> None:
-    """Files without ids would be read by names, and the column be NULL."""
+    """A reader matches columns of files without field ids by name, and would read the renamed column as NULL."""
     lake = IcebergLake(tmp_path)
     lake.publish(1, numbers(1))
 
@@ -447,7 +447,7 @@ def test_batch_is_written_when_only_the_catalog_may_write_into_the_folder_of_the
 
 
 def test_history_of_a_key_is_closed_when_a_file_has_no_bounds_of_the_key(tmp_path: Path) -> None:
-    """`deltalake` takes a missing bound for NULL, and pyarrow skips the file. Other writers leave out such bounds."""
+    """Writers may leave out bounds. `deltalake` reads a missing bound as NULL, and pyarrow then skips the file."""
     lake = DeltaLake(tmp_path)
     rules = Merge(("id",), ("seen",), history=Versions("since", "until"))
     for version in (1, 2):

@@ -1,4 +1,4 @@
-"""`DatabaseSink`: what a table holds after a batch, whatever becomes of the attempts that write it."""
+"""`DatabaseSink`: what a table holds after a batch, whatever happens to the attempts that write it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def table(written: Written) -> str:
 
 
 def seen(written: Written, table: str) -> list[tuple[Any, ...]]:
-    """Return what readers see."""
+    """Return the rows that readers see."""
     return sorted(written.rows(f"SELECT id, word FROM {table}"), key=repr)
 
 
@@ -68,7 +68,7 @@ def batch(version: int) -> BatchId:
 
 
 def taken_back(output: Output, first: int, last: int, batch_column: str = "") -> Retraction:
-    """Return what a decision takes back of the target of an output: its versions, both ends included."""
+    """Return the decision to take back an output's target from version `first` to `last`, both included."""
     since = datetime(2026, 11, 23, tzinfo=timezone.utc)
     return Retraction(
         "database", output.target, output.staging, output.job, EPOCH, first, last, since, batch_column, job_id=JOB
@@ -188,7 +188,7 @@ def test_batch_column_is_refused_when_rows_are_merged(written: Written, table: s
 
 
 class Mortal:
-    """A connection that dies before or after its n-th statement; what it had not committed is gone with it."""
+    """A connection that dies before or after its n-th statement; what it has not committed is lost."""
 
     def __init__(self, connection: Any, left: list[int], after: bool) -> None:
         self._connection, self._left, self._after = connection, left, after
@@ -222,7 +222,7 @@ class Mortal:
 
 
 def dying(written: Written, statement: int, *, after: bool) -> tuple[Callable[[], Any], list[int]]:
-    """Return connections of which one dies at a statement, counted over all of them, and what is left to count."""
+    """Return connections, one of which dies at the n-th statement of all together, and the count of statements left."""
     left = [statement]
     real = written.connect
 
@@ -239,7 +239,7 @@ def dying(written: Written, statement: int, *, after: bool) -> tuple[Callable[[]
 
 
 def forward(made: type, name: str) -> None:
-    """Let what is set on a connection's stand-in be set on the connection."""
+    """Pass an attribute that is set on the stand-in through to the connection."""
 
     def read(mortal: Any) -> Any:
         return getattr(mortal._connection, name)
@@ -296,7 +296,7 @@ def test_rows_are_there_once_when_a_process_dies_at_any_statement(
             (mortal if step == "sweep" else sink).sweep(output, [])
         except KilledError:
             died += 1
-        # The next run.
+        # The next run publishes the batch.
         if output is None:
             output = staged_by(sink, batch(version), 2, rows)
         sink.publish(output)
@@ -314,7 +314,7 @@ def test_rows_are_there_once_when_a_process_dies_at_any_statement(
 
 
 def repeatable(written: Written) -> Any:
-    """Return a connection of a user whose transactions see what there was when they began."""
+    """Return a connection with REPEATABLE READ: its transactions see the data as it was when they began."""
     connection = written.connect()
     characteristics = {"postgres": "CHARACTERISTICS AS ", "maria": ""}[written.kind]
     connection.cursor().execute(f"SET SESSION {characteristics}TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -337,7 +337,7 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
     look, looks = held._log.catalogue, itertools.count(1)
 
     def stopped(*given: Any) -> Any:
-        """Wait in the transaction, right after it has looked for the staging table once more."""
+        """Wait in the transaction, right after its second look for the staging table."""
         found = look(*given)
         if given[1][-1] == output.folder and next(looks) == 2:
             inside.set()
@@ -362,7 +362,7 @@ def test_second_publisher_waits_and_does_nothing_when_the_first_is_in_the_middle
 
 
 def impatient(written: Written, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
-    """Return connections that wait for a lock no longer than a moment."""
+    """Return connections that wait for a lock only briefly."""
     if written.kind == "sqlite":
         monkeypatch.setattr(SQLite, "writing_session", sql("PRAGMA busy_timeout = 100"))
     shorter = {"postgres": "SET lock_timeout = '100ms'", "maria": "SET SESSION innodb_lock_wait_timeout = 1"}
@@ -377,7 +377,7 @@ def impatient(written: Written, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
     return connect
 
 
-def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batch(
+def test_error_names_the_lock_when_a_stopped_publisher_holds_the_key_of_the_batch(
     written: Written, table: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="scripts.helpers.sinks")
@@ -398,7 +398,7 @@ def test_lock_is_told_when_a_publisher_that_is_stopped_holds_the_key_of_the_batc
     assert "event=deadlock_retried" not in caplog.text
 
 
-def test_full_disk_is_told_as_that_when_sqlite_has_no_room(watermarks: Watermarks, tmp_path: Path) -> None:
+def test_error_says_that_the_disk_is_full_when_sqlite_has_no_room(watermarks: Watermarks, tmp_path: Path) -> None:
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(tmp_path / "raw.db", isolation_level=None)
         connection.execute("PRAGMA max_page_count = 10")
@@ -420,8 +420,8 @@ def test_full_disk_is_told_as_that_when_sqlite_has_no_room(watermarks: Watermark
     assert not isinstance(caught.value, TargetUnavailableError)
 
 
-def test_canceled_statement_is_told_as_that_when_the_server_ends_it(request: pytest.FixtureRequest) -> None:
-    """It is not out of reach, and a statement that takes as long meets the same limit in the next run."""
+def test_error_says_that_the_statement_was_canceled_when_the_server_cancels_it(request: pytest.FixtureRequest) -> None:
+    """The server is reachable, and a statement of the same length would meet the same limit in the next run."""
     written = written_as(request, "postgres")
     table = written.new_table("id integer, word varchar(20)")
     output = staged_by(written.sink(table), BATCH, 7, ROWS)
@@ -460,7 +460,7 @@ def test_merge_is_staged_without_a_wait_when_another_one_is_being_published(
 
 
 def test_no_statement_fails_when_the_tables_of_a_merge_are_there(request: pytest.FixtureRequest) -> None:
-    """Whoever looks after the server would find an error in its log for every batch."""
+    """A failing statement would put an error into the server's log for every batch."""
     written = written_as(request, "postgres")
     sink = written.sink(written.new_table("id integer PRIMARY KEY, word text"), merge=Merge(("id",), ("word",)))
     rows = pd.DataFrame({"id": [1], "word": ["a"]})
@@ -483,7 +483,7 @@ def test_merge_is_staged_when_another_one_has_made_its_tables_since_the_look_for
     look = sink._log.catalogue
 
     def late(session: Any, parts: Any) -> Any:
-        """Find no table of deletes, which somebody makes then."""
+        """Find no table of deletes, which another attempt then makes."""
         found = look(session, parts)
         if not found and GONE in parts[-1] and others:
             staged_by(others.pop(), batch(1), 1, rows)
@@ -497,7 +497,7 @@ def test_merge_is_staged_when_another_one_has_made_its_tables_since_the_look_for
 
 
 class Other(threading.Thread):
-    """Somebody else's transaction, which has changed something and comes to wait for a lock of ours."""
+    """A transaction of another client, which has changed something and then waits for a lock that ours holds."""
 
     def __init__(self, written: Written, changes: str, waits: str, values: Values = ()) -> None:
         super().__init__(daemon=True)
@@ -505,7 +505,7 @@ class Other(threading.Thread):
         self._connection = written.connect()
         self._cursor = self._connection.cursor()
         if written.kind == "postgres":
-            # Else the database may end this one in place of ours. MariaDB ends the one that has changed less.
+            # Otherwise PostgreSQL may end this transaction instead of ours. MariaDB ends the one that has changed less.
             self._cursor.execute("SET deadlock_timeout = '1h'")
         self._cursor.execute(changes)
 
@@ -515,7 +515,7 @@ class Other(threading.Thread):
         self._connection.close()
 
     def wait_inside(self) -> None:
-        """Return when it waits."""
+        """Start, and return once the transaction waits for the lock."""
         self.start()
         query = {
             "postgres": "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
@@ -531,7 +531,7 @@ MANY = ", ".join(f"({number}, 'by hand')" for number in range(1, 100))
 
 
 def with_other(monkeypatch: pytest.MonkeyPatch, before: str, other: Other) -> None:
-    """Let somebody else's transaction wait for ours before ours makes a statement, which then waits for the other."""
+    """Make the other transaction wait for ours right before ours makes a statement that has to wait for the other."""
     made = getattr(Statements, before)
     others = [other]
 
@@ -626,7 +626,7 @@ def test_connections_are_closed_when_their_statements_are_done(request: pytest.F
 # --- what does not fit is refused before the commit ---------------------------------------------------
 
 
-def test_create_table_is_told_when_the_target_is_missing(written: Written) -> None:
+def test_error_holds_a_create_table_statement_when_the_target_is_missing(written: Written) -> None:
     table = f"new_{written.kind}"
     written.sql(f"DROP TABLE IF EXISTS {table}")
     frame = ROWS.assign(seen=pd.to_datetime(["2026-11-23T04:30:00Z"] * 3))
@@ -753,7 +753,7 @@ def test_right_is_named_when_the_user_may_not_make_tables(request: pytest.Fixtur
     written = written_as(request, "postgres")
     table = written.new_table("id integer, word text")
     written.sql("DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN", f"GRANT ALL ON {table} TO reader")
-    written.output(table, 1)  # Else the table of batches would be what cannot be made.
+    written.output(table, 1)  # Makes the table of batches, so that it is not what fails.
 
     def connect() -> Any:
         import psycopg
@@ -832,7 +832,7 @@ def test_table_is_refused_when_its_engine_has_no_transactions(request: pytest.Fi
 def test_rows_are_there_once_when_the_name_of_an_epoch_is_longer_than_its_column(
     request: pytest.FixtureRequest,
 ) -> None:
-    """That of a run that saves nothing holds the run id."""
+    """In a run that saves nothing, the name of the epoch contains the run id."""
     written = written_as(request, "postgres")
     table = written.new_table("id integer, word varchar(20)")
     sink = written.sink(table)
@@ -875,14 +875,14 @@ def test_error_holds_no_secret_when_nobody_answers(request: pytest.FixtureReques
     ],
     ids=["gone", "refused"],
 )
-def test_kind_of_error_is_told_when_mysql_has_a_number_alone(codes: list[int], error: type[TargetError]) -> None:
+def test_error_is_of_the_right_class_when_mysql_gives_no_sqlstate(codes: list[int], error: type[TargetError]) -> None:
     for code in codes:
         with pytest.raises(error), target_errors("t", "the batch cannot be published"):
             raise OperationalError(code, "a text")
 
 
 @pytest.mark.parametrize(("code", "is_deadlock"), [(1205, False), (1213, True)])
-def test_lock_is_told_when_mysql_has_a_number_alone(code: int, is_deadlock: bool) -> None:
+def test_error_names_the_lock_when_mysql_gives_no_sqlstate(code: int, is_deadlock: bool) -> None:
     with (
         pytest.raises(TargetUnavailableError, check=because("locked")) as caught,
         target_errors("t", "the batch cannot be published"),
@@ -892,7 +892,7 @@ def test_lock_is_told_when_mysql_has_a_number_alone(code: int, is_deadlock: bool
     assert caught.value.is_deadlock is is_deadlock
 
 
-def test_sink_is_refused_when_its_way_to_the_database_is_not_whole() -> None:
+def test_sink_is_refused_when_its_connection_options_are_incomplete() -> None:
     for options in ({}, {"url": "jdbc:sqlite:x"}, {"connect": dict}, {"connect": dict, "name": "x", "url": "y"}):
         with pytest.raises(InvalidValueError, match=r"[gG]ive"):
             DatabaseSink("t", **options)
@@ -902,7 +902,7 @@ def test_sink_is_refused_when_its_way_to_the_database_is_not_whole() -> None:
         DatabaseSink("public.", connect=dict, name="x")
 
 
-def test_drivers_are_named_when_a_connection_is_of_another_one() -> None:
+def test_error_lists_the_drivers_when_a_connection_is_of_another_one() -> None:
     sink = DatabaseSink("t", connect=SimpleNamespace, name="shop")
 
     with pytest.raises(
@@ -911,7 +911,7 @@ def test_drivers_are_named_when_a_connection_is_of_another_one() -> None:
         sink.staged("5e8c9902")
 
 
-def test_place_alone_is_shown_when_the_way_to_the_database_is() -> None:
+def test_repr_of_the_access_shows_only_the_name_of_the_database() -> None:
     sink = DatabaseSink("t", connect=dict, name="shop")
 
     assert repr(sink._log.access) == "DriverAccess('database://shop')"
@@ -986,7 +986,7 @@ def test_values_arrive_as_they_left_when_they_are_of_any_type(written: Written) 
         row["wall"], row["instant"] = datetime.fromisoformat(row["wall"]), datetime.fromisoformat(row["instant"])
         row["day"] = date.fromisoformat(row["day"])
     if written.kind == "maria":
-        # The server's zone is -04:00, and so is this session's.
+        # The zone of the server, and so of this session, is -04:00.
         row["instant"] = row["instant"].replace(tzinfo=timezone(timedelta(hours=-4)))
     row["u"], row["j"] = str(row["u"]), str(row["j"])
     assert [row[name] for name in names] == values
@@ -1071,7 +1071,7 @@ def test_batches_keep_their_keys_when_their_table_has_room_for_some_digits_of_a_
             table, spark=jdbc, url=written.url, properties=written.properties, batch_column="batch"
         )  # fmt: skip
         rows = [jdbc.createDataFrame(frame) for frame in rows]
-    if digits == 8:  # As earlier versions made it.
+    if digits == 8:  # As made by earlier versions.
         statement = sink._log.sql.batches_table(sink._log.statements(schema).batches)
         written.sql(statement.replace("job varchar(32)", "job varchar(8)"))
 

@@ -1,9 +1,9 @@
-"""Attempts and a person at one table of a database: it is right, whoever moves when.
+"""Attempts and a person at one table of a database: the table is right, whoever moves when.
 
 The database is a file of SQLite. Each statement outside a transaction, and each transaction as a whole, is a point
-where an actor may be paused, killed or overtaken, beside the requests to DynamoDB. Whoever is killed at the end of a
-transaction has changed nothing. Nobody is paused within one, as SQLite lets nobody else write then: see
-`test_live_databases`.
+where an actor may be paused, killed or overtaken, beside the requests to DynamoDB. An actor that is killed at the end of a
+transaction has changed nothing. No actor is paused within one, because no other can write to SQLite then; for that case
+see `test_live_databases`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COUNT = cases(25, long=2_000) // PARTS
 
 
 class DatabaseInterleaving(Interleaving):
-    """A story whose target is a table of a database."""
+    """A story whose target is a database table."""
 
     def __init__(self, number: int, folder: str) -> None:
         super().__init__(number)
@@ -67,11 +67,11 @@ class DatabaseInterleaving(Interleaving):
         return {int(batch.rpartition("-")[2]) for _, batch in self._found()}
 
     def unexplained(self) -> list[str]:
-        # The doctor cannot log in. A batch that is published has swept what was staged up to it.
+        # The doctor cannot log in. Publishing a batch sweeps what was staged for it and for earlier ones.
         return self.sink().staged(mark_of(JOB))
 
     def dies(self) -> bool:
-        """Tell whether whoever moves is killed before the end of its transaction."""
+        """Return whether the current actor is killed before the end of its transaction."""
         return self.is_faulty and self.random.random() < 0.01
 
     def _found(self) -> list[tuple[int, str]]:
@@ -87,7 +87,7 @@ def _is_of(batch: str, retraction: Retraction) -> bool:
 
 
 class Stops:
-    """Lets the actors of a story stop where they talk to the database."""
+    """Makes the actors of a story stop where they talk to the database."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.story: DatabaseInterleaving | None = None
@@ -100,7 +100,7 @@ class Stops:
             story = self.story
             assert story is not None
             if session not in self._open:
-                # Not as a connection begins: `cached_property` lets in one thread at a time, before Python 3.12.
+                # Not while a connection begins: before Python 3.12, `cached_property` lets in one thread at a time.
                 if not given or not given[0].startswith("PRAGMA"):
                     story.stop(name)
             elif name == "commit" and story.dies():
@@ -141,7 +141,7 @@ def test_table_equals_the_source_when_attempts_and_a_person_interleave(
 
 
 def published_rows_stay(patch: pytest.MonkeyPatch) -> None:
-    """A decision takes back what is staged, and leaves what readers have seen."""
+    """A decision takes back staged rows, but leaves the rows that readers have seen."""
     statements_by_batch = Statements.statements_by_batch
     patch.setattr(
         Statements, "by_batch", lambda to, verb, *of: [] if verb == "DELETE" else statements_by_batch(to, verb, *of)
@@ -149,12 +149,12 @@ def published_rows_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def batch_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
-    """Whoever publishes does not find out that the batch is there."""
+    """A publisher does not notice that the batch is already there."""
     patch.setattr(SQLite, "insert", sql("INSERT OR REPLACE"))
 
 
 def losers_are_left(patch: pytest.MonkeyPatch) -> None:
-    """What losers staged stays."""
+    """Rows that losers staged are not swept."""
     patch.setattr(DatabaseSink, "sweep", lambda *_: 0)
 
 

@@ -1,4 +1,4 @@
-"""Jobs that write to a database: who brings a batch there, whatever becomes of the runs."""
+"""Jobs that write to a database: which run publishes a batch, whatever happens to the runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOB = "repairs"
 
 
 class SqliteCopy:
-    """A job that copies rows of pandas to a table of SQLite."""
+    """A job that copies pandas rows to a SQLite table."""
 
     def __init__(self, watermarks: Watermarks, path: Path) -> None:
         self.watermarks, self.path = watermarks, path
@@ -111,7 +111,7 @@ def test_next_write_finishes_the_batch_when_a_process_is_killed_after_its_commit
 
 
 def die_after_the_commit(world: SqliteCopy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the live job take the rows from 3 on, and a slice of those before die when it has committed."""
+    """Load the rows from 3 on with the live job, and let a backfill of the rows before die after its commit."""
     with IncrementalJob(world.watermarks, JOB, "jr_1") as job:
         job.write(job.rows_since(world.source, "id", transformation_ctx="rows", start_from=3), world.sink)
     with monkeypatch.context() as patch:
@@ -278,7 +278,7 @@ def found(world: SqliteCopy, **options: Any) -> list[tuple[str, str, bool]]:
 
 
 def leave_staged(world: SqliteCopy, run_id: str) -> IncrementalJob:
-    """Let an attempt end like a process that is killed when it has staged; its lease runs on."""
+    """Leave an attempt as if its process was killed after staging; its lease runs on."""
     job = world.begin(run_id)
     world.stage(job)
     return job

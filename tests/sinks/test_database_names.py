@@ -1,4 +1,4 @@
-"""`DatabaseSink`: names of jobs, tables and columns that hold signs of SQL or of a driver's placeholders."""
+"""`DatabaseSink`: names of jobs, tables and columns that contain special characters of SQL or of a driver."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANY_CASE = {"postgres": "COLLATE any_case", "maria": "COLLATE utf8mb4_general_ci
 
 
 class Unescaped(Written):
-    """MariaDB with sessions in which a backslash is a letter like others."""
+    """MariaDB with sessions in which a backslash is an ordinary character."""
 
     kind = "maria"
 
@@ -46,7 +46,7 @@ class Unescaped(Written):
 
 
 class Reached:
-    """A database that is written to by its Python driver, or over JDBC where there is a session of Spark."""
+    """A database that is written to by its Python driver, or over JDBC if there is a Spark session."""
 
     def __init__(self, written: Written, spark: Any) -> None:
         self.written, self._spark = written, spark
@@ -65,7 +65,7 @@ class Reached:
             statements = [f"CREATE COLLATION IF NOT EXISTS any_case {collation}", *statements]
         connection = self.written.connect()
         for statement in statements:
-            connection.cursor().execute(statement)  # Without values, so that no driver looks for placeholders.
+            connection.cursor().execute(statement)  # Without values, drivers do not look for placeholders.
         connection.commit()
         connection.close()
 
@@ -84,7 +84,7 @@ class Reached:
         return self.written.rows(f"SELECT {', '.join(map(self.quoted, columns))} FROM {self.quoted(TABLE)} ORDER BY 1")
 
     def batches(self, job: str) -> list[int]:
-        """Return the versions of a job that the table of batches has as published."""
+        """Return the versions of a job that the table of batches records as published."""
         found = self.written.rows(f"SELECT target, job_name, version, staged FROM {BATCHES}")
         return sorted(row[2] for row in found if row[:2] == (TABLE, job) and row[3] != TAKEN_BACK)
 
@@ -103,12 +103,12 @@ def reached(request: pytest.FixtureRequest, database: Written) -> Reached:
 
 @pytest.fixture
 def job(request: pytest.FixtureRequest) -> str:
-    """Return a name that no other test has used, in at most 255 characters."""
+    """Return a job name that no other test uses, of at most 255 characters."""
     return f"{JOB}{request.node.name}"
 
 
 def taken_back(output: Output, last: int, batch_column: str = BATCH) -> Retraction:
-    """Return what a decision takes back: the batches from that of an output on."""
+    """Return the decision to take back an output's batch and the later ones up to `last`."""
     since = datetime(2026, 11, 23, tzinfo=timezone.utc)
     return Retraction(
         "database", output.target, output.staging, output.job, output.epoch, output.version, last, since,

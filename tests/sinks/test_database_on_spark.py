@@ -1,4 +1,4 @@
-"""`DatabaseSink` over JDBC: executors write the staging table, the driver's JVM runs the transaction."""
+"""`DatabaseSink` over JDBC: executors write the staging table, and the driver's JVM runs the transaction."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ UUID = "6f4b1d3e-0000-4000-8000-000000000001"
 
 @OTHERS
 @pytest.mark.parametrize(("kind", "unfit"), [("float", "nan"), ("float", "inf"), ("double", "nan"), ("double", "-inf")])
-def test_number_that_is_none_is_refused_before_the_commit_when_the_database_does_not_hold_it(
+def test_nan_or_infinity_is_refused_before_the_commit_when_the_database_cannot_store_it(
     jdbc: Any, written: Written, kind: str, unfit: str
 ) -> None:
     table = written.new_table("id bigint, ratio double precision")
@@ -113,7 +113,7 @@ def test_rows_are_taken_once_when_a_task_is_lost_after_its_commit_and_done_again
     table = written.new_table("id bigint")
 
     class Again(JdbcAccess):
-        """Lets each task write a second time, as after the loss of an executor."""
+        """Makes each task write its rows a second time, as after the loss of an executor."""
 
         def fill(self, df: Any, table: SQL, columns: Any) -> None:
             super().fill(df, table, columns)
@@ -144,7 +144,7 @@ def test_one_task_writes_all_rows_when_the_database_lets_in_one_writer(
 def test_other_writers_are_kept_out_from_the_first_look_on_when_a_transaction_begins(
     jdbc: Any, request: pytest.FixtureRequest
 ) -> None:
-    """Else a transaction that reads first could not write afterwards, if another one has begun to write meanwhile."""
+    """Otherwise a transaction that reads first could not write later, if another one has begun to write in between."""
     written = written_as(request, "sqlite")
     access = JdbcAccess(jdbc, written.url, written.properties)
 
@@ -201,7 +201,7 @@ def test_lock_is_told_when_others_hold_it_for_longer_than_the_server_waits(
 
 
 def test_sink_is_refused_when_spark_is_to_write_without_a_transaction(jdbc: Any) -> None:
-    """PostgreSQL counts transactions to tell attempts at a task apart: of each task the first batch would be taken."""
+    """PostgreSQL's transaction ids tell attempts at a task apart; otherwise only a task's first batch would count."""
     with pytest.raises(InvalidValueError, match="isolationLevel=NONE"):
         DatabaseSink("t", spark=jdbc, url="jdbc:postgresql://db/shop", properties={"ISOLATIONLEVEL": "none"})
 
@@ -253,7 +253,7 @@ def test_names_are_quoted_as_spark_does_when_mariadb_takes_the_rows(given: dict[
 
 
 def test_column_is_a_text_or_of_no_type_when_spark_has_a_type_of_its_own_for_it() -> None:
-    # By hand, as Spark 3.3 has no classes for the first two.
+    # Typed by hand, because Spark 3.3 has no classes for the first two types.
     columns = arriving({"code": "char(3)", "word": "varchar(9)", "nothing": "void"})
 
     assert [(one.name, one.kind) for one in columns] == [("code", "string"), ("word", "string"), ("nothing", "unknown")]
