@@ -1,8 +1,8 @@
 """Attempts and a person at one table of a database: the table is right, whoever moves when.
 
 The database is a file of SQLite. Each statement outside a transaction, and each transaction as a whole, is a point
-where an actor may be paused, killed or overtaken, beside the requests to DynamoDB. An actor that is killed at the end of a
-transaction has changed nothing. No actor is paused within one, because no other can write to SQLite then; for that case
+where an actor may be paused, killed or overtaken, as is each request to DynamoDB. An actor that is killed at the end of
+a transaction has changed nothing. No actor is paused within one, because SQLite lets no other write then: for this case
 see `test_live_databases`.
 """
 

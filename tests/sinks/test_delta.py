@@ -52,7 +52,7 @@ ENGINES = ["spark", "deltalake"]
 
 
 class Table:
-    """A Delta table, a way to write it, and what its readers see."""
+    """A Delta table, a way to write it, and the rows that its readers see."""
 
     def __init__(self, path: str, spark: Any = None) -> None:
         self.path, self.spark = path, spark
@@ -130,7 +130,7 @@ def test_rows_are_refused_and_counted_when_a_partition_of_the_table_would_keep_t
 def test_rows_are_refused_before_the_commit_when_no_folder_can_have_the_name_of_their_partition(
     table: Table, value: str | float, is_spark_error: bool | None
 ) -> None:
-    """Of the two engines, one escapes letters and writes zeros that the other leaves."""
+    """Only `deltalake` escapes letters, and writes a tiny number with all its zeros."""
     rows = [(1, value), (2, value[:1] if isinstance(value, str) else 1.5)]
     frame: Any = pd.DataFrame(rows, columns=["id", "kind"])
     if table.spark is not None:
@@ -159,7 +159,7 @@ def test_file_without_rows_has_no_times_of_int96_when_spark_makes_the_table(
 
 
 def test_rows_are_refused_before_the_commit_when_deltalake_would_write_their_partition_wrong(arrow: Table) -> None:
-    """It writes -1.50 as -1.-50, and nobody can read a table with that in its log."""
+    """It writes -1.50 as -1.-50, and a table with that in its log cannot be read."""
     kind = pa.schema([("id", pa.int64()), ("price", pa.decimal128(10, 2))])
     prices = [Decimal("1.00"), Decimal("2.50")]
     write_deltalake(arrow.path, pa.table({"id": [1, 2], "price": prices}, kind), partition_by=["price"])
@@ -257,7 +257,7 @@ def test_sink_is_refused_when_its_paths_make_no_sense(target: str, options: Any,
 
 def test_connector_is_named_when_spark_was_started_without(arrow: Table) -> None:
     conf: dict[str, str] = {}
-    session: Any = SimpleNamespace(conf=conf)  # Extensions of a session in use cannot be taken away.
+    session: Any = SimpleNamespace(conf=conf)  # Extensions cannot be removed from a session in use.
 
     with pytest.raises(MissingConnectorError, match=r"format='delta' is not installed\. .*delta-spark_2"):
         DeltaSink(f"file://{arrow.path}", spark=session).check(SimpleNamespace(sparkSession=session, columns=["id"]))
@@ -536,7 +536,7 @@ def test_error_is_not_hidden_when_it_is_none_of_the_connector(arrow: Table, monk
         arrow.sink().retract(taken)
 
 
-# Merges by Spark take seconds, and look as often as appends by Spark.
+# Merges by Spark take seconds, and look at the table as often as appends by Spark do.
 LOOKS = [
     pytest.param(engine, look, rules, marks=[pytest.mark.long] if (engine, kind) == ("spark", "merge") else [],
                  id=f"{engine}-{['first', 'second'][look - 1]}-look-{kind}")
@@ -550,7 +550,7 @@ LOOKS = [
 def test_first_batch_never_comes_when_it_is_taken_back_after_its_publisher_has_read_it(
     table: Table, monkeypatch: pytest.MonkeyPatch, read_before: int, rules: Merge | None
 ) -> None:
-    """No table is there yet that could record that the batch is not to come."""
+    """There is no table yet that could record that the batch must not appear."""
     output = table.stage(1, [1, 2], merge=rules)
     taken = Retraction("delta", table.sink().name, output.staging, output.job, "e1", 1, 1, SINCE)
     reads: list[str] = []
@@ -576,7 +576,7 @@ def test_first_batch_never_comes_when_it_is_taken_back_after_its_publisher_has_r
         with suppress(StagedFilesLostError):
             table.sink().publish(output)
     woken = table.seen
-    # The decision itself was version 2.
+    # Version 2 was the decision itself.
     table.sink().publish(table.stage(3, [3], merge=rules))
 
     assert (len(reads) >= read_before, woken, table.seen) == (True, [], [3])
@@ -630,7 +630,7 @@ def test_output_of_spark_waits_for_it_when_the_next_run_begins_without(
         with pytest.raises(KilledError):
             job.commit()
 
-    with IncrementalJob(watermarks, JOB, "jr_2") as later:  # As many scripts do: the frames have the session.
+    with IncrementalJob(watermarks, JOB, "jr_2") as later:  # Many scripts pass no session: the frames have it.
         later.write(later.rows_since(table.frame([1, 2]), "id"), table.path, format="delta")
 
     assert "event=publication_waits" in caplog.text

@@ -1,4 +1,4 @@
-"""What no transaction of a Delta table could do is said before the job commits."""
+"""A Delta table that no transaction could write to is refused before the job commits."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CONDITIONS: dict[str, tuple[dict[str, Any], list[Any], list[Any], str]] = {
 
 
 def table_with(folder: Path, feature: str) -> Path:
-    """Make a Delta table that has one feature, as Spark writes it."""
+    """Make a Delta table with one feature, as Spark writes it."""
     path = folder / "t"
     write_deltalake(str(path), pa.table({"id": [1]}))
     readers = [feature] if feature in READER else []
@@ -67,7 +67,7 @@ def table_with(folder: Path, feature: str) -> Path:
 
 
 def change_log(path: Path, kind: str, **more: Any) -> None:
-    """Let the first entry of a table's log say something else of its protocol or metadata."""
+    """Change fields of the protocol or the metadata in the first entry of a table's log."""
     log = path / "_delta_log" / f"{0:020d}.json"
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     for action in actions:
@@ -98,7 +98,7 @@ def test_rows_are_there_when_the_feature_of_a_table_is_written(tmp_path: Path, f
     assert DeltaTable(str(path)).version() == 1
 
 
-# The package deltalake writes to no table with an identity column: it is one of REFUSED.
+# `deltalake` cannot write to a table with an identity column, so that feature is one of REFUSED.
 @pytest.mark.parametrize(
     ("condition", "engine"),
     [(one, by) for one in CONDITIONS for by in ("deltalake", "spark") if (one, by) != ("identity", "deltalake")],

@@ -1,4 +1,4 @@
-"""Attempts, a person and other jobs at one Delta table: it is right, whoever moves when.
+"""Attempts, a person and other jobs at one Delta table: the table is right, whoever moves when.
 
 The tables are real, on local disk. Each look at one, each commit to one and each operation on a staged file is a point
 where an actor may be paused, killed or overtaken, beside the requests to DynamoDB.
@@ -35,7 +35,7 @@ BATCH = "batch"
 
 
 class Points:
-    """Where actors stop, and what is looked at after each change of a table: nothing, until a story says."""
+    """The function that stops an actor, and the one that checks a table after each change; a story sets both."""
 
     def __init__(self) -> None:
         self._is_inside = False
@@ -43,10 +43,10 @@ class Points:
         self.watch: Callable[[], None] = lambda: None
 
     def around(self, name: str, done: Callable[..., Any], *, changes: bool) -> Callable[..., Any]:
-        """Return a function that stops before it does something, and has the table looked at after that."""
+        """Return a function that stops before it calls `done`, and has the table checked after it."""
 
         def stopped(*given: Any, **named: Any) -> Any:
-            # What one of them calls, and who looks on, does not stop.
+            # Nested calls, and the check itself, do not stop.
             if self._is_inside:
                 return done(*given, **named)
             self.point(name)
@@ -155,7 +155,7 @@ def test_interleaving_is_found_when_a_batch_is_appended_to_another_version_than_
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_anywhere)
 
-    # In some of them the late publisher finds its files gone first.
+    # In some stories the late publisher first finds that its files are gone.
     with pytest.raises(AssertionError, match=r"are there twice|UnpublishedError|target behind"):
         for number in range(MOST):
             play(number, points, monkeypatch)
@@ -167,9 +167,9 @@ def test_interleaving_is_found_when_a_batch_is_appended_to_another_version_than_
 class Merges:
     """Two jobs that merge a batch each into one table at once; a number decides who moves when.
 
-    They record different transactions, which do not conflict. But `deltalake` refuses a MERGE if another commit has
-    added rows since it looked. What adds none, such as a delete that is only remembered, shows in the versions of both
-    tables.
+    The jobs record different transactions, which do not conflict. But `deltalake` refuses a MERGE if another commit
+    has added rows since it looked. A commit that adds no rows, such as a delete that is only recorded, shows in the
+    versions of both tables.
     """
 
     def __init__(self, number: int, folder: str, points: Points) -> None:

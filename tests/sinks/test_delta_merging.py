@@ -1,4 +1,4 @@
-"""Merges into Delta tables leave what the set of rows says, whatever the order of batches and of publishers."""
+"""A merge into a Delta table leaves the result of the set of rows, whatever the order of batches and of publishers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Table(MergedTable):
 
 ENGINES = pytest.mark.parametrize(
     ("kind", "engine"),
-    # A merge by Spark takes seconds, most of which the two kinds share.
+    # A merge by Spark takes seconds, and both kinds mostly do the same there.
     [("newest", "deltalake"), ("history", "deltalake"), pytest.param("history", "spark", marks=pytest.mark.long)],
     indirect=["engine"],
 )
@@ -58,7 +58,7 @@ ENGINES = pytest.mark.parametrize(
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Any:
-    """Return a session of Spark with Delta's connector, or None for `deltalake`."""
+    """Return a Spark session with Delta's connector, or None for `deltalake`."""
     return request.getfixturevalue("spark_with_tables") if request.param == "spark" else None
 
 
@@ -88,15 +88,15 @@ def test_versions_that_the_table_has_are_marked_when_spark_works_out_where_they_
 
 
 def publish_between(monkeypatch: pytest.MonkeyPatch, table: Table, output: Output, *others: list[Event]) -> int:
-    """Publish an output; after each look another job merges a batch. Return how often the first one looked."""
+    """Publish an output while another job merges a batch after each look. Return how often the publisher looked."""
     other, source, looks = Table(table.name, table.kind, table.spark), TableMerge.source, []
-    # Under another job's name, else they would be recorded as later batches of this one.
+    # Use another job's name: these batches must not count as later batches of the first job.
     pending = [other.stage(events, version=77 + number, job="other") for number, events in enumerate(others)]
 
     def late(merge: TableMerge, distinct: Any) -> Any:
         found = source(merge, distinct)
         if table.spark is not None:
-            found = found.localCheckpoint()  # Spark would look when it writes.
+            found = found.localCheckpoint()  # Otherwise Spark would read only as it writes.
         looks.append(found)
         if pending:
             between = pending.pop(0)
@@ -116,7 +116,7 @@ def publish_between(monkeypatch: pytest.MonkeyPatch, table: Table, output: Outpu
 def test_event_of_another_job_counts_when_it_comes_between_look_and_write(
     kind: str, tmp_path: Path, engine: Any, monkeypatch: pytest.MonkeyPatch, word: str | None
 ) -> None:
-    """Two jobs merge into one table: the one that writes last has looked before the other's event."""
+    """Two jobs merge into one table: the one that writes last looked before the other's event was there."""
     table = Table(f"{tmp_path}/repairs", kind, engine)
     table.merge([Event(9, 9, "there")])
     output = table.stage([Event(1, 1, "a")])
@@ -154,7 +154,7 @@ def test_table_is_looked_at_once_when_nobody_comes_between(tmp_path: Path, monke
     assert publish_between(monkeypatch, table, table.stage([Event(1, 1, "a")])) == 1
 
 
-def test_others_are_to_blame_when_they_come_between_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_blames_others_when_each_try_meets_their_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta, "TRIES", 2)
     table = Table(f"{tmp_path}/repairs", "newest")
     table.merge([Event(9, 9, "there")])
@@ -164,7 +164,7 @@ def test_others_are_to_blame_when_they_come_between_each_time(tmp_path: Path, mo
         publish_between(monkeypatch, table, output, [Event(1, 2, None)], [Event(1, 3, None)])
 
 
-def test_remedy_is_told_when_others_write_to_the_table_between_each_look_and_write(
+def test_error_says_what_to_do_when_others_write_between_each_look_and_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table(f"{tmp_path}/repairs", "newest")
@@ -262,7 +262,7 @@ def test_rows_of_a_key_are_found_when_their_file_was_merged_and_has_several(
 
 
 def run_merge(watermarks: Watermarks, folder: Path, number: int, rows: Any, is_deleted: bool, **options: Any) -> None:
-    """Merge rows, all of them deletes or none, as the run of a number."""
+    """Merge rows, which are all deletes or all rows to keep, in run `number`."""
     source = pd.DataFrame({"id": range(number + 1)})
     with IncrementalJob(watermarks, "repairs") as job:
         job.rows_since(source, "id", delay=timedelta(0))

@@ -1,4 +1,4 @@
-"""A Delta table without Spark is in the folder that was named, whatever is in its name."""
+"""Without Spark, a Delta table is in the folder that was named, whatever characters its name has."""
 
 from __future__ import annotations
 

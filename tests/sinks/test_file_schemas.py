@@ -1,4 +1,4 @@
-"""The one schema of a target of files: compared, stored and kept, whatever the format and whatever writes the rows."""
+"""The schema of a file target: compared, stored and kept, whatever the format and whatever engine writes rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def batch(version: int, job: str = "repairs") -> BatchId:
 
 
 class Target:
-    """A target that rows of one kind are written to; the kind names an engine, or a format of Spark's."""
+    """A target for rows of one kind, which is the name of an engine or of one of Spark's formats."""
 
     def __init__(self, spark: Any, folder: Path, kind: str) -> None:
         self.spark, self.folder, self.kind = spark, folder, kind
@@ -86,7 +86,7 @@ def make(spark: Any, tmp_path: Path) -> Callable[[str], Target]:
 def test_batch_is_refused_when_a_column_has_another_type_than_in_an_earlier_batch(
     make: Callable[[str], Target], kind: str
 ) -> None:
-    """The smallest file of the target, and its newest, do not have the column."""
+    """The smallest file of the target and its newest file lack the column."""
     target = make(kind)
     target.write(target.rows("id, CAST(id AS int) AS b", 500))
     target.write("id")
@@ -267,7 +267,7 @@ def test_column_is_left_out_until_it_has_a_type_when_no_row_has_a_value(
 def test_column_of_csv_keeps_its_place_and_gets_a_type_later_when_no_row_has_a_value(
     make: Callable[[str], Target],
 ) -> None:
-    """Columns of CSV can never be added, and an empty text is of every type."""
+    """Columns of CSV can never be added later, and an empty text fits every type."""
     target = make("csv")
 
     target.write("id, NULL AS b, 'x' AS c")
@@ -355,7 +355,7 @@ def test_target_is_read_by_spark_when_a_file_of_the_batch_had_a_header_only(
     assert sorted(map(tuple, found.select("id", "note").collect())) == [(1, None), (2, "x"), (3, None)]
     assert dict(found.dtypes) == {"id": "bigint", "note": "string"}
 
-    # It was text before, and stays text.
+    # The column was text before, and stays text.
     run(5, "id,note\n4,7\n")
 
     found = spark.read.parquet(str(raw), mergeSchema=True).where("id = 4")
@@ -703,7 +703,7 @@ def test_columns_of_both_are_stored_when_one_is_like_those_that_were_taken_back(
 
 
 def test_only_the_record_is_written_to_the_target_when_a_batch_has_no_new_column(own_s3: Any, bucket: str) -> None:
-    """docs/cost.md names the requests."""
+    """docs/cost.md lists these requests."""
     sink = FileSink(f"s3://{bucket}/raw", s3_client=own_s3)
     rows = pa.table({"id": [1]})
     sink.publish(staged_by(sink, batch(1), 1, rows))

@@ -35,7 +35,7 @@ FILES = {"part-00000-u-c000.csv": b"1\n2\n", "import_date=2026-11-23/part-00001-
 
 @pytest.fixture(params=["directory", "bucket"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, s3: Any, bucket: str) -> Callable[..., FilledSink]:
-    """Return a maker of sinks for one target, in a directory or a bucket."""
+    """Return a function that makes sinks for one target, in a directory or a bucket."""
     target = str(tmp_path / "raw") if request.param == "directory" else f"s3://{bucket}/raw"
     return lambda **options: FilledSink(target, s3_client=s3, **options)
 
@@ -48,12 +48,12 @@ def fill(place: Place, folder: str) -> None:
 
 
 def seen(sink: FileSink) -> list[bytes | None]:
-    """Return what readers of the target see, as the content of its files."""
+    """Return the contents of the files that readers of the target see."""
     return [sink.target.read(name) for name in sink.visible()]
 
 
 def left(sink: FileSink) -> list[str]:
-    """Return the names of all that attempts have staged."""
+    """Return the names of all files that attempts have staged."""
     return [name for name in sink.staging.place.files() if not name.endswith(f"/{NOTE}")]
 
 
@@ -124,7 +124,7 @@ def test_late_file_is_not_seen_when_its_task_ends_after_the_manifest(make: Calla
     sink.clear(output)
 
     assert sorted(filter(None, seen(sink))) == [b"1\n2\n", b"3\n"]
-    # On S3 an attempt deletes what it has listed, and a later run the rest.
+    # On S3 an attempt deletes the files that it listed, and a later run deletes the rest.
     make().sweep(output, [])
     assert left(sink) == []
 
@@ -181,7 +181,7 @@ def test_rows_without_columns_are_staged_when_the_target_is_partitioned(make: Ca
 def test_attempt_fails_before_its_manifest_when_rows_were_written_where_nobody_here_sees_them(
     make: Callable[..., FilledSink], rows: int, told: str
 ) -> None:
-    """As by a server of Spark Connect on its own disk: the batch would be committed without them."""
+    """For example, a Spark Connect server writes to its own disk: the batch would be committed without these rows."""
     sink = make()
 
     told = rf"{told} been written to .*raw.*, and this process finds no file there"
@@ -200,7 +200,7 @@ def test_folders_of_attempts_alone_are_found_when_a_file_lies_beside_them(make: 
 
 
 def test_manifest_is_gone_when_a_folder_can_only_be_dropped_in_part(s3: Any, bucket: str) -> None:
-    """Else what is missing then would be taken for lost."""
+    """If the manifest stayed, the missing files would count as lost."""
     sink = FilledSink(f"s3://{bucket}/raw", s3_client=s3)
     output = sink.stage_files(BATCH, 7, fill)
 
@@ -235,7 +235,7 @@ def test_batch_has_a_folder_when_asked_for(make: Callable[..., FilledSink]) -> N
     assert {name.split("/")[0] for name in sink.visible()} == {"batch_id=e1-0000000003"}
 
 
-def test_layout_goes_on_when_nothing_is_said(make: Callable[..., FilledSink], caplog: pytest.LogCaptureFixture) -> None:
+def test_layout_stays_when_no_option_is_set(make: Callable[..., FilledSink], caplog: pytest.LogCaptureFixture) -> None:
     sink = make(batch_folders=True)
     sink.publish(sink.stage_files(BATCH, 7, fill))
 
@@ -369,7 +369,7 @@ def test_records_of_earlier_batches_are_deleted_when_those_before_are_swept(
 
 
 def test_requests_are_as_documented_when_a_batch_goes_to_s3(own_s3: Any, bucket: str) -> None:
-    """docs/cost.md names those of a whole run."""
+    """docs/cost.md lists the requests of a whole run."""
     sink = FilledSink(f"s3://{bucket}/raw", s3_client=own_s3)
     operations: list[str] = []
     own_s3.meta.events.register("before-call.s3", lambda model, **_: operations.append(model.name))
@@ -467,7 +467,7 @@ def test_csv_is_refused_when_its_values_would_move_to_other_columns(spark: Any, 
 
 
 def test_rows_are_counted_as_they_are_written_when_no_reader_of_csv_would_find_them(spark: Any, tmp_path: Path) -> None:
-    """A row without any value is an empty line, and Spark reads none from it."""
+    """A row without any value is an empty line, which Spark does not read as a row."""
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format="csv")
 
     output = staged_by(sink, BATCH, 7, spark.sql("SELECT string(NULL) AS note FROM range(2)"))
@@ -549,7 +549,7 @@ def test_texts_are_compared_with_the_newest_file_when_no_hidden_file_remembers_c
 ) -> None:
     options: dict[str, Any] = {"header": True, "sep": "|", "compression": "gzip"} if format == "csv" else {}
     sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format, partition_by=["day"], **options)
-    # Of an older batch, whose columns count no more.
+    # A file of an older batch, whose columns no longer count.
     sink.target.write(f"day=9/part-00000-{OTHER}-e1-0000000002.{format}.gz", b"other")
     day = "date'2026-11-23' AS day"
     sink.publish(staged_by(sink, BATCH, 7, spark.sql(f"SELECT id, string(id) AS note, {day} FROM range(1)")))
@@ -563,7 +563,7 @@ def test_texts_are_compared_with_the_newest_file_when_no_hidden_file_remembers_c
         sink.publish(staged_by(sink, BatchId("repairs", "e1", version), 9, rows))
 
     said = [record.getMessage() for record in caplog.records if "columns_not_remembered" in record.getMessage()]
-    # Once for the rows that are refused, and once for the first that are taken.
+    # One warning for the rows that are refused, and one for the first rows that are written.
     assert ["Not read: 1 of 2" in text for text in said] == [True, True]
 
 
@@ -630,7 +630,7 @@ def test_rows_are_refused_when_the_target_has_another_format(spark: Any, tmp_pat
 
 
 def test_nothing_is_compared_when_the_rows_have_no_columns(make: Callable[..., FilledSink]) -> None:
-    """As those of a source where nothing is new."""
+    """A source without new rows returns such a frame."""
     sink = make()
     sink.publish(sink.stage_files(BATCH, 7, fill))
 
@@ -683,7 +683,7 @@ def test_other_disk_is_named_before_anything_is_staged_when_files_could_not_be_r
 def test_directory_is_named_before_anything_is_staged_when_it_is_read_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Root may write everywhere, so what the system would say is said here.
+    # Root may write everywhere, so the answer of the system is faked.
     monkeypatch.setattr("scripts.helpers.sinks.places.os.access", lambda path, _mode: path != str(tmp_path))
 
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Who may write the items of one job can spoil that job, and nothing at the targets of another one."""
+"""A user who may write the items of one job can spoil that job, but nothing at the targets of another job."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MANY = 1_000_000_000
 
 @pytest.fixture(params=list(KINDS))
 def two(request: pytest.FixtureRequest, watermarks: Watermarks, tmp_path: Path) -> Neighbours:
-    """Return two jobs that have each written two batches; one of them has a third one that no reader sees yet."""
+    """Return two jobs that have each written two batches; one also has a third batch that no reader sees yet."""
     return both(KINDS[request.param](watermarks, tmp_path))
 
 
@@ -71,7 +71,7 @@ def test_target_of_another_job_stays_when_an_item_names_it(
     planted(two, make, kind)
     before = two.of_others()
 
-    with suppress(WatermarkError):  # Its own run may end with one.
+    with suppress(WatermarkError):  # The planter's own run may fail.
         two.run(PLANTER, 3)
 
     assert two.rows(VICTIM) == [1, 2]
@@ -167,7 +167,7 @@ def test_rows_are_published_when_the_record_of_their_attempt_does_not_count_them
 def test_rows_of_another_job_stay_when_both_write_to_one_table_and_their_epoch_is_the_same(
     watermarks: Watermarks, tmp_path: Path, kind: str
 ) -> None:
-    """An epoch is what the item says, and versions are small numbers."""
+    """The item of a job decides its epoch, and versions are small numbers: both can be made the same."""
     two = KINDS[kind](watermarks, tmp_path)
     shared = two.sink(VICTIM)
     two.sink = lambda job: shared  # type: ignore[method-assign]
@@ -188,7 +188,7 @@ def test_rows_of_another_job_stay_when_both_write_to_one_table_and_their_epoch_i
 
 @pytest.fixture
 def world(watermarks: Watermarks, tmp_path: Path) -> DirectoryCopy:
-    """Return a job with a batch that is published, and one that is committed and waits."""
+    """Return a job with one published batch and one that is committed and waits to be published."""
     made = DirectoryCopy(watermarks, tmp_path)
     made.source = []
     made.run_with(1)
@@ -274,7 +274,7 @@ def output_of_version(output: Output, epoch: str, version: int) -> Output:
 def test_copy_of_the_files_stays_when_an_item_names_its_folder_as_the_target(
     watermarks: Watermarks, tmp_path: Path, two_files: FileNeighbours
 ) -> None:
-    """An archive keeps names, so the files of the job that read them bear the mark of the one that wrote them."""
+    """An archive keeps file names, so the archived files have the mark of the job that wrote them."""
     archive = tmp_path / "archive"
     shutil.copytree(tmp_path / PLANTER, archive)
     shutil.copytree(tmp_path / f"_{PLANTER}.staging", tmp_path / "_archive.staging")
@@ -293,7 +293,7 @@ def test_copy_of_the_files_stays_when_an_item_names_its_folder_as_the_target(
 def test_rows_are_not_published_when_an_item_names_a_place_of_its_writer_for_them(
     watermarks: Watermarks, tmp_path: Path, kind: str
 ) -> None:
-    """Who has a folder of his own can put there what an attempt would have staged, for any target."""
+    """Anyone with a folder of their own can put files there as an attempt would stage them, for any target."""
     two = both(KINDS[kind](watermarks, tmp_path))
     two.leave_waiting(PLANTER, 3)
     own, theirs = record_of(watermarks, PLANTER), record_of(watermarks, VICTIM)
@@ -313,7 +313,7 @@ def test_rows_are_not_published_when_an_item_names_a_place_of_its_writer_for_the
 
 
 def merged(two: Neighbours, job: str, sink: Any, *ids: int) -> None:
-    """Let a job merge rows into a table that both write."""
+    """Run a job that merges rows into a table that both jobs write."""
     two.source[job] += ids
     rows = pd.DataFrame({"team": job, "id": two.source[job]})
     rows["at"] = rows["id"] * 10 + (job == PLANTER)

@@ -1,4 +1,4 @@
-"""Names and links that lead out of a place: what is there is not read, moved, overwritten or deleted."""
+"""Names and links that lead out of a place: the files there are not read, moved, overwritten or deleted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def delete(place: Place, name: str) -> None:
 
 @pytest.fixture(params=["local", "s3", "hadoop"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Return a place with one file, of each kind; a local one has a file beside it that is not its own."""
+    """Return a place of each kind, with one file; a local place has a file of someone else next to it."""
     if request.param == "s3":
         made: Place = S3Place(f"s3://{request.getfixturevalue('bucket')}/raw", request.getfixturevalue("s3"))
     elif request.param == "hadoop":
@@ -55,7 +55,7 @@ def victim(tmp_path: Path) -> Path:
 
 
 def found(folder: Path) -> dict[str, bytes]:
-    """Return all files but the checksums that Hadoop keeps beside its own."""
+    """Return all files except the checksum files of Hadoop."""
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".crc"))
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
@@ -98,7 +98,7 @@ def test_nothing_is_deleted_when_a_name_has_an_empty_component(
 
 
 def test_object_is_deleted_when_its_key_has_empty_components(s3: Any, bucket: str) -> None:
-    """Such as the markers of folders that S3A leaves: S3 takes these keys for what they are."""
+    """S3 keeps such keys as they are; S3A, for example, leaves folder markers."""
     place = S3Place(f"s3://{bucket}/raw", s3)
     for name in ("job/", "job/attempt/", "job/attempt//a.csv", "job/attempt/_manifest"):
         s3.put_object(Bucket=bucket, Key=f"raw/{name}", Body=b"x")
@@ -122,7 +122,7 @@ def test_folder_is_not_listed_when_its_name_leads_out_of_the_place(place: Place,
 
 
 class Links:
-    """A local place below a link, with links to a folder and to a file elsewhere, and to one of its own."""
+    """A local place below a link, with links to a folder and a file elsewhere, and to one of its own files."""
 
     def __init__(self, folder: Path, victim: Path) -> None:
         self.folder, self.root, self.victim = folder, folder / "raw", victim
@@ -244,7 +244,7 @@ def test_file_of_others_stays_when_a_manifest_names_it(tmp_path: Path, victim: P
     found = json.loads(manifest.read_text())
     manifest.write_text(json.dumps(found | {"files": {**found["files"], name: 6}}))
 
-    # By another process, which reads the manifest: the one that staged the batch has it in memory.
+    # Publish by another process, which reads the manifest; the one that staged the batch has it in memory.
     with pytest.raises(TargetError):
         FileSink(str(tmp_path / "raw"), batch_folders=folders).publish(output)
 

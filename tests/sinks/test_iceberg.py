@@ -53,7 +53,7 @@ SINCE = datetime(2026, 11, 23, tzinfo=timezone.utc)
 
 
 class Table:
-    """An Iceberg table, a way to write it, and what its readers see."""
+    """An Iceberg table, a way to write it, and the rows that its readers see."""
 
     def __init__(self, name: str, spark: Any = None, catalog: Any = None) -> None:
         self.name, self.spark, self.catalog = name, spark, catalog
@@ -91,7 +91,7 @@ class Table:
 
     @property
     def location(self) -> Path:
-        """Where the table is, or would be made."""
+        """The location that the table has, or would be given."""
         _, namespace, name = self.name.split(".")
         if self.spark is not None:
             return Path(self.spark.conf.get("spark.sql.catalog.lake.warehouse"), namespace, name)
@@ -99,7 +99,7 @@ class Table:
 
     @property
     def places(self) -> list[Place]:
-        """Where files are staged; with Spark they are in the table already."""
+        """The places where files are staged; none with Spark, which stages in the table itself."""
         if self.spark is not None:
             return []
         location = Path(self.catalog.load_table(self.name.partition(".")[2]).location().removeprefix("file://"))
@@ -107,7 +107,7 @@ class Table:
 
     @property
     def staged(self) -> list[str]:
-        """What attempts have left."""
+        """The branches or files that attempts have staged."""
         if self.spark is not None:
             names = [row.name for row in self.spark.sql(f"SELECT name FROM {self.name}.refs").collect()]
             return sorted(name for name in names if name != "main")
@@ -134,7 +134,7 @@ def die(*_: Any) -> None:
 
 
 def test_rows_are_seen_once_when_many_publish_at_once_and_others_write(table: Table) -> None:
-    for version in (1, 2):  # The first snapshot of the table, and one after another job's.
+    for version in (1, 2):  # Version 1 is the table's first snapshot, version 2 follows another job's.
         output = table.stage(version, [version])
         other = table.stage(version, [version * 10], epoch="e2")
         todo = [output, output, other, output]
@@ -151,13 +151,13 @@ RENAMED = "': the table that version 2 was staged in is no longer here: it was r
 
 
 def renamed(table: Table, back: bool = False) -> None:
-    """Give a table another name, or its own again."""
+    """Rename a table, or give it its old name back."""
     elsewhere = table.location.with_name(f"elsewhere_{table.location.name}")
     old, new = (elsewhere, table.location) if back else (table.location, elsewhere)
     if table.spark is None:
         table.catalog.rename_table(f"raw.{old.name}", f"raw.{new.name}")
         return
-    # The catalog of the tests renames none. To a reader it is the same.
+    # The tests' Spark catalog cannot rename tables. Moving the folder looks the same to a reader.
     shutil.rmtree(new, ignore_errors=True)
     old.rename(new)
     table.spark.sql(f"REFRESH TABLE {table.name}")
@@ -263,7 +263,7 @@ def test_loss_is_told_with_the_file_when_one_of_those_staged_is_gone(arrow: Tabl
 
 
 def having_looked_before(table: Table, output: Output, monkeypatch: pytest.MonkeyPatch) -> IcebergSink:
-    """Return a sink whose first look, at the table or at its branches, is now, whatever comes before it publishes."""
+    """Return a sink whose first look, at the table or its branches, is done now, before anything else is published."""
     sink = table.sink(staging=output.staging or None)
     look = "refs" if table.spark is not None else "table"
     looked, again = [getattr(sink._log, look)()], getattr(sink._log, look)
@@ -295,7 +295,7 @@ def test_staged_rows_are_published_when_branches_expire_before(spark_with_tables
     table.sink().publish(table.stage(1, [1]))
     spark_with_tables.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('history.expire.max-ref-age-ms' = '1')")
     output = table.stage(2, [2])
-    # So that the branch is not that of a snapshot which `main` has as well, and older than a millisecond.
+    # Another snapshot moves `main` off the branch's snapshot, and makes the branch older than a millisecond.
     spark_with_tables.sql(f"INSERT INTO {table.name} VALUES (3, 'k')")
     spark_with_tables.sql(
         f"CALL lake.system.expire_snapshots(table => '{table.name}', older_than => timestamp'2100-01-01 00:00:00')"
@@ -331,7 +331,7 @@ def test_values_are_not_left_out_when_their_column_got_another_name_after_they_w
 
 
 def test_nothing_is_staged_when_the_rows_have_no_columns(table: Table) -> None:
-    """As those of a source where nothing is new."""
+    """A source without new rows returns such a frame."""
     table.sink().publish(table.stage(1, [1]))
     before, sink = table.staged, table.sink(batch_column="batch", partition_by=["kind"])
 
@@ -419,7 +419,7 @@ IcebergSink("lake.raw.repairs", merge=Merge.of("id", "at")).check(pd.DataFrame({
 
 @contextmanager
 def loading_with(loader: Any, spark: Any) -> Iterator[IcebergSink]:
-    """Let a loader find the classes of a connector, and return a sink of a catalog that needs one."""
+    """Let a class loader find the classes of a connector, and yield a sink whose catalog needs one."""
     session, thread = spark.newSession(), spark._jvm.java.lang.Thread.currentThread()
     session.conf.set("spark.sql.catalog.other", "org.example.Catalog")
     before = thread.getContextClassLoader()
@@ -439,7 +439,7 @@ def test_jar_is_named_when_spark_was_started_without(spark: Any) -> None:
 
 
 def test_reason_is_told_when_the_jar_does_not_go_with_spark(spark: Any, tmp_path: Path) -> None:
-    """Its classes are found, and fail when they are initialised."""
+    """The classes are found, but fail when they are initialised."""
     name = "org/apache/iceberg/spark/Spark3Util"
     file = tmp_path / f"{name}.class"
     file.parent.mkdir(parents=True)
@@ -467,7 +467,7 @@ def test_no_folder_is_named_when_rows_without_columns_make_no_table(table: Table
 
 @pytest.mark.parametrize("conf", [{}, {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}])
 def test_setting_is_named_when_spark_was_started_without_what_merges(conf: dict[str, str]) -> None:
-    session: Any = SimpleNamespace(conf=conf)  # Extensions of a session in use cannot be taken away.
+    session: Any = SimpleNamespace(conf=conf)  # Extensions cannot be removed from a session in use.
     sink = IcebergSink("lake.raw.repairs", spark=session, merge=Merge.of("id", "at"))
 
     with pytest.raises(
@@ -731,7 +731,7 @@ def test_batch_is_published_without_its_script_when_spark_has_staged_it(spark_wi
 
 
 def looked_at(table: Table, output: Output) -> Callable[[], None]:
-    """Return what gives a sleeping publisher the staged files that it had read before they were deleted."""
+    """Return a function that restores the staged files, as if a publisher had read them before their deletion."""
     read = {name: place.read(name) for place in table.places for name in place.files(output.folder)}
 
     def put_back() -> None:
@@ -754,7 +754,7 @@ def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
     taken = Retraction("iceberg", table.name, output.staging, output.job, "e1", 2, 2, SINCE)
 
     table.sink().retract(taken)
-    # The decision itself was version 3.
+    # Version 3 was the decision itself.
     later = table.stage(4, [4])
     table.sink().retract(taken)
     said = caplog.text
@@ -772,7 +772,7 @@ def test_batch_never_comes_when_its_publisher_wakes_up_after_it_was_taken_back(
 
 
 def before_commit(number: int, do: Callable[[], None], catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let something happen before the n-th commit to a catalog, between look and commit."""
+    """Call `do` before the n-th commit to a catalog, between look and commit."""
     commit = type(catalog).commit_table
     left = [number]
 
@@ -926,7 +926,7 @@ def test_nothing_is_staged_or_deleted_when_spark_would_put_it_aside(
 def test_decision_is_carried_out_when_the_table_was_dropped_before(
     table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No run could begin any more: each one deletes first what was taken back."""
+    """Otherwise no run could start any more: each one first deletes what was taken back."""
     output = table.stage(1, [1], batch_column="batch")
     places = table.places
     table.sink().publish(output)
@@ -944,7 +944,7 @@ def test_decision_is_carried_out_when_the_table_was_dropped_before(
 
 
 def test_staged_files_go_when_spark_finds_no_table(spark_with_tables: Any, tmp_path: Path) -> None:
-    """Those of a merge: other rows are in the table by then."""
+    """These are the files of a merge, for which Spark stages files; other batches are staged in the table."""
     table, place = Table(f"lake.raw.g{abs(hash(tmp_path))}", spark_with_tables), place_of(str(tmp_path), None, None)
     place.write(f"{folder_of(BatchId(JOB, 'e1', 1), 7, '0a1b2c3d')}/part-0.parquet", b"x")
 

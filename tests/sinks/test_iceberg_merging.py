@@ -1,4 +1,4 @@
-"""Merges into Iceberg tables leave what the set of rows says, whatever the order of batches and of publishers."""
+"""A merge into an Iceberg table leaves the result of the set of rows, whatever the order of batches and publishers."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class Table(MergedTable):
 
     @property
     def loaded(self) -> Any:
-        """The table of pyiceberg, as it is now."""
+        """The table as a pyiceberg object, loaded now."""
         return self.catalog.load_table(self.name.partition(".")[2])
 
     def make(self, rows: Mapping[str, list[Any]]) -> None:
-        """Make the table before the first merge, with rows."""
+        """Make the table, with rows, before the first merge."""
         types = {name: pa.string() if name in ("word", "kind") else pa.int64() for name in rows}
         made = pa.table(dict(rows), schema=pa.schema(list(types.items())))
         self.catalog.create_table(self.name.partition(".")[2], made.schema).append(made)
@@ -96,19 +96,19 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Any:
-    """Return a session of Spark with Iceberg's connector, or a catalog of pyiceberg."""
+    """Return a Spark session with Iceberg's connector, or a pyiceberg catalog."""
     return request.getfixturevalue("spark_with_tables" if request.param == "spark" else "catalog")
 
 
 def engines(*of_spark: str, long: Sequence[str] = ()) -> pytest.MarkDecorator:
-    """Return the mark of a test for both kinds with pyiceberg, and for some with Spark, whose merges take seconds."""
+    """Run a test for both kinds with pyiceberg, and with Spark, whose merges take seconds, only for the given kinds."""
     kinds = [*of_spark, *(long if is_long() else ())]
     cases = [*((kind, "pyiceberg") for kind in ("newest", "history")), *((kind, "spark") for kind in kinds)]
     return pytest.mark.parametrize(("kind", "engine"), cases, indirect=["engine"])
 
 
 def staged(output: Output, spark: Any) -> list[str]:
-    """Return what attempts at an output's job have left, with Spark."""
+    """Return, with Spark, the names that attempts of an output's job have staged."""
     return IcebergSink(output.target, spark=spark, staging=output.staging).staged(output.job)
 
 
@@ -195,7 +195,7 @@ def test_loss_is_told_when_what_was_staged_is_gone(kind: str, engine: Any) -> No
 def test_delete_is_carried_out_when_it_comes_between_look_and_write(
     kind: str, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two jobs merge into one table: the one that writes last has looked before the other's delete."""
+    """Two jobs merge into one table: the one that writes last looked before the other's delete was there."""
     table = Table(engine, kind)
     other = Table(engine, kind, table.name)
     table.merge([Event(9, 9, "there")])
@@ -206,7 +206,7 @@ def test_delete_is_carried_out_when_it_comes_between_look_and_write(
     def late(merge: TableMerge, distinct: Any) -> Any:
         found = source(merge, distinct)
         if pending:
-            # Under another job's name, else it would be recorded as a later batch of this one.
+            # Use another job's name: the delete must not count as a later batch of the first job.
             other.sink.publish(pending.pop())
         return found
 
@@ -304,7 +304,7 @@ def test_batch_is_not_lost_when_another_has_merged_and_cleared_it_after_the_look
 
 
 def test_rows_of_other_keys_stay_when_a_key_has_several_columns(catalog: Any) -> None:
-    """Values of one key's column and of another's together are a third key, which nobody has named."""
+    """The first column of one key and the second column of another make a third key, whose row must stay."""
     table = Table(catalog, "newest")
     merge = Merge.of(["id", "kind"], "at")
     sink = IcebergSink(table.name, catalog=catalog).merging(merge)
@@ -321,8 +321,8 @@ def test_rows_of_other_keys_stay_when_a_key_has_several_columns(catalog: Any) ->
 @pytest.mark.parametrize(
     "key", [datetime(2026, 1, 2, tzinfo=timezone.utc), Decimal("1.50"), date(2026, 1, 2), b"\x00", "a'b"]
 )
-def test_rows_find_theirs_when_a_key_is_no_whole_number(catalog: Any, key: Any) -> None:
-    """A new table is partitioned as asked for, and a batch leaves the rows of other partitions where they are."""
+def test_rows_are_found_by_key_when_the_key_is_no_whole_number(catalog: Any, key: Any) -> None:
+    """A new table is partitioned as requested, and a batch also replaces a row in another partition."""
     table, merge = Table(catalog, "newest"), Merge.of("id", "at")
     sink = IcebergSink(table.name, catalog=catalog, partition_by=["word"]).merging(merge)
     for version, word in ((1, "old"), (2, "new")):
@@ -335,7 +335,7 @@ def test_rows_find_theirs_when_a_key_is_no_whole_number(catalog: Any, key: Any) 
 
 @engines(long=["newest"])
 def test_rows_are_there_once_when_two_publish_and_columns_may_not_be_null(kind: str, engine: Any) -> None:
-    """A delete of a key that is missing has no word."""
+    """A delete of a missing key has no value for `word`."""
     table = Table(engine, kind)
     if table.spark is not None:
         table.spark.sql(f"CREATE TABLE {table.name} (id bigint NOT NULL, at bigint NOT NULL, word string NOT NULL)")
@@ -377,7 +377,7 @@ def test_branch_of_a_dead_publisher_is_dropped_when_the_batch_is_swept(
         raise KilledError
 
     with monkeypatch.context() as patch:
-        # Whoever is killed does not even drop the branch.
+        # A process that is killed cannot even drop the branch.
         patch.setattr(SparkMerge, "_take_over", die)
         patch.setattr(SparkMerge, "_head", lambda merge, branch: (_ for _ in ()).throw(KilledError))
         with pytest.raises((KilledError, TargetError)):
