@@ -1,4 +1,4 @@
-"""Two or three attempts at a batch that are alive at once, and a person: the target is right, whoever moves when."""
+"""Two or three live attempts at one batch, and a person: the target is right, whoever moves when."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COUNT = cases(200, long=20_000) // PARTS
 
 @pytest.fixture(autouse=True)
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put every place into the storage of the story that is played, and let chance follow its number."""
+    """Put every place into the storage of the story that is played, and derive random tokens from its number."""
     current: list[Interleaving] = []
     made = Interleaving.__init__
 
@@ -51,7 +51,7 @@ def test_target_equals_the_source_when_attempts_and_a_person_interleave(part: in
     for number in range(part * COUNT, (part + 1) * COUNT):
         refused += play(number).refused
 
-    # It happened: one attempt met another's lease, one was overtaken, and one never heard of its commit.
+    # These happened: an attempt met another's lease, one was overtaken, and one never learned what its commit did.
     assert {"RunInProgressError", "FencedError", "CommitUnknownError"} <= refused.keys()
 
 
@@ -67,12 +67,12 @@ FIRST = {"retraction_is_over_at_once": 1_700, "winner_drops": 600}
 
 
 def shared_folder(patch: pytest.MonkeyPatch) -> None:
-    """All attempts at a batch stage in one folder."""
+    """All attempts at a batch stage in the same folder."""
     patch.setattr(staging, "folder_of", lambda batch, _fence, _token: f"{mark_of(batch.job_id)}/{batch}-f0-0")
 
 
 def straight_to_target(patch: pytest.MonkeyPatch) -> None:
-    """Attempts write where readers read."""
+    """Attempts write directly to the target."""
 
     def stage(sink: FileSink, batch: Any, fence: int, write: Any, **_options: Any) -> Output:
         write(sink.target, f"batch_id={batch}")
@@ -86,7 +86,7 @@ def straight_to_target(patch: pytest.MonkeyPatch) -> None:
 
 
 def publish_before_commit(patch: pytest.MonkeyPatch) -> None:
-    """Readers see a batch before the head has named the winner."""
+    """Readers see a batch before the head names the winner."""
     commit = Publication.commit
 
     def early(publication: Publication, metrics: Any) -> str:
@@ -98,7 +98,7 @@ def publish_before_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def clear_before_publish(patch: pytest.MonkeyPatch) -> None:
-    """The staged folder goes before its files are at the target."""
+    """The staged folder is deleted before its files are at the target."""
     publish = FileSink.publish
 
     def cleared(sink: FileSink, output: Output) -> None:
@@ -109,19 +109,19 @@ def clear_before_publish(patch: pytest.MonkeyPatch) -> None:
 
 
 def earlier_is_left(patch: pytest.MonkeyPatch) -> None:
-    """A run does not finish what an earlier one has committed."""
+    """A run does not publish what an earlier run has committed."""
     patch.setattr(Publication, "finish_earlier", lambda _publication: None)
     patch.setattr(Run, "unpublished", property(lambda _run: ()))
 
 
 def list_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """A run that begins forgets what is not published yet."""
+    """A run that begins forgets which batches are not published yet."""
     claimed = Head.claimed
     patch.setattr(Head, "claimed", lambda head, *given, **more: replace(claimed(head, *given, **more), unpublished=()))
 
 
 def drop_after_unknown_commit(patch: pytest.MonkeyPatch) -> None:
-    """An attempt deletes what it staged although its commit may have taken effect."""
+    """An attempt deletes what it staged, although its commit may have taken effect."""
     drop = Publication.drop
 
     def dropped(publication: Publication) -> None:
@@ -132,7 +132,7 @@ def drop_after_unknown_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def winner_drops(patch: pytest.MonkeyPatch) -> None:
-    """An attempt whose commit was there already takes for granted that it was another's."""
+    """An attempt whose commit already took effect assumes that another attempt made that commit."""
     publish = Publication.publish
 
     def published(publication: Publication) -> None:
@@ -154,23 +154,23 @@ def winner_drops(patch: pytest.MonkeyPatch) -> None:
 
 
 def retraction_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """A person's process is the only one that deletes what was taken back, and it dies."""
+    """Only the process of the person deletes what was taken back, and that process dies."""
     patch.setattr(Run, "retracting", property(lambda _run: ()))
 
 
 def retraction_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
-    """What was deleted once is believed to stay away, whatever is still being copied."""
+    """Rows that were deleted once count as gone for good, although a copy may still be under way."""
     patch.setattr(publishing, "COPY_DURATION", timedelta(seconds=-1))
 
 
 def every_version_is_as_good(patch: pytest.MonkeyPatch) -> None:
-    """A person may go back to a version whose rows are at the target no more."""
+    """A person may go back to a version whose rows are no longer at the target."""
     rewound = Head.rewound
     patch.setattr(Head, "rewound", lambda head, *given: replace(rewound(replace(head, retracted=()), *given)))
 
 
 def leftover_is_hidden(patch: pytest.MonkeyPatch) -> None:
-    """What losers staged stays, and the doctor does not look there."""
+    """What losers staged is not swept, and the doctor does not look there."""
     patch.setattr(FileSink, "sweep", lambda *_: 0)
     patch.setattr(FileSink, "staged", lambda *_: [])
 

@@ -1,4 +1,4 @@
-"""What the doctor finds at the targets of a job."""
+"""What the doctor finds at a job's targets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def staged(world: DirectoryCopy) -> list[str]:
 
 
 def leave_staged(world: DirectoryCopy, row: int, *, released: bool = False) -> None:
-    """Let an attempt end like a process that is killed when it has staged; its lease runs on, unless it is released."""
+    """Leave an attempt as if its process was killed after staging; its lease runs on, unless it is `released`."""
     job = world.job(f"jr_{row}").__enter__()
     world.source = [row]
     world.stage(job)
@@ -99,7 +99,7 @@ def test_leftover_stays_when_the_job_changes_while_it_is_looked_at(
 
 
 def test_files_of_a_run_that_saves_nothing_are_named_and_left_when_repaired(world: DirectoryCopy) -> None:
-    """It takes no lease: nobody knows whether it is at work."""
+    """Such a run takes no lease, so the doctor cannot know whether it is still running."""
     world.source = [2]
     job = IncrementalJob(world.watermarks, JOB, "jr_2", mode="pause").__enter__()
     world.stage(job)
@@ -206,7 +206,7 @@ def test_batch_that_waits_is_published_and_the_job_is_as_it_was_when_it_is_order
 
     head = world.watermarks.latest(JOB)
     assert (found, world.seen, staged(world)) == ([("version 2 for file:///raw", True)], [1, 2], [])
-    # Nothing of it counts as a run, which would be reported as one that failed.
+    # Publishing alone does not count as a run: a run without a commit would be reported as failed.
     assert (head.version, head.claim, head.unpublished, head.begun) == (2, None, (), 0)
     assert published(world) == []
 
@@ -237,7 +237,7 @@ def test_nothing_is_published_when_the_job_has_no_head(watermarks: Watermarks) -
 
 
 class Waiting(Shop):
-    """A database to which versions of a job were staged and committed, and not published."""
+    """A database with versions of a job that were staged and committed, but not published."""
 
     def __init__(self, watermarks: Watermarks, path: Path) -> None:
         super().__init__(path, "repairs", "parts")

@@ -1,4 +1,4 @@
-"""Two attempts with Spark, of which the older is stopped in the middle of its write, and goes on after the other."""
+"""Two attempts with Spark: the older is stopped in the middle of its write, and continues after the other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def run_when_free(spark: Any, watermarks: Watermarks, target: str, run_id: str, format: str = "parquet") -> str:
-    """Run as soon as nobody's lease is in the way: a heartbeat that is stopped lets it end."""
+    """Run the job as soon as no other run has the lease; the lease of a stopped run expires."""
     return when_free(lambda: attempt(spark, watermarks, target, run_id, "/nonexistent", format))
 
 
@@ -90,11 +90,11 @@ def test_every_row_is_at_the_target_once_when_an_executor_and_the_driver_of_a_cl
         executor = int((gate / "inside").read_text())
         os.kill(executor, signal.SIGKILL)
         (gate / "inside").unlink()
-        # Its tasks come again, on the executor that is left or on a new one.
+        # The tasks of the killed executor are retried, on the remaining executor or on a new one.
         wait_for(gate / "inside", older)
         os.kill(older.pid, signal.SIGSTOP)
         outcome = run_when_free(spark, watermarks, target, "jr_1")
-        # The executors go on without their driver, and it without them, or not at all.
+        # The executors continue without their driver; the driver continues without them, or is killed.
         shutil.rmtree(gate)
         if last == "is-killed":
             os.killpg(older.pid, signal.SIGKILL)
@@ -136,21 +136,21 @@ def test_every_row_is_at_the_target_once_when_a_slow_task_runs_a_second_time_bes
 
 @pytest.fixture
 def seen(spark_with_tables: Any) -> Callable[[str, str], Counter[int]]:
-    """Return what counts the rows of a table, by format and name."""
+    """Return a function that counts the rows of a table, by format and name."""
 
     def counted(format: str, target: str) -> Counter[int]:
         spark = spark_with_tables
         if format == "delta":
             rows = spark.read.format("delta").load(target)
         else:
-            spark.sql(f"REFRESH TABLE {target}")  # Else what this session has read before.
+            spark.sql(f"REFRESH TABLE {target}")  # Otherwise Spark uses what this session has cached.
             rows = spark.table(target)
         return Counter(row.id for row in rows.collect())
 
     return counted
 
 
-# Without Spark the same stories are told in test_live_tables, and take seconds.
+# test_live_tables tells the same stories without Spark, in seconds.
 OF_SPARK = pytest.mark.long
 
 

@@ -1,4 +1,4 @@
-"""Attempts at a batch for a table of PostgreSQL: one is stopped somewhere on its way, and goes on after the other."""
+"""Attempts at a batch for a PostgreSQL table: one is stopped at some point, and continues after the other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALREADY, DONE = "outcome=already\n", "outcome=done\n"
 
 @pytest.fixture
 def shared(dynamodb: Any, tmp_path: Path) -> Watermarks:
-    """Watermarks in a table that other processes reach."""
+    """Return watermarks in a table that other processes can reach."""
     watermarks = Watermarks(f"table-{tmp_path.name}", dynamodb)
     watermarks.create_table()
     return watermarks
@@ -43,12 +43,12 @@ def gate(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody in this process wait for the tables that a stopped attempt holds: no event would end that."""
+    """Do not wait in this process for tables that a stopped attempt has locked: the lock would never be released."""
     monkeypatch.setattr(PostgreSQL, "impatient", sql("SET LOCAL lock_timeout = '100ms'"))
 
 
 def rows_of(postgres: PostgresServer, target: str) -> list[tuple[int, str]]:
-    """Return id and attempt of the rows that a reader of the table sees."""
+    """Return the id and attempt of each row that a reader of the table sees."""
     return postgres.sql(f"SELECT id, attempt FROM {target} ORDER BY id, attempt")
 
 
@@ -58,7 +58,7 @@ def rows_of(postgres: PostgresServer, target: str) -> list[tuple[int, str]]:
     ("where", "winner", "code", "said"),
     [
         ("landing", "newer", 0, ALREADY),
-        # What it had sent is swept, so it cannot go on.
+        # The rows that it sent are swept, so the older attempt cannot continue.
         ("landed", "newer", 1, ""),
         ("staged", "newer", 0, ALREADY),
         ("committed", "older", 0, DONE),

@@ -22,7 +22,7 @@ FORMATS = ["delta", "iceberg"]
 
 @pytest.fixture
 def shared(dynamodb: Any, tmp_path: Path) -> Watermarks:
-    """Watermarks in a table that other processes reach."""
+    """Return watermarks in a table that other processes can reach."""
     watermarks = Watermarks(f"table-{tmp_path.name}", dynamodb)
     watermarks.create_table()
     return watermarks
@@ -67,7 +67,7 @@ def test_table_holds_each_row_once_when_the_writer_is_killed_before_the_head_kno
         _, errors = older.communicate(timeout=PATIENCE)
     killed, waiting = older.returncode, len(shared.latest("repairs").unpublished)
 
-    # The same rows are there for it, and none is new.
+    # This attempt has the same source, so it finds no new row.
     outcome = when_free(lambda: attempt(shared, sink_of(format, tmp_path), "jr_1", "newer"))
 
     assert (killed, waiting) == (-signal.SIGKILL, 1), errors

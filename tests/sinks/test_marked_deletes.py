@@ -1,4 +1,4 @@
-"""Which rows of a merge are deletes, and that to mark them changes nothing else."""
+"""Which rows of a merge are deletes; marking them changes nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark and DuckDB make the same of the rows of a merge, and of values of every type."""
+"""Spark and DuckDB compute the same result from the rows of a merge, and from values of every type."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UTC = timezone.utc
 
 
 class Frame:
-    """What makes frames of one engine of plain rows."""
+    """Makes frames of one engine from plain rows."""
 
     def __init__(self, frames: Frames, make: Callable[[list[tuple[Any, ...]], dict[str, str]], Any]) -> None:
         self.frames, self.make = frames, make
@@ -49,7 +49,7 @@ def of_arrow(rows: list[tuple[Any, ...]], types: dict[str, str]) -> pa.Table:
 
 @pytest.fixture(params=["duckdb", "spark", "spark, strict"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Frame]:
-    """Yield an engine; Spark also with the settings that change what SQL means."""
+    """Yield an engine; Spark also with settings that change what SQL means."""
     if request.param == "duckdb":
         yield Frame(ARROW_FRAMES, of_arrow)
         return
@@ -64,7 +64,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Frame]:
 
 
 def random_states(kind: str) -> list[tuple[State, State]]:
-    """Return what happened before a batch, and what the batch brings, some of it once more, for many keys."""
+    """Return, for many keys, the events before a batch and the events of the batch, some of which are repeats."""
     chance, found = random.Random(11), []
     for _ in range(CASES):
         moments = [(at, line) for at in range(4) for line in range(1 if kind == "history" else 3)]
@@ -81,7 +81,7 @@ def left_by(kind: str, state: State) -> list[tuple[Any, ...]]:
 
 
 class Event(tuple[Any, ...]):
-    """An event of the model whose sequence has two columns."""
+    """An event of the model, with a sequence of two columns."""
 
     key = property(lambda self: self[0])
     sequence = property(lambda self: self[1])
@@ -93,7 +93,7 @@ class Event(tuple[Any, ...]):
 
 @KINDS
 def test_target_is_what_all_events_say_when_they_are_random_and_keys_have_two_columns(engine: Frame, kind: str) -> None:
-    """Every case is a key of its own, so that one query does all of them."""
+    """Every case has a key of its own, so that one query covers all cases."""
     is_history = kind == "history"
     merge = Merge.of(["part", "ID"], "at" if is_history else ["at", "line"], history=is_history)
     types = {"part": "long", "ID": "long", "at": "long", "line": "long", "id_": "string"}
@@ -136,7 +136,7 @@ def flat(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def merged(kind: str, there: list[tuple[Any, ...]], source: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the rows of a target after a source, as a MERGE writes them."""
+    """Return the rows of a target after a MERGE of the source."""
     rows = {row[:2]: row for row in there} if kind == "history" else {row[0]: row for row in there}
     for key, at, line, word, deleted, *ends in source:
         moment = (at, line)
@@ -157,8 +157,8 @@ def merged(kind: str, there: list[tuple[Any, ...]], source: list[tuple[Any, ...]
 def test_ties_are_counted_when_rows_of_a_moment_differ(engine: Frame, kind: str, expected: int) -> None:
     merge = Merge.of("id", "at", history=kind == "history")
     rows = [
-        (1, 1, "a", False), (1, 1, "b", False), (1, 2, "c", False),  # A tie of older rows.
-        (2, 1, "d", False), (2, 1, "d", False), (3, 1, None, True), (3, 1, "x", True),  # None.
+        (1, 1, "a", False), (1, 1, "b", False), (1, 2, "c", False),  # The tie is between older rows.
+        (2, 1, "d", False), (2, 1, "d", False), (3, 1, None, True), (3, 1, "x", True),  # These are no ties.
         (4, 1, "x", False), (4, 1, None, True), (5, 1, None, False), (5, 1, "", False),
     ]  # fmt: skip
     events = engine.make(rows, {"id": "long", "at": "long", "word": "string", DELETED: "boolean"})
@@ -211,13 +211,13 @@ VALUES: dict[str, tuple[pa.DataType, str, list[list[Any]]]] = {
 
 
 def pairs_of(name: str) -> list[tuple[Any, Any, bool]]:
-    """Return each pair of a type's values, and whether they are equal."""
+    """Return each pair of a type's values, and whether the two are equal."""
     values = [(value, group) for group, of in enumerate(VALUES[name][2]) for value in of]
     return [(one, other, a == b) for one, a in values for other, b in values]
 
 
 def entries(value: Any) -> Any:
-    """Return a value with maps as lists of entries, as pyarrow takes them."""
+    """Return a value with its maps as lists of entries, as pyarrow expects them."""
     if isinstance(value, list):
         return [entries(one) for one in value]
     if isinstance(value, dict) and set(value) & {"m"}:
@@ -336,13 +336,13 @@ def test_rows_of_a_key_are_found_when_it_is_no_number_or_a_negative_zero() -> No
     assert list(map(str, found)) == ["nan", "0.0"]
 
 
-def test_what_does_not_fit_into_memory_is_among_temporary_files_when_a_query_needs_more(
+def test_query_spills_to_the_temporary_directory_when_it_needs_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary, here = tmp_path / "temporary", tmp_path / "here"
     temporary.mkdir()
     here.mkdir()
-    # By default DuckDB puts it into a folder of this name where the script runs.
+    # By default, DuckDB spills into a folder of this name in the current directory; this file makes that fail.
     (here / ".tmp").write_text("")
     monkeypatch.chdir(here)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))

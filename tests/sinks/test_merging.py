@@ -1,4 +1,4 @@
-"""The rules of a merge, and that a table leaves what they say, whatever the order of the batches."""
+"""The rules of a merge; a table ends up as they say, whatever the order of the batches."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ KINDS = pytest.mark.parametrize("kind", list(COLUMNS))
 
 
 class Table:
-    """A target, and the versions of batches that were merged into it."""
+    """A target, and the number of the last batch that was merged into it."""
 
     def __init__(self, kind: str, name: str, connect: Callable[[], Any]) -> None:
         self.kind, self.name, self.connect, self.version = kind, name, connect, 0
         self.sink = DatabaseSink(name, connect=connect, name="shop", merge=rules(kind))
 
     def merge(self, events: Sequence[Event], rows: pd.DataFrame | None = None) -> None:
-        """Merge a batch from stage to clear."""
+        """Stage, publish and clear a batch."""
         self.version += 1
         marked = events_of(frame(events) if rows is None else rows, rules(self.kind), lambda rows: rows.word == "gone")
         output = staged_by(self.sink, BatchId(JOB, EPOCH, self.version), 1, marked)
@@ -69,7 +69,7 @@ class Table:
 
 @pytest.fixture(params=list(COLUMNS))
 def table(request: pytest.FixtureRequest) -> Table:
-    """Return a target of SQLite: the servers' own ways are in the contract suite, and in the test of ties."""
+    """Return a SQLite target; the contract suite and the test of ties cover what is special to the servers."""
     written = written_as(request, "sqlite")
     return Table(request.param, written.new_table(COLUMNS[request.param]), written.connect)
 
@@ -79,7 +79,7 @@ def table(request: pytest.FixtureRequest) -> Table:
 def test_tie_is_refused_before_anything_is_written_when_two_rows_differ(
     request: pytest.FixtureRequest, kind: str, server: str, other: str | None
 ) -> None:
-    """On MariaDB also where the collation takes the two for equal."""
+    """On MariaDB, also where the collation treats the two rows as equal."""
     written = written_as(request, server)
     table = Table(kind, written.new_table(COLUMNS[kind]), written.connect)
     table.merge([Event(1, 1, "a")])
@@ -139,7 +139,7 @@ def test_columns_of_a_history_are_those_that_are_named_when_it_is_given(written:
 def test_rows_compare_from_the_first_column_on_when_several_order_them(written: Written) -> None:
     name = written.new_table("id integer, at integer, line integer")
     sink = written.sink(name, merge=Merge.of("id", ["at", "line"]))
-    # The one that was there before the first merge has no place in the order, and is older than all.
+    # A row from before the first merge has no sequence, and counts as older than all others.
     written.sql(f"INSERT INTO {name} VALUES (1, NULL, NULL)")
 
     for version, (at, line) in enumerate([(1, 9), (2, 1), (2, 3), (2, 2), (1, 99)], 1):
@@ -185,7 +185,7 @@ def test_create_table_has_key_and_history_when_the_target_is_missing(written: Wr
 def test_key_is_there_once_when_two_batches_bring_it_at_once(
     request: pytest.FixtureRequest, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in a table that does not hold its key to be unique."""
+    """Also in a table without a unique constraint on its key."""
     written = written_as(request, server)
     table = Table("newest", written.new_table("id integer, at integer, word varchar(9)"), written.connect)
     inside, go_on = threading.Event(), threading.Event()
@@ -332,7 +332,7 @@ def test_deletes_of_spark_are_marked_when_they_are_told_in_any_way(spark: Any) -
         events_of(rows, merge, lambda rows: rows.id > 1)
 
 
-def test_deletes_are_refused_when_they_cannot_be_meant() -> None:
+def test_deletes_are_refused_when_the_columns_or_frames_do_not_fit() -> None:
     rows, merge = pd.DataFrame({"id": [1], "at": [1]}), Merge.of("id", "at")
     with pytest.raises(InvalidValueError, match="deletes='gone' is not a column"):
         events_of(rows, merge, "gone")

@@ -1,4 +1,4 @@
-"""Rows of pandas and of pyarrow as Parquet files: one, or one in the folder of each value."""
+"""Rows of pandas and pyarrow as Parquet files: one file, or one in the folder of each partition value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def place(tmp_path: Path) -> LocalPlace:
 
 
 def write(rows: Any, place: LocalPlace, **options: Any) -> None:
-    """Write rows of pandas or pyarrow."""
+    """Write pandas or pyarrow rows to a place."""
     table = file_rows(given_rows(rows, "t"), options.get("partition_by", ()))
     write_arrow(table, place, "staged", options.pop("options", {}), **options)
 

@@ -1,4 +1,4 @@
-"""A local directory, a bucket and what Hadoop knows are one place to a sink."""
+"""Sinks use a local directory, a bucket and a Hadoop file system in the same way."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Make = Callable[[str], Place]
 
 @pytest.fixture(params=["local", "s3", "hadoop"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Return a maker of places of one kind, by the name of their folder."""
+    """Return a function that makes places of one kind, by the name of their folder."""
     if request.param == "local":
         return lambda name: LocalPlace(str(tmp_path / name))
     if request.param == "hadoop":
@@ -42,7 +42,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
 
 
 def visible(place: Place, folder: str = "") -> dict[str, int]:
-    """Return the files but for the checksums that Hadoop keeps beside its own."""
+    """Return the files except the checksum files of Hadoop."""
     return {name: size for name, size in place.files(folder).items() if not name.endswith(".crc")}
 
 
@@ -244,7 +244,7 @@ def test_requests_are_as_few_as_s3_allows_when_objects_are_copied_and_deleted(ow
 
     place.move({"a.csv": "b.csv"}, {"a.csv": 5 * 1024**3 - 1}, place)
     place.delete([f"{number}.csv" for number in range(1_000)])
-    # What is larger may need parts: its size is asked for. The requests to delete are of 1,000 keys.
+    # A larger object may need parts, so its size is requested first. One delete request takes 1,000 keys.
     place.move({"b.csv": "c.csv"}, {"b.csv": 5 * 1024**3}, place)
     place.delete([f"{number}.csv" for number in range(1_001)])
 
@@ -272,7 +272,7 @@ def test_manifest_goes_last_when_a_folder_is_deleted(make: Make, monkeypatch: py
 
     place.delete_folder("one", "one/_manifest")
 
-    # Hadoop deletes it with the folder, and keeps checksums beside its own.
+    # Hadoop deletes the manifest with the folder, and keeps checksum files next to its files.
     own = [name for name in deleted if not name.endswith(".crc")]
     with_folder = isinstance(place, HadoopPlace)
     assert sorted(own[:2]) == ["one/a.csv", "one/z.csv"]
@@ -449,7 +449,7 @@ def test_action_and_file_are_named_and_nothing_is_lost_when_hadoop_refuses(spark
         (errno.EIO, "Input/output error. Check the path, and the rights to that action there."),
     ],
 )
-def test_what_the_system_says_is_told_when_it_refuses_to_store_rows(
+def test_error_holds_the_reason_of_the_system_when_rows_cannot_be_stored(
     watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, said: str
 ) -> None:
     def fail(descriptor: int) -> None:
@@ -481,7 +481,7 @@ def test_path_is_named_when_a_directory_cannot_be_made(tmp_path: Path) -> None:
         (r"make the folder .*/raw/a\.csv: ", lambda place: place.move({"b.csv": "a.csv/b.csv"}, {}, place)),
     ],
 )
-def test_action_and_path_are_named_when_a_file_is_none_or_in_the_way(
+def test_action_and_path_are_named_when_a_file_and_a_folder_are_confused(
     tmp_path: Path, said: str, act: Callable[[Place], object]
 ) -> None:
     place = LocalPlace(str(tmp_path / "raw"))
@@ -522,7 +522,7 @@ def test_folder_that_may_not_be_written_is_named_when_hadoop_is_asked_before(spa
 
 
 def test_action_and_path_are_named_when_hadoop_cannot_rename_a_file(spark: Any, tmp_path: Path) -> None:
-    """From one mount point to another one."""
+    """The rename is from one mount point to another."""
     session = spark.newSession()
     for name in ("staging", "raw"):
         (tmp_path / name).mkdir()
@@ -535,7 +535,7 @@ def test_action_and_path_are_named_when_hadoop_cannot_rename_a_file(spark: Any, 
 
 
 def test_action_and_path_are_named_when_hadoop_deletes_no_folder(spark: Any, tmp_path: Path) -> None:
-    """Of folders that only lead to others."""
+    """The folder only exists as part of the path to a mounted folder."""
     session = spark.newSession()
     session.conf.set("fs.viewfs.mounttable.lake.link./raw/staging/repairs", f"file://{tmp_path}")
 
@@ -545,7 +545,7 @@ def test_action_and_path_are_named_when_hadoop_deletes_no_folder(spark: Any, tmp
 
 def test_action_and_path_are_named_when_hadoop_lists_a_folder_that_leads_nowhere(spark: Any, tmp_path: Path) -> None:
     session = spark.newSession()
-    # Hadoop keeps a file system by this name, with the links of whoever asked first.
+    # Hadoop caches a file system by this name, together with the links that it was first opened with.
     session.conf.set("fs.viewfs.mounttable.nowhere.link./raw/staging/repairs", f"file://{tmp_path}/gone")
 
     with pytest.raises(TargetError, match=r": list viewfs://nowhere/raw/staging: java\.io\.FileNotFoundException"):
@@ -576,7 +576,7 @@ def test_action_and_path_are_named_when_hadoop_may_not_write_there_or_make_a_fol
 
 @pytest.mark.parametrize("is_whole", [True, False], ids=["the-request", "the-key"])
 @pytest.mark.parametrize("refused", ["raw", "staging"])
-def test_only_a_deletion_beside_the_target_has_to_be_allowed_when_rights_are_tried(
+def test_only_deletion_in_the_staging_place_must_be_allowed_when_rights_are_checked(
     own_s3: Any, bucket: str, refused: str, *, is_whole: bool
 ) -> None:
     staging, target = (S3Place(f"s3://{bucket}/{name}", own_s3) for name in ("staging", "raw"))

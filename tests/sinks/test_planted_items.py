@@ -1,8 +1,8 @@
-"""Walks: somebody writes anything into the items of one job, and all that was another job's stays what it was.
+"""Random walks: an attacker writes anything into the items of one job, and everything of the other job stays as it was.
 
 Each walk alters one or two attributes of the planter's items. Then runs and an operator's commands follow in any
-order. What nobody but the victim may change is compared byte by byte: its target and staging place, what lies beside
-them, and all that the package answers about it.
+order. Everything that only the victim may change is compared byte by byte: its target and staging place, the files
+next to them, and all that the package returns about the job.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Item = dict[str, Any]
 
 
 class ScannedTable(FakeDynamoDB):
-    """The double with Scan, all on one page."""
+    """The in-memory DynamoDB with Scan, which returns all items on one page."""
 
     def scan(self, **given: Any) -> dict[str, Any]:
         found = [item for (job, _), item in self.items.items() if given.get("Segment", 0) == 0 and job]
@@ -67,7 +67,7 @@ class ScannedTable(FakeDynamoDB):
 
 
 class PostgresNeighbours(DatabaseNeighbours):
-    """The two jobs in a schema of their own."""
+    """The two jobs, in a PostgreSQL schema of their own."""
 
     schemas = count(1)
 
@@ -90,7 +90,7 @@ class PostgresNeighbours(DatabaseNeighbours):
 
 
 def run_with_files(two: Neighbours, job: str, *new: int) -> None:
-    """Let a job take rows and files, and delete the files that it has taken."""
+    """Let a job read rows and files, and delete the files that it has read."""
     two.source[job] += new
     inbox = two.folder / "inbox" / job
     for number in new:
@@ -103,10 +103,10 @@ def run_with_files(two: Neighbours, job: str, *new: int) -> None:
 
 
 def build(two: Neighbours, dies: str) -> None:
-    """Let both jobs come to where somebody alters the items of one of them.
+    """Bring both jobs to the state in which an attacker alters the items of one of them.
 
-    The victim has a batch that no reader sees yet. The planter has one as well, or an open plan; and versions that were
-    taken back, a state in chunks, and a record of a run.
+    The victim has a batch that no reader sees yet. The planter has such a batch too, or an open plan; it also has
+    versions that were taken back, a state in chunks, and a record of a run.
     """
     for place in ("home/alice", f"inbox/{PLANTER}", f"inbox/{VICTIM}"):
         (two.folder / place).mkdir(parents=True)
@@ -136,7 +136,7 @@ def put(watermarks: Watermarks, *made: dict[str, Any]) -> None:
 
 
 def traps(two: Neighbours) -> list[Any]:
-    """Return what an attribute may be replaced by, other than what is no value of ours at all."""
+    """Return attributes to plant: texts and numbers that look like values of this package."""
     theirs = record_of(two.watermarks, VICTIM)
     texts = [
         *(str(value) for value in theirs.values()), VICTIM, "../victim", f"../../{VICTIM}", str(two.folder), "/",
@@ -148,7 +148,7 @@ def traps(two: Neighbours) -> list[Any]:
 
 
 def in_json(chance: random.Random, two: Neighbours, text: str) -> str:
-    """Return a JSON text with something altered in it: a field, a whole record, or one of theirs beside it."""
+    """Return a JSON text with something altered: a field, a whole record, or a record of the victim added to it."""
     made = json.loads(text)
     theirs = record_of(two.watermarks, VICTIM)
     kinds = [theirs, retraction_of(theirs), retraction_of(theirs, last=10**9)]
@@ -169,7 +169,7 @@ def in_json(chance: random.Random, two: Neighbours, text: str) -> str:
 def altered(chance: random.Random, two: Neighbours, item: Item) -> Item:
     """Return an item with one attribute altered, at any depth."""
     paths = list(paths_in(item))
-    # Records and plans lie deep, beside many counts: as often as those they are what is altered.
+    # Records and plans lie deep, beside many counters, so they are chosen more often than chance would choose them.
     deep = [path for path in paths if {"unpublished", "retracting", "outputs", "plan", "watermarks"} & set(path)]
     path = chance.choice(deep if deep and chance.random() < 0.6 else paths)
     found = attribute_at(item, path)
@@ -184,7 +184,7 @@ def altered(chance: random.Random, two: Neighbours, item: Item) -> Item:
 
 
 def with_record(chance: random.Random, two: Neighbours, head: Item) -> Item:
-    """Return a head with a record that names what the victim has: whole ones are too rare where anything is altered."""
+    """Return a head with a whole record that names the victim's data; random changes would rarely produce one."""
     own, theirs = record_of(two.watermarks, PLANTER), record_of(two.watermarks, VICTIM)
     record = chance.choice(PLANTED)(own, theirs)
     if chance.random() < 0.5:
@@ -219,14 +219,14 @@ def commands(two: Neighbours) -> dict[str, list[str]]:
 
 
 def ordered(two: Neighbours, *arguments: str) -> None:
-    """Let an operator give a command; an error of ours ends it, and no other."""
+    """Run an operator's command. Errors of this package may end it; any other error fails the test."""
     done = CliRunner().invoke(cli, ["--table", two.watermarks.table_name, *arguments], prog_name="watermarks")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
 
 
 def repaired(two: Neighbours) -> None:
-    """Let a script repair what a command does not reach."""
+    """Repair from a script what the command cannot reach."""
     with suppress(WatermarkError):
         examine_targets(two.watermarks, PLANTER, sinks=[two.sink(PLANTER)], repair=True)
 
@@ -237,7 +237,7 @@ def planter_runs(two: Neighbours) -> None:
 
 
 def answers(two: Neighbours) -> tuple[Any, ...]:
-    """Return what the package says about the victim."""
+    """Return what the package reports about the victim."""
     marks = two.watermarks
     history = [(one.version, one.change, one.watermarks) for one in marks.history(VICTIM)]
     return two.rows(VICTIM), history, marks.get_watermark_values(VICTIM), marks.latest(VICTIM), marks.doctor(VICTIM)
@@ -272,7 +272,7 @@ def walk(two: Neighbours, double: FakeDynamoDB, seed: str) -> None:
 
 @pytest.fixture
 def two(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str, str], tuple[Neighbours, FakeDynamoDB]]:
-    """Return a maker of the two jobs as they are before a walk, always in the same folder."""
+    """Return a function that sets up the two jobs as they are before a walk, always in the same folder."""
     kept: dict[str, tuple[Path, dict[str, list[int]], list[Item]]] = {}
     folder = tmp_path / "lake"
 
@@ -305,7 +305,7 @@ def two(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str, str], 
 
 
 def parts(kind: str) -> list[Any]:
-    """Return the numbers of walks in parts, so that many processes share them."""
+    """Return the numbers of the walks in parts, so that several processes can share them."""
     total = WALKS[kind] * cases(1, long=40)
     return [
         pytest.param(kind, range(at, min(at + AT_ONCE, total)), id=f"{kind}-{at}") for at in range(0, total, AT_ONCE)

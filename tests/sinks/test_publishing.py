@@ -1,4 +1,4 @@
-"""A job's output from staged to seen: who publishes it, whatever becomes of the attempts."""
+"""A job's output from staging until readers see it: which run publishes it, whatever happens to the attempts."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_staged_folder_of_a_dead_attempt_goes_when_a_later_batch_is_published(wo
 def test_rows_are_refused_before_the_plan_is_frozen_when_a_column_has_a_name_of_this_package(
     world: DirectoryCopy, tmp_path: Path, kind: str, name: str
 ) -> None:
-    """Sinks would take it for a mark of theirs, and leave it out at the target."""
+    """Sinks would take such a column for one of their own marks, and leave it out at the target."""
     frame = pd.DataFrame({"id": [1, 2], name: [True, False]})
     target: Any = str(world.target) if kind != "iceberg" else "lake.raw.repairs"
     if kind == "database":
@@ -184,7 +184,7 @@ def test_rows_are_refused_before_the_plan_is_frozen_when_a_column_has_a_name_of_
 
 
 def test_target_has_the_new_rows_only_when_the_plan_was_discarded_after_the_write(world: DirectoryCopy) -> None:
-    """As the text of ChangedObjectError advises: the dropped batch had 1 and 2, of which 2 has become 22."""
+    """As the text of ChangedObjectError advises. The dropped batch had rows 1 and 2; row 2 has become 22."""
     world.source = [1, 2]
     job = world.job("jr_1").__enter__()
     world.stage(job)

@@ -1,4 +1,4 @@
-"""What tables of Delta and Iceberg have recorded of a job: the last version of each epoch, however the log is kept."""
+"""What Delta and Iceberg tables have recorded of a job: the last version of each epoch, however the log is kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG_AGO, LONG_AFTER = 1_600_000_000_000, 4_000_000_000_000
 
 
 class Log:
-    """A Delta table whose log is written by hand: each commit records one transaction."""
+    """A Delta table with a log that is written by hand: each commit records one transaction."""
 
     def __init__(self, path: Path, spark: Any = None) -> None:
         self.path, self.folder, self.spark = str(path), path / "_delta_log", spark
@@ -40,7 +40,7 @@ class Log:
         write_deltalake(DeltaTable(self.path), ROWS, mode="append", commit_properties=once)
 
     def clean(self) -> None:
-        """Delete the commits before the last checkpoint, as Delta does when they are old."""
+        """Delete the commits before the last checkpoint, as Delta does once they are old enough."""
         last = max(file.name[:20] for file in self.folder.glob("[0-9]*.checkpoint*"))
         for file in self.folder.glob("[0-9]*.json"):
             if "checkpoint" not in file.name and file.name[:20] <= last:
@@ -54,7 +54,7 @@ class Log:
         return DeltaSink(self.path).recorded(JOB).epochs
 
     def recorded_on_spark(self) -> dict[str, int]:
-        # Another process has read nothing yet of what the tests delete.
+        # Clear the cache, as if another process read the log: it would know nothing of what the tests have deleted.
         self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
         return DeltaSink(self.path, spark=self.spark).recorded(JOB).epochs
 
@@ -81,7 +81,7 @@ def checkpoint_by_spark(log: Log, **settings: str) -> None:
 
 
 def make_v2(log: Log) -> None:
-    # Delta asks the session that is active for its catalog.
+    # Delta takes its catalog from the active session.
     log.spark._jvm.SparkSession.setActiveSession(log.spark._jsparkSession)
     log.spark.sql(f"ALTER TABLE delta.`{log.path}` SET TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')")
 

@@ -1,4 +1,4 @@
-"""Tables in a REST catalog of Iceberg, as S3 Tables and Glue have one: sources and targets, with Spark and without."""
+"""Tables in an Iceberg REST catalog, such as S3 Tables and Glue have: sources and targets, with Spark and without."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rest_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalo
 
 
 class Copy:
-    """A table in a REST catalog, and a job that copies what is new in it to another one."""
+    """A table in a REST catalog, and a job that copies its new rows to another table."""
 
     def __init__(self, server: RestCatalog, spark: Any, watermarks: Watermarks, name: str) -> None:
         self.server, self.spark, self.watermarks = server, spark, watermarks
@@ -48,7 +48,7 @@ class Copy:
         return IcebergSink(self.target, **self._given, **options)
 
     def append(self, *ids: int) -> None:
-        """Add a commit to the source, as others do: by `pyiceberg`."""
+        """Add a commit to the source by `pyiceberg`, as other writers do."""
         rows = pa.table({"id": ids, "seen": ids, "kind": [f"k{number % 2}" for number in ids]})
         self._catalog.create_table_if_not_exists(f"raw.{self._name}", rows.schema).append(rows)
 
@@ -96,7 +96,7 @@ def test_copy_has_each_row_once_when_an_answer_is_lost_and_a_run_dies(copy: Copy
     with pytest.raises(KilledError):
         copy.run(write, dies=True)
     copy.append(4)
-    copy.run(write)  # Reads what was planned.
+    copy.run(write)  # This run reads what the dead run planned.
     copy.run(write)
 
     assert copy.server.lost == 1

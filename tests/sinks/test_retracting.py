@@ -1,4 +1,4 @@
-"""Decisions that take back what a job has left at its targets."""
+"""Decisions that take back the output of a job at its targets."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_file_is_deleted_again_when_a_late_copy_brought_it_back(world: Directory
     assert (world.seen, world.watermarks.latest(JOB).retracting) == ([1, 2, 3, 4, 5], ())
 
 
-def test_nobody_goes_back_to_a_version_when_its_output_was_taken_back(world: DirectoryCopy) -> None:
+def test_rewind_is_refused_when_the_output_of_the_version_was_taken_back(world: DirectoryCopy) -> None:
     world.watermarks.rewind(JOB, to_version=1, retract=True, **WHY)
     world.run("jr_again")
 
@@ -136,7 +136,7 @@ def test_versions_are_refused_for_one_context_as_well_when_their_output_is_gone(
 def test_half_published_batch_is_taken_back_when_the_job_goes_back_before_it(
     world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without retract, too: its rows come again, and nobody can tell which of them are there."""
+    """This holds without retract, too: the rows come again, and nothing shows which of them were published."""
     publish = FileSink.publish
 
     def published_and_died(sink: FileSink, output: Output) -> None:
@@ -157,7 +157,7 @@ def test_half_published_batch_is_taken_back_when_the_job_goes_back_before_it(
 
 
 class TwoTargets:
-    """A job that copies rows of pandas to two targets, one of which a sink of the second kind may fail to publish."""
+    """A job that copies pandas rows to two targets; a run may die before it publishes at one of them."""
 
     def __init__(self, watermarks: Watermarks, first: Sink, second: Sink) -> None:
         self.watermarks = watermarks
@@ -165,7 +165,7 @@ class TwoTargets:
         self.source = [1]
 
     def run(self, *new: int, dies_at: Sink | None = None) -> None:
-        """Let a run copy new rows to both targets; one dies before its rows are published at a target."""
+        """Copy new rows to both targets; with `dies_at`, the run dies before it publishes at that target."""
         self.source += new
 
         def die(*_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Frames of Spark as they come from scripts: computed more than once, with odd names, or without an end."""
+"""Spark frames as scripts make them: computed more than once, with odd names, or streaming."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH = BatchId("repairs", "e1", 1)
 
 
 class Target:
-    """A Delta or Iceberg table, by Spark."""
+    """A Delta or Iceberg table, written by Spark."""
 
     def __init__(self, kind: str, folder: Path, spark: Any) -> None:
         self.spark, self.is_delta = spark, kind == "delta"
@@ -37,7 +37,7 @@ class Target:
         self.spark.sql(f"CREATE TABLE {self.name} ({columns}) USING {'delta' if self.is_delta else 'iceberg'}")
 
     def write(self, rows: Any, **options: Any) -> list[Any]:
-        """Write rows as one batch, and return what the table has then."""
+        """Write rows as one batch, and return the rows of the table."""
         sink = (DeltaSink if self.is_delta else IcebergSink)(self.place, spark=self.spark, **options)
         output = staged_by(sink, BATCH, 1, rows)
         sink.publish(output)
@@ -57,7 +57,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, spark_with_tables: An
 
 @pytest.fixture
 def gone_later(spark_with_tables: Any, tmp_path: Path) -> Callable[[int], Any]:
-    """Return a maker of rows that have a value in so many computations, and NULL in each later one."""
+    """Return a maker of rows that have a value the first `times` times they are computed, and NULL afterwards."""
 
     def make(times: int) -> Any:
         @functions.udf("long")

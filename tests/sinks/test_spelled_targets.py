@@ -1,4 +1,4 @@
-"""A table of a database is one target, however a run spells its name."""
+"""A database table is one target, however a run spells its name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def die(*_: Any) -> None:
 
 
 class Copy:
-    """A job that copies ids to a table, whose name its runs may spell in several ways."""
+    """A job that copies ids to a table whose name its runs may spell in several ways."""
 
     def __init__(self, watermarks: Watermarks, written: Written) -> None:
         self.watermarks, self.written, self.schema = watermarks, written, SCHEMAS[written.kind]

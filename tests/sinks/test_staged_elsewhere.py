@@ -1,4 +1,4 @@
-"""A batch that waits in one staging place is not lost when the script names another one."""
+"""A batch that waits in one staging place is not lost when the script names another staging place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[..., list[int]]
 
 @pytest.fixture(params=["files", "delta", "iceberg"])
 def run(request: pytest.FixtureRequest, watermarks: Watermarks, tmp_path: Path) -> Run:
-    """Return a run of a job that has read so many rows then; it returns those at the target."""
+    """Return a function that runs the job on a source of so many rows and returns the ids at the target."""
     place = f"{tmp_path}/t"
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
     catalog.create_namespace("raw")

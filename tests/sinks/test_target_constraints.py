@@ -1,4 +1,4 @@
-"""What constraints of a target refuse is known before the commit, where the staged rows show it."""
+"""Rows that a constraint of the target refuses are found before the commit, if the staged rows show it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BY_ID = Merge(("id",), ("at",))
 
 
 def staged(written: Written, table: str, columns: str, rows: list[tuple[Any, ...]], merge: Merge | None = None) -> Any:
-    """Stage rows, and publish them."""
+    """Stage and publish rows; return the rows of the table."""
     sink = written.sink(table, merge=merge)
     frame = pd.DataFrame(rows, columns=columns.split())
     output = staged_by(sink, BATCH, 1, frame)
@@ -30,7 +30,7 @@ def staged(written: Written, table: str, columns: str, rows: list[tuple[Any, ...
 
 
 def refused(written: Written, table: str, columns: str, rows: list[tuple[Any, ...]], merge: Merge | None = None) -> str:
-    """Return why rows are refused before the commit, when nothing of them is left."""
+    """Return why rows are refused before the commit; check that nothing of them is left."""
     frame = pd.DataFrame(rows, columns=columns.split())
     with pytest.raises(TargetError, check=because("unfit_table")) as caught:
         staged_by(written.sink(table, merge=merge), BATCH, 1, frame)
@@ -174,7 +174,7 @@ def test_rows_are_refused_when_they_share_the_beginning_of_a_text_that_a_key_of_
 
 @pytest.mark.parametrize("written", ["maria"], indirect=True)
 def test_rows_wait_for_the_publication_when_a_check_of_mariadb_has_a_backslash(written: Written) -> None:
-    """Where a text ends depends on the server's mode then."""
+    """The server's mode then decides where a text ends, so the check cannot be tried on staged rows."""
     table = written.new_table("id integer, word varchar(20) CHECK (word IN ('a', 'it''s'))")
 
     assert staged(written, table, "id word", [(1, "it's")]) == [(1, "it's")]
