@@ -2,9 +2,9 @@
 
     python -m tests.sinks.attempt TABLE ENDPOINT TARGET RUN_ID GATE [MASTER [FORMAT WAREHOUSE [DEATH]]]
 
-It writes 100 rows with Spark. As long as the folder GATE exists its tasks wait in the middle of them, and say so by a
-file ``inside`` there, which holds the process id of their executor. It kills itself where it would call DEATH of a
-table's sink, such as ``clear``.
+It writes 100 rows with Spark. While the folder GATE exists, its tasks wait in the middle of the rows, and write the
+process id of their executor to the file ``inside`` in GATE. The attempt kills itself where it would call the method
+DEATH of a table's sink, such as ``clear``.
 """
 
 from __future__ import annotations

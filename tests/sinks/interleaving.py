@@ -67,7 +67,7 @@ class Storage:
 
 
 class MemoryPlace:
-    """A place in such a storage."""
+    """A place in a `Storage`."""
 
     def __init__(self, root: str, storage: Storage) -> None:
         self.root, self.storage = root.rstrip("/"), storage

@@ -2,8 +2,8 @@
 
     python -m tests.sinks.postgres_attempt TABLE ENDPOINT PORT TARGET RUN_ID NAME WHERE GATE
 
-It writes ten rows with the name of the attempt. As long as the folder GATE exists it waits at WHERE, and says so by a
-file ``inside`` there::
+It writes ten rows with the name of the attempt. While the folder GATE exists, it waits at WHERE, after it has made
+the file ``inside`` in GATE::
 
     landing       half of the rows are sent, in a transaction
     landed        all of them are, and none is in the staging table yet

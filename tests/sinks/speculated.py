@@ -2,8 +2,8 @@
 
     python -m tests.sinks.speculated STORE SOURCE TARGET URL TABLE LOGIN MARKS MASTER
 
-It takes new files, writes their rows as Parquet, and as a table of a database. Each attempt at the task with row 0
-says in the folder MARKS that it has begun, and waits in the middle of it until another one has.
+It reads new files, and writes their rows as Parquet and to a database table. Each attempt at the task with row 0 leaves
+a file in the folder MARKS, and waits in the middle of its rows until another attempt has begun.
 """
 
 from __future__ import annotations

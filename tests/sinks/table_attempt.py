@@ -2,9 +2,9 @@
 
     python -m tests.sinks.table_attempt TABLE ENDPOINT FORMAT FOLDER RUN_ID NAME GATE DEATH
 
-It writes ten rows with the name of the attempt. As long as the folder GATE exists it waits when half of their file is
-on disk, and says so by a file ``inside`` there. Where it would call DEATH of its sink, such as ``clear``, it kills
-itself.
+It writes ten rows with the name of the attempt. While the folder GATE exists, it waits when half of their file is on
+disk, after it has made the file ``inside`` in GATE. The attempt kills itself where it would call the method DEATH of
+its sink, such as ``clear``.
 """
 
 from __future__ import annotations

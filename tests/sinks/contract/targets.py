@@ -237,7 +237,7 @@ class Folder:
         self.path, self.uri = path, str(path)
 
     def all(self) -> dict[str, bytes]:
-        """Return the files in it by name."""
+        """Return the contents of its files, by name."""
         files = [path for path in self.path.rglob("*") if path.is_file()]
         return {str(path.relative_to(self.path)): path.read_bytes() for path in files}
 
@@ -256,7 +256,7 @@ class Prefix:
         self.uri = f"s3://{bucket}/{prefix}".rstrip("/")
 
     def all(self) -> dict[str, bytes]:
-        """Return the files in it by name."""
+        """Return the contents of its files, by name."""
         start = f"{self._prefix}/" if self._prefix else ""
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=start)
         keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
@@ -452,7 +452,7 @@ def _of_delta(value: Any, kind: Any) -> Any:
 
 
 class Iceberg(Target):
-    """An Iceberg table of a catalog."""
+    """An Iceberg table in a catalog."""
 
     sink_class = IcebergSink
 
@@ -535,7 +535,7 @@ DECLARED: Mapping[str, Mapping[str, str]] = {
 
 
 class Database(Target):
-    """A table of a database."""
+    """A database table."""
 
     sink_class = DatabaseSink
     is_named = False
@@ -643,7 +643,7 @@ def _of_database(value: Any, kind: pa.DataType | None) -> Any:
 
 
 class Copy:
-    """A job that brings batches to a target.
+    """A job that writes batches to a target.
 
     Its source has one number for each batch so far, so the replay of a plan reads the batches of that plan and no
     later one.
