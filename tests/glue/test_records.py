@@ -129,6 +129,8 @@ def test_field_is_text_and_a_warning_says_so_when_a_function_returns_two_types(
         ({"id": object()}, "with a object, a type that Spark does not have"),
         ({"id": 2**70}, "beyond 64 bits"),
         ({"id": [Decimal("1" * 39)]}, "more than 38 digits"),
+        ({"id": Decimal("NaN")}, "with the decimal NaN. Use a float, or None"),
+        ({"id": [Decimal("-Infinity")]}, "with the decimal -Infinity"),
     ],
 )
 def test_wrong_record_is_an_error_and_no_row_is_lost_when_records_are_mapped(

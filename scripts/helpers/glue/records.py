@@ -103,7 +103,7 @@ def frame_of(spark: SparkSession, records: RDD[Mapping[str, Any]], known: T.Stru
     Raises
     ------
     InvalidValueError
-        A whole number has more than 64 bits, or a decimal more than 38 digits.
+        A whole number has more than 64 bits, or a decimal more than 38 digits, or it is infinite or no number.
     """
     kind = records.mapPartitions(lambda part: [reduce(_widest, map(_kind, part), NO_FIELDS)]).fold(NO_FIELDS, _widest)
     found = {part["name"]: part["type"] for part in kind["fields"]}
@@ -133,6 +133,8 @@ def _kind(value: Any) -> Kind:
     if isinstance(value, list | tuple):
         return {"type": "array", "elementType": reduce(_widest, map(_kind, value), "void"), "containsNull": True}
     if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise GlueOptionError("f", f"returned a record with the decimal {value}. Use a float, or None.")
         _, digits, exponent = value.as_tuple()
         places = max(-int(exponent), 0)
         precision = max(len(digits) + int(exponent), 0) + places
