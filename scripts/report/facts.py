@@ -132,7 +132,7 @@ class JobFacts:
 
     @property
     def why_no_lag(self) -> str:
-        """Why the lag is unknown; empty if it is known, or if the job has none."""
+        """Why the lag is unknown; empty if it is known, or if the job certainly has none."""
         return freshness.why_no_lag(self.head) if self.head else ""
 
     @property

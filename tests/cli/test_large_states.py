@@ -282,6 +282,17 @@ def test_job_is_late_when_the_state_of_its_oldest_cursor_is_in_chunks(
     assert by_job["large"]["reason"] == "1 d 6 h lag, the limit is 1 d"
 
 
+def test_list_has_an_unknown_lag_when_only_the_state_that_is_too_large_shows_that_it_is_of_files(
+    monkeypatch: pytest.MonkeyPatch, spilling: Spilling
+) -> None:
+    spilling.put({"landed": spilling.spill({"kind": "files", "note": "a" * MOST_SHOWN})})
+
+    done = called(monkeypatch, spilling.table(), "jobs")
+
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("large")]
+    assert line.split()[:3] == ["large", "idle", "unknown"]
+
+
 def test_list_has_an_unknown_lag_when_states_are_too_large(monkeypatch: pytest.MonkeyPatch, shared: Spilling) -> None:
     done = called(monkeypatch, shared.table(), "jobs")
 

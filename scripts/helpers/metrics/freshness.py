@@ -44,7 +44,8 @@ def lag(head: Head, now: datetime) -> timedelta | None:
 
 
 def why_no_lag(head: Head) -> str:
-    """Return why the lag of a job is not known; an empty text if it is, or if the job has no time cursor."""
+    """Return why the lag of a job is not known; an empty text if it is, or if all states show no time cursor."""
+    # Any state that was not read may have the oldest cursor, and only the state itself shows whether it is of files.
     if unread(head):
         return "unknown"
     # An older version of the package stored the state without its zone. The next run adds the zone.
