@@ -134,7 +134,7 @@ def _kind(value: Any) -> Kind:
         return {"type": "array", "elementType": reduce(_widest, map(_kind, value), "void"), "containsNull": True}
     if isinstance(value, Decimal):
         if not value.is_finite():
-            raise GlueOptionError("f", f"returned a record with the decimal {value}. Use a float, or None.")
+            raise glue_option_error("f", f"returned a record with the decimal {value}. Use a float, or None.")
         _, digits, exponent = value.as_tuple()
         places = max(-int(exponent), 0)
         precision = max(len(digits) + int(exponent), 0) + places
