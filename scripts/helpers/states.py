@@ -13,21 +13,38 @@ from scripts.helpers.files.states import FilesPlan, FilesState, PartitionState
 from scripts.helpers.protocol.fields import Fields, ImplausibleError
 from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.lookups import PLANS, STATES
-from scripts.helpers.relational.ids import IdsState, planned_first
-from scripts.helpers.rows.coverage import BackfillRecord
-from scripts.helpers.rows.options import check_rows_plan
-from scripts.helpers.rows.states import RowsState
 from scripts.helpers.schemas.kept import schemas_of
-from scripts.helpers.tables.spans import TableState, check_table_plan
 
-READERS_OF_STATES: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
-    "rows": RowsState.read, "backfills": BackfillRecord.read, "files": FilesState.read,
-    "partition": PartitionState.read, "table": TableState.read, "ids": IdsState.read,
-}  # fmt: skip
-READERS_OF_PLANS: Mapping[str, Callable[[Mapping[str, Any], str], object]] = {
-    "rows": check_rows_plan, "files": FilesPlan.read, "table": check_table_plan, "ids": planned_first,
-}  # fmt: skip
-"""The checks, by the kind of a state or plan. A plan of kind ``nothing`` has no other field."""
+Reader = Callable[[Mapping[str, Any], str], object]
+
+
+def _reader(kind: str, is_plan: bool) -> Reader | None:
+    """Return the check of a kind; None for ``nothing``, a plan without other fields, and for unknown kinds.
+
+    The imports are here because a job has states of few kinds, and a run is to start soon.
+    """
+    if kind == "files":
+        return FilesPlan.read if is_plan else FilesState.read
+    if kind == "rows":
+        from scripts.helpers.rows.options import check_rows_plan
+        from scripts.helpers.rows.states import RowsState
+
+        return check_rows_plan if is_plan else RowsState.read
+    if kind == "table":
+        from scripts.helpers.tables.spans import TableState, check_table_plan
+
+        return check_table_plan if is_plan else TableState.read
+    if kind == "ids":
+        from scripts.helpers.relational.ids import IdsState, planned_first
+
+        return planned_first if is_plan else IdsState.read
+    if kind == "partition" and not is_plan:
+        return PartitionState.read
+    if kind == "backfills" and not is_plan:
+        from scripts.helpers.rows.coverage import BackfillRecord
+
+        return BackfillRecord.read
+    return None
 
 
 def checked(place: str, context: str, stored: Any) -> Any:
@@ -64,12 +81,11 @@ def files_waiting(head: Head) -> int:
 def _read(place: str, name: str, stored: Any, *, unpacks: bool = True) -> Any:
     if not isinstance(stored, Mapping) or "kind" not in stored:
         return stored
-    read = (READERS_OF_PLANS if place == PLANS else READERS_OF_STATES).get(
-        Fields(stored, name).text("kind", longest=64)
-    )
-    found = stored if read is None else read(stored, name)
+    kind, is_plan = Fields(stored, name).text("kind", longest=64), place == PLANS
+    read = _reader(kind, is_plan)
+    found: Any = stored if read is None else read(stored, name)
     if unpacks:
         schemas_of(stored, name)
-    if unpacks and isinstance(found, RowsState):
-        found.unpacked(name)
+        if kind == "rows" and not is_plan:
+            found.unpacked(name)
     return found

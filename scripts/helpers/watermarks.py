@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers.decisions.decisions import ADOPTED_BY_HAND, Decisions, JobDecision
@@ -21,9 +22,6 @@ from scripts.helpers.protocol.run import Run
 from scripts.helpers.protocol.store import Store
 from scripts.helpers.protocol.values import encode
 from scripts.helpers.protocol.watermark_item import WatermarkItem, without_bytes
-from scripts.helpers.rows.coverage import with_ranges
-from scripts.helpers.rows.cursor_ranges import ShownRange
-from scripts.helpers.rows.progress import RowsProgress, Spans
 from scripts.helpers.states import checked
 
 if TYPE_CHECKING:
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
 
     from scripts.helpers.decisions.doctor import Finding
     from scripts.helpers.protocol.jobs import ListedJobs
+    from scripts.helpers.rows.cursor_ranges import ShownRange
+    from scripts.helpers.rows.progress import RowsProgress, Spans
 
 __all__ = ["DEFAULT_LEASE", "Watermarks"]
 
@@ -123,8 +123,18 @@ class Watermarks:
         self.lookups = Lookups(store, clock, job_id_rule)
         self.lookups.check = checked
         self._changes = Changes(self.lookups, retention)
-        self.progress = RowsProgress(self.lookups)
-        self.decisions = Decisions(self._changes, self.progress)
+
+    @cached_property
+    def progress(self) -> RowsProgress:
+        """What jobs have read of rows. The import is here because a run of files needs none of it."""
+        from scripts.helpers.rows.progress import RowsProgress
+
+        return RowsProgress(self.lookups)
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """The decisions of operators."""
+        return Decisions(self._changes, self.progress)
 
     def __repr__(self) -> str:
         return f"Watermarks({self.table_name!r})"
@@ -265,6 +275,8 @@ class Watermarks:
         UnknownJobError, NoWatermarkError, UnknownRunError
             All are LookupErrors.
         """
+        from scripts.helpers.rows.coverage import with_ranges
+
         found = self.lookups.get_watermark(job_id, run_id)
         states = {name: without_bytes(with_ranges(state)) for name, state in found["watermarks"].items()}
         return WatermarkItem.of(found | {"watermarks": states})

@@ -68,6 +68,27 @@ def test_modules_stay_unloaded_when_only_faces_are_imported() -> None:
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
+def test_modules_for_rows_and_tables_stay_unloaded_when_a_run_finds_no_new_file(tmp_path: Path) -> None:
+    (tmp_path / "monday.json").write_text("{}")
+    code = (
+        "import sys\n"
+        "from scripts.helpers.job import IncrementalJob\n"
+        "from scripts.helpers.watermarks import Watermarks\n"
+        "watermarks = Watermarks(f'sqlite:{sys.argv[1]}/.watermarks.db')\n"
+        "watermarks.create_table()\n"
+        "for _ in range(2):\n"
+        "    with IncrementalJob(watermarks, 'parking') as job:\n"
+        "        found = job.new_files(sys.argv[1]).count\n"
+        "rooms = 'databases', 'relational', 'rows', 'sql', 'tables'\n"
+        "loaded = [name.split('.')[2:] for name in sys.modules if name.startswith('scripts.helpers.')]\n"
+        "print(found, sorted('.'.join(name) for name in loaded if name[0] in rooms and name[1:]))"
+    )
+
+    done = run_without((), code, str(tmp_path))
+
+    assert done.stdout.strip() == "0 ['rows.arrow_streams', 'rows.counts']", done.stderr
+
+
 @pytest.mark.parametrize("package", PROMISES)
 def test_module_is_imported_when_an_optional_package_is_not_there(package: str) -> None:
     done = run_without({package}, IMPORT_ALL, *PROMISES[package])

@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, F
 from scripts.helpers.errors import CursorError
 from scripts.helpers.protocol.names import new_token
 from scripts.helpers.rows.arrow_streams import ArrowStream
-from scripts.helpers.rows.cursors import CursorColumn
-from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.memory import as_cursor, ends_of_column
-from scripts.helpers.rows.sql import sql
-from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.spark.observed import CANNOT_OBSERVE, Observed, observe
+
+if TYPE_CHECKING:
+    from scripts.helpers.rows.cursors import CursorColumn
+    from scripts.helpers.rows.window import RowWindow
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +71,9 @@ class RowCounts:
             return _warn_uncounted(rows, context, error)
 
     def _observed(self, context: str, rows: DataFrame, column: CursorColumn | None) -> DataFrame:
+        from scripts.helpers.rows.dialect import SPARK
+        from scripts.helpers.rows.sql import sql
+
         aggregates = [F.expr("count(1) AS rows")]
         if column is not None:
             name = SPARK.quote(column.name)
@@ -120,6 +122,8 @@ class _Stream:
 
     def looked_at(self, batch: Any) -> Any:
         """Record the smallest and the largest cursor of a batch, and return the batch."""
+        from scripts.helpers.rows.memory import ends_of_column
+
         try:
             for name, value in ends_of_column(self._column.name, batch).items():
                 self._ends[name] = (min if name == "minimum" else max)(self._ends.get(name, value), value)
@@ -128,6 +132,8 @@ class _Stream:
         return batch
 
     def counts(self) -> dict[str, Any]:
+        from scripts.helpers.rows.memory import as_cursor
+
         found: dict[str, Any] = {"rows": self.rows.count}
         for name, value in self._ends.items():
             with suppress(CursorError):

@@ -7,11 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import dropwhile
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scripts.helpers.protocol.names import BatchId, is_epoch
 from scripts.helpers.protocol.outputs import MARK, Output, Retraction
-from scripts.helpers.sinks.merging import Merge
+
+if TYPE_CHECKING:
+    from scripts.helpers.sinks.merging import Merge
 
 FIRST_DIGITS = "[0-9a-f]{8}"
 """The job in a table of batches that an earlier version of this package made: it has room for 8 digits of the mark."""
