@@ -26,6 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MINUTE = timedelta(minutes=1)
 _LATEST_MINUTE = (LATEST - _EPOCH) // _MINUTE
 _ENTRY = re.compile(r"([0-9]{1,8}):([0-9]{0,16})(?::([0-9]{1,16}))?")
+_ENTRIES = re.compile(rf"\s*(?:{_ENTRY.pattern}(?:\s+|\Z))*")
 
 
 class PastCommit(NamedTuple):
@@ -79,17 +80,15 @@ def from_text(text: str) -> tuple[PastCommit, ...]:
 
     Commits are only shown to operators and decide nothing, so a damaged text does not make the head unreadable.
     """
+    if not _ENTRIES.fullmatch(text):
+        return ()
     found: list[PastCommit] = []
     minutes = 0
-    for entry in text.split():
-        matched = _ENTRY.fullmatch(entry)
-        if matched is None:
-            return ()
-        since, rows, files = matched.groups()
+    for since, rows, files in _ENTRY.findall(text):
         minutes += int(since)
         if minutes > _LATEST_MINUTE:
             return ()
-        at = _EPOCH + timedelta(minutes=minutes)
+        at = _EPOCH + minutes * _MINUTE
         found.append(PastCommit(at, int(rows) if rows else None, int(files) if files else None))
     return tuple(found[-MOST:])
 
