@@ -203,7 +203,7 @@ class Backfill:
 
         Raises
         ------
-        SourceChangedError, CursorError
+        SourceError, CursorError
             The cursor column is not the live job's, or its type has changed.
         BoundsError
             New rows may still appear in the slice, or another slice has begun to read some of its rows.

@@ -27,6 +27,23 @@ def rows_have(count: int) -> str:
     return "1 row has" if count == 1 else f"{count:,} rows have"
 
 
+READ_AGAIN = (
+    "read the whole table again: give on_loss='take' with write_disposition='merge', or run `watermarks reset "
+    "{job_id!q} --context {context!q} --why TEXT`"
+)
+RESTORED = (
+    "If the table was truncated or restored, read it again with `watermarks reset {job_id!q} --context {context!q} "
+    "--why TEXT`, or go back with `watermarks rewind {job_id!q} --context {context!q} --to-version N --why TEXT`. If "
+    "one row was far above the others"
+)
+PASSED = (
+    f", so context {{context!r}} of job {{job_id!r}} would lose rows. {RESTORED}, or a transaction committed late, set "
+    "the watermark back and merge what comes twice: `watermarks set {job_id!q} --context {context!q} value=VALUE --why "
+    "TEXT`. To continue without these rows, run `watermarks set {job_id!q} --context {context!q} edge:null= --why "
+    "TEXT`."
+)
+"""Parts of several messages."""
+
 REASONS = {
     # --- NothingThereError
     "unknown_glue_job": "Glue has no job {job_id!r} in region {region!r}. Check the name and the region.",
@@ -95,7 +112,45 @@ REASONS = {
         "run_id={run_id!r}, watermarks={{...}})."
     ),
     "log_folder": "Folder {folder!r} of the logs {detail}. Correct that, or give SparkSubmit another logs=.",
+    # --- SourceLostError
+    "replaced": (
+        "context {context!r} of job {job_id!r} remembers {before!r}, and rows below the watermark of another table "
+        "would never be read. For another source, give it a transformation_ctx of its own. To read this table from the "
+        "beginning, run `watermarks reset {job_id!q} --context {context!q} --why TEXT`. If it holds the same rows as "
+        "before, as after a move, keep the watermark: `watermarks set {job_id!q} --context {context!q} source:null= "
+        "--why TEXT`."
+    ),
+    "rolled_back": (
+        "it was set back, and what context {context!r} of job {job_id!r} read last is no longer part of it. To "
+        f"{READ_AGAIN}.{{detail}}"
+    ),
+    "expired": (
+        "not all commits since the watermark of context {context!r} of job {job_id!r} can be read any more: snapshots "
+        f"expired, or files were vacuumed. To miss no row, {READ_AGAIN}. Run the job more often than the table's "
+        "history is cleaned up."
+    ),
+    "expired_plan": (
+        "what the open plan of job {job_id!r} takes in context {context!r} is no longer complete: snapshots expired, "
+        "or files were vacuumed. If nothing of it can be restored, run `watermarks discard-plan {job_id!q} --why "
+        f"TEXT`, and {READ_AGAIN}. Keep the history of the table for longer than a run may wait."
+    ),
     # --- SourceError
+    "changed": (
+        "context {context!r} remembers {before!r}. Give the new source a transformation_ctx of its own.{detail}"
+    ),
+    "behind": (
+        "its {what} is behind the watermark of context {context!r}, so it went back, or a lagging replica answered. "
+        "Rows would be lost. Read from the primary, or wait until it has caught up; after a restore of the source, "
+        "rewind or reset the job."
+    ),
+    "last_row_behind": (
+        "its last row is below rows that context {context!r} of job {job_id!r} has seen. Rows that come below the "
+        f"watermark would never be read. If a lagging replica answered, read from the primary. {RESTORED} and is gone, "
+        "continue past the last row: `watermarks set {job_id!q} --context {context!q} value=VALUE --why TEXT`. If rows "
+        "are deleted there every day, give on_behind='warn'."
+    ),
+    "rows_behind": f"rows came below the watermark after it had passed them{PASSED}",
+    "last_row_changed": f"the last row that was taken is gone or has other values{PASSED}",
     "all_unreadable": (
         "{detail} Nothing is set aside: check the rights of the job, the format, the schema and the options of the "
         "read."
@@ -672,116 +727,11 @@ class StagedFilesLostError(TargetError):
         super().__init__(target, f"{text} {_again(version)}")
 
 
-class SourceChangedError(SourceError):
-    """The context remembers a different source than the one passed."""
+class SourceLostError(SourceError):
+    """What follows the watermark cannot be read any more: the table was replaced or set back, or its history is gone.
 
-    def __init__(self, context: str, before: str, now: str, hint: str = "") -> None:
-        self.context, self.before, self.now, self.hint = context, before, now, hint
-        super().__init__(
-            now, f"context {context!r} remembers {before!r}. Give the new source a transformation_ctx of its own.{hint}"
-        )
-
-
-class SourceReplacedError(SourceChangedError):
-    """The context remembers a different table than the one passed, or the table was created again under its name."""
-
-    def __init__(self, job_id: str, context: str, before: str, now: str) -> None:
-        super().__init__(context, before, now)
-        self.job_id = job_id
-        named = f"{quote(job_id)} --context {quote(context)}"
-        remedy = (
-            f"Source {now!r}: context {context!r} of job {job_id!r} remembers {before!r}, and rows below the watermark "
-            "of another table would never be read. For another source, give it a transformation_ctx of its own. To "
-            f"read this table from the beginning, run `watermarks reset {named} --why TEXT`. If it holds the same rows "
-            f"as before, as after a move, keep the watermark: `watermarks set {named} source:null= --why TEXT`."
-        )
-        # Replaces the message of the base class, whose only remedy is another context.
-        self.args = (remedy,)
-
-
-class SourceBehindError(SourceError):
-    """The clock, the ceiling or the rows of a source are behind the watermark: it was restored, or a replica lags.
-
-    `what` is ``clock``, ``ceiling``, ``last row``, ``rows below`` or ``last row taken``.
+    For a table that is read by its versions, `on_loss` decides whether a run raises this or reads the whole table.
     """
-
-    def __init__(self, source: str, context: str, what: str, job_id: str = "JOB") -> None:
-        self.context, self.what, self.job_id = context, what, job_id
-        named = f"{quote(job_id)} --context {quote(context)}"
-        restored = (
-            f"If the table was truncated or restored, read it again with `watermarks reset {named} --why TEXT`, or go "
-            f"back with `watermarks rewind {named} --to-version N --why TEXT`. If one row was far above the others"
-        )
-        passed = {
-            "rows below": "rows came below the watermark after it had passed them",
-            "last row taken": "the last row that was taken is gone or has other values",
-        }
-        if what == "last row":
-            detail = (
-                f"its last row is below rows that context {context!r} of job {job_id!r} has seen. Rows that come below "
-                f"the watermark would never be read. If a lagging replica answered, read from the primary. {restored} "
-                f"and is gone, continue past the last row: `watermarks set {named} value=VALUE --why TEXT`. If rows "
-                "are deleted there every day, give on_behind='warn'."
-            )
-        elif what in passed:
-            detail = (
-                f"{passed[what]}, so context {context!r} of job {job_id!r} would lose rows. {restored}, or a "
-                "transaction committed late, set the watermark back and merge what comes twice: `watermarks set "
-                f"{named} value=VALUE --why TEXT`. To continue without these rows, run `watermarks set {named} "
-                "edge:null= --why TEXT`."
-            )
-        else:
-            detail = (
-                f"its {what} is behind the watermark of context {context!r}, so it went back, or a lagging replica "
-                "answered. Rows would be lost. Read from the primary, or wait until it has caught up; after a restore "
-                "of the source, rewind or reset the job."
-            )
-        super().__init__(source, detail)
-
-
-class SourceRolledBackError(SourceError):
-    """A table was set back to a version before the watermark, or to a history other than the one that was read."""
-
-    def __init__(self, source: str, context: str, job_id: str, common: int | None = None) -> None:
-        self.context, self.job_id, self.common = context, job_id, common
-        named = f"{quote(job_id)} --context {quote(context)}"
-        go_on = (
-            "" if common is None else
-            f" To continue from the last commit that both have, delete from the target what came after it, then run "
-            f"`watermarks set {named} value:int={common} --why TEXT`."
-        )  # fmt: skip
-        super().__init__(
-            source,
-            f"it was set back, and what context {context!r} of job {job_id!r} read last is no longer part of it. To "
-            "read the whole table again, give on_loss='take' with write_disposition='merge', or run `watermarks reset "
-            f"{named} --why TEXT`.{go_on}",
-        )
-
-
-class SourceExpiredError(SourceError):
-    """Versions of a table, or their files, were expired, vacuumed or cleaned up before they were read."""
-
-    def __init__(self, source: str, context: str, job_id: str, *, is_planned: bool = False) -> None:
-        self.context, self.job_id, self.is_planned = context, job_id, is_planned
-        named = f"{quote(job_id)} --context {quote(context)}"
-        reread = (
-            "read the whole table again: give on_loss='take' with write_disposition='merge', or run `watermarks reset "
-            f"{named} --why TEXT`"
-        )
-        if is_planned:
-            text = (
-                f"what the open plan of job {job_id!r} takes in context {context!r} is no longer complete: "
-                "snapshots expired, or files were vacuumed. If nothing of it can be restored, run "
-                f"`watermarks discard-plan {quote(job_id)} --why TEXT`, and {reread}. Keep the history of the table "
-                "for longer than a run may wait."
-            )
-        else:
-            text = (
-                f"not all commits since the watermark of context {context!r} of job {job_id!r} can be read any more: "
-                f"snapshots expired, or files were vacuumed. To miss no row, {reread}. Run the job more often than the "
-                "table's history is cleaned up."
-            )
-        super().__init__(source, text)
 
 
 class SchemaChangedError(SourceError):

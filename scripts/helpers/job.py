@@ -389,7 +389,7 @@ class IncrementalJob:
         ------
         NothingThereError, InvalidValueError
             No rows were read yet, or the sides cannot be compared with these options.
-        SourceReplacedError, CursorError, TargetError
+        SourceLostError, CursorError, TargetError
             The source is not the one that the context remembers, or one side cannot be read.
         UnpublishedError
             A committed batch is not at its target yet.
@@ -600,7 +600,7 @@ class IncrementalJob:
         ------
         PlanConflictError
             The inherited plan has no ids for this context.
-        SourceChangedError, InvalidValueError
+        SourceError, InvalidValueError
             See `IdBlock`.
         """
         from scripts.helpers.batch.rows import relationalize

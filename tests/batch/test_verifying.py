@@ -23,7 +23,7 @@ from scripts.helpers.errors import (
     InvalidValueError,
     MissingConnectorError,
     NothingThereError,
-    SourceReplacedError,
+    SourceLostError,
     TargetError,
     UnknownJobError,
     UnpublishedError,
@@ -31,6 +31,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.support.outputs import output_of_run
+from tests.support.reasons import because
 
 JOB = "repairs"
 NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
@@ -421,7 +422,7 @@ def test_database_is_compared_with_parquet_and_with_delta_when_spark_reads_both(
     table = JdbcTable(spark_with_tables, postgres.url, copy, properties=postgres.properties)
     assert [(one.high, one.doubled) for one in job.verify(source, table, interval=10).differing] == [(40, 1)]
     other = JdbcTable(spark_with_tables, postgres.url, postgres.new_table("id bigint"), properties=postgres.properties)
-    with pytest.raises(SourceReplacedError):
+    with pytest.raises(SourceLostError, check=because("replaced")):
         job.verify(other, targets["parquet"])
     with pytest.raises(InvalidValueError, match="is read by Spark, and the target"):
         job.verify(source, pd.DataFrame({"id": [1]}))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import SourceChangedError
+from scripts.helpers.errors import SourceError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.schemas.kept import shown_schemas, with_schema
@@ -14,6 +14,7 @@ from scripts.helpers.watermarks import Watermarks
 from scripts.jobs.exit_codes import BAD_DATA, FAILED
 from tests.cli.stories import Command, commit_rows, rows_state
 from tests.support.listed_rows import ListedRows
+from tests.support.reasons import because
 from tests.support.steps import commit
 
 JOB = "repairs"
@@ -35,7 +36,7 @@ def test_next_run_goes_on_and_gaps_stay_when_the_column_is_renamed(run: Command,
     watermarks.set_watermark(JOB, {"value": 9}, transformation_ctx="repairs", why="loaded by hand")
     before = watermarks.gaps(JOB, "repairs"), watermarks.coverage(JOB, "repairs")
     renamed = source_of("repair_id", 1, 2, 5, 9, 10)
-    with pytest.raises(SourceChangedError, match="run: watermarks set JOB --rename-cursor OLD NEW"):
+    with pytest.raises(SourceError, check=because("changed"), match="run: watermarks set JOB --rename-cursor OLD NEW"):
         read(watermarks, renamed, "repair_id")
 
     done = run(watermarks, "set", JOB, "--rename-cursor", "id", "repair_id", *WHY)

@@ -10,17 +10,12 @@ from typing import Any
 import pytest
 
 from scripts.helpers.databases.table import JdbcTable, server_of
-from scripts.helpers.errors import (
-    CorruptItemError,
-    CursorError,
-    PlanConflictError,
-    SourceBehindError,
-    SourceReplacedError,
-)
+from scripts.helpers.errors import CorruptItemError, CursorError, PlanConflictError, SourceError, SourceLostError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import BOTH
+from tests.support.reasons import because, behind
 from tests.support.steps import commit
 
 Maker = Callable[..., JdbcTable]
@@ -66,11 +61,11 @@ def test_run_is_refused_when_the_context_is_given_another_table(
     first, second = numbered(postgres, 5), numbered(postgres, 3)
     run(watermarks, table_in(first), "jr_1")
 
-    with pytest.raises(SourceReplacedError) as caught:
+    with pytest.raises(SourceLostError, check=because("replaced")) as caught:
         run(watermarks, table_in(second), "jr_2")
 
     assert first in caught.value.before
-    assert second in caught.value.now
+    assert second in caught.value.source
     assert "`watermarks reset repairs --context repairs --why TEXT`" in str(caught.value)
     assert "`watermarks set repairs --context repairs source:null= --why TEXT`" in str(caught.value)
 
@@ -86,7 +81,7 @@ def test_table_that_was_made_anew_is_refused_unless_it_is_known_by_its_name_when
     if remade:
         assert run(watermarks, table_in(name, remade=True), "jr_2") == [9]
     else:
-        with pytest.raises(SourceReplacedError, match="oid"):
+        with pytest.raises(SourceLostError, check=because("replaced"), match="oid"):
             run(watermarks, table_in(name), "jr_2")
 
 
@@ -126,7 +121,7 @@ def test_identity_that_somebody_altered_is_refused_when_the_state_is_read(
     state = watermarks.get_watermark_values("repairs")["repairs"]
     commit(watermarks, "repairs", "jr_2", {"repairs": state | {"source": kept}})
 
-    error = SourceReplacedError if isinstance(kept, str) and kept.startswith("{") else CorruptItemError
+    error = SourceLostError if isinstance(kept, str) and kept.startswith("{") else CorruptItemError
     with pytest.raises(error) as caught:
         run(watermarks, table_in(name), "jr_3")
 
@@ -164,7 +159,7 @@ def test_run_is_refused_when_another_table_is_given_in_other_databases(
     tables = [JdbcTable(jdbc, server.url, name, properties=server.properties) for name in (first, second)]
     run(watermarks, tables[0], "jr_1")
 
-    with pytest.raises(SourceReplacedError, match=f"{second}.*{first}"):
+    with pytest.raises(SourceLostError, check=because("replaced"), match=f"{second}.*{first}"):
         run(watermarks, tables[1], "jr_2")
 
 
@@ -201,7 +196,11 @@ def test_truncated_table_is_a_warning_while_empty_and_an_error_once_it_has_rows_
 
     empty = run(watermarks, source, "jr_2")
     server.sql(f"INSERT INTO {name} VALUES (1), (2)")
-    with pytest.raises(SourceBehindError, match="watermarks reset repairs --context repairs"):
+    with pytest.raises(
+        SourceError,
+        check=behind,
+        match="watermarks reset repairs --context repairs",
+    ):
         run(watermarks, source, "jr_3")
     watermarks.reset("repairs", transformation_ctx="repairs", why="truncated")
 
@@ -217,7 +216,7 @@ def test_rows_after_an_outlier_are_taken_when_the_watermark_is_set_just_past_the
     postgres.sql(f"INSERT INTO {name} VALUES (1000000)")
     run(watermarks, table_in(name), "jr_1")
     postgres.sql(f"DELETE FROM {name} WHERE id = 1000000")
-    with pytest.raises(SourceBehindError):
+    with pytest.raises(SourceError, check=behind):
         run(watermarks, table_in(name), "jr_2")
 
     watermarks.set_watermark("repairs", {"value": 4}, transformation_ctx="repairs", why="an outlier")
@@ -254,10 +253,12 @@ def test_table_that_was_restored_and_has_grown_is_announced_when_its_numbers_are
 
     if on_changed == "raise":
         with pytest.raises(
-            SourceBehindError, match="the last row that was taken is gone or has other values"
+            SourceError,
+            check=behind,
+            match="the last row that was taken is gone or has other values",
         ) as caught:
             run(watermarks, source, "jr_3", on_changed=on_changed)
-        assert caught.value.what == "last row taken"
+        assert caught.value.reason == "last_row_changed"
         return
     found = run(watermarks, source, "jr_3")
 
@@ -276,12 +277,16 @@ def test_rows_below_an_outlier_that_is_still_there_are_refused_when_they_come(
     run(watermarks, source, "jr_1")
     noted(server, name, range(11, 14), "late")
 
-    with pytest.raises(SourceBehindError, match="rows came below the watermark after it had passed them") as caught:
+    with pytest.raises(
+        SourceError,
+        check=behind,
+        match="rows came below the watermark after it had passed them",
+    ) as caught:
         run(watermarks, source, "jr_2")
     assert run(watermarks, source, "jr_3", on_late="warn") == []
     watermarks.set_watermark("repairs", {"edge": None}, transformation_ctx="repairs", why="not needed")
 
-    assert caught.value.what == "rows below"
+    assert caught.value.reason == "rows_behind"
     assert "event=rows_below context=repairs source=" in caplog.text
     assert " rows=3:" in caplog.text
     assert run(watermarks, source, "jr_4") == []

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import CursorError, SourceError, SourceReplacedError
+from scripts.helpers.errors import CursorError, SourceError, SourceLostError
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.sql.sqlite import SQLite
+from tests.support.reasons import because
 from tests.support.row_windows import plan, taken
 
 BOTH = pytest.mark.parametrize("database", ["maria", "sqlite"])
@@ -348,7 +349,7 @@ def test_another_condition_is_refused_when_rows_below_the_watermark_could_be_pas
     )
     window = plan(source, "id")
 
-    with pytest.raises(SourceReplacedError):
+    with pytest.raises(SourceLostError, check=because("replaced")):
         plan(other, "id", window)
     assert plan(source, "id", window).is_empty
 

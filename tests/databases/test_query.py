@@ -10,11 +10,12 @@ import pytest
 from scripts.helpers.databases import table as tables
 from scripts.helpers.databases.sql_table import SqlTable
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import CursorError, SourceError, SourceReplacedError
+from scripts.helpers.errors import CursorError, SourceError, SourceLostError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sql.query_text import MYSQL, ORACLE, POSTGRESQL, SQL_SERVER, SQLITE, QueryText
 from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import sql_table
+from tests.support.reasons import because
 from tests.support.row_windows import plan, taken
 
 
@@ -353,7 +354,7 @@ def test_another_query_is_refused_when_the_context_remembers_one(
 
     first = run(of(postgres, jdbc, f"SELECT id, at FROM {name}"), "jr_1")
     again = run(of(postgres, jdbc, f"SELECT id,\n  at FROM {name}"), "jr_2")
-    with pytest.raises(SourceReplacedError, match=r"query [0-9a-f]{16}, database postgres"):
+    with pytest.raises(SourceLostError, check=because("replaced"), match=r"query [0-9a-f]{16}, database postgres"):
         run(of(postgres, jdbc, f"SELECT id, at FROM {name} WHERE id > 0"), "jr_3")
 
     assert (first, again) == ([1], [])

@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from string import Formatter
 from typing import Any
 
 import pytest
@@ -36,11 +37,18 @@ def stand_ins(parameter: inspect.Parameter) -> list[Any]:
     return [{"int": ANY_NUMBER, "datetime": ANY_TIME}.get(kind, ANY_TEXT)]
 
 
+def pattern_of(template: str) -> str:
+    """Return the text that a template of a reason makes, as a pattern."""
+    return "".join(text + ("\0" if name else "") for text, name, _, _ in Formatter().parse(template))
+
+
 def texts_of(error: type[Exception]) -> Iterator[str]:
     """Yield each text that a class makes, as a pattern; a class without words of its own makes any of a reason."""
     if error.__init__ is errors.WatermarkError.__init__:
         yield "\0"
         return
+    if issubclass(error, errors.WatermarkError) and error._start:
+        yield from (pattern_of(error._start + text) for text in errors.REASONS.values())
     parameters = [
         parameter
         for parameter in inspect.signature(error).parameters.values()

@@ -9,12 +9,13 @@ from typing import Any
 import boto3
 import pytest
 
-from scripts.helpers.errors import LedgerError, PlanConflictError, SourceChangedError, SourceError
+from scripts.helpers.errors import LedgerError, PlanConflictError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import folder_columns, suffix
 from scripts.helpers.watermarks import Watermarks
 from tests.support.buckets import NOON, SOURCE, Bucket, Job, Table, keys_of
+from tests.support.reasons import because
 
 
 class Prefix:
@@ -200,16 +201,16 @@ def test_bookmark_raises_source_changed_error_when_context_has_another_source(la
     landing.take()
     other = source.format(landing.bucket)
 
-    with pytest.raises(SourceChangedError) as caught:
+    with pytest.raises(SourceError, check=because("changed")) as caught:
         landing.bookmark(other)
 
-    assert (caught.value.context, caught.value.before, caught.value.now) == ("parking", landing.source, other)
+    assert (caught.value.context, caught.value.before, caught.value.source) == ("parking", landing.source, other)
 
 
 def test_context_is_named_when_the_state_it_is_given_is_of_another_source(landing: Prefix) -> None:
     landing.take()
 
-    with pytest.raises(SourceChangedError, match="'parking' remembers"):
+    with pytest.raises(SourceError, check=because("changed"), match="'parking' remembers"):
         FileBookmark("s3://elsewhere/landing/", state=landing.state, transformation_ctx="parking")
 
 
@@ -227,7 +228,7 @@ def test_bookmark_raises_source_changed_error_when_state_is_not_of_files(
 ) -> None:
     landing.state = state
 
-    with pytest.raises(SourceChangedError, match=f"'parking' remembers {before!r}"):
+    with pytest.raises(SourceError, check=because("changed"), match=f"'parking' remembers {before!r}"):
         landing.bookmark()
 
 

@@ -13,7 +13,7 @@ from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
     LedgerError,
-    SourceChangedError,
+    SourceError,
     StoreUnavailableError,
 )
 from scripts.helpers.files.bookmark import FileBookmark
@@ -26,6 +26,7 @@ from tests.support.buckets import SOURCE, Bucket, keys_of
 from tests.support.clock import Clock
 from tests.support.events import Events
 from tests.support.faults import Faults, Wire, head_write
+from tests.support.reasons import because
 from tests.support.steps import KilledError
 from tests.support.table_items import Stored, all_items, chunk_keys
 
@@ -315,10 +316,13 @@ def test_run_is_refused_and_nothing_changes_when_the_source_has_changed(landing:
     landing.run()
     before = stored()["~latest"]["watermarks"]
 
-    with pytest.raises(SourceChangedError) as caught, IncrementalJob(landing.watermarks, landing.job_id) as job:
+    with (
+        pytest.raises(SourceError, check=because("changed")) as caught,
+        IncrementalJob(landing.watermarks, landing.job_id) as job,
+    ):
         job.new_files("s3://landing/other/", transformation_ctx="parking", listing=landing.bucket, on_changed=None)
 
-    assert (caught.value.before, caught.value.now) == (SOURCE, "s3://landing/other/")
+    assert (caught.value.before, caught.value.source) == (SOURCE, "s3://landing/other/")
     assert stored()["~latest"]["watermarks"] == before
 
 
@@ -326,7 +330,10 @@ def test_replay_is_refused_when_the_source_has_changed_since_the_plan(landing: I
     landing.land(3)
     planned = landing.die()
 
-    with pytest.raises(SourceChangedError), IncrementalJob(landing.watermarks, landing.job_id) as job:
+    with (
+        pytest.raises(SourceError, check=because("changed")),
+        IncrementalJob(landing.watermarks, landing.job_id) as job,
+    ):
         job.new_files("s3://landing/other/", transformation_ctx="parking", listing=landing.bucket, on_changed=None)
 
     assert landing.run() == planned

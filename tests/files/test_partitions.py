@@ -15,7 +15,6 @@ from scripts.helpers.errors import (
     CorruptItemError,
     InvalidValueError,
     PlanConflictError,
-    SourceChangedError,
     SourceError,
 )
 from scripts.helpers.files.partition_delta import PartitionDelta
@@ -620,7 +619,7 @@ def test_largest_is_by_type_when_texts_would_mislead(snapshots: Lake) -> None:
     with pytest.raises(InvalidValueError, match="'int'"):
         snapshots.run()
     assert snapshots.run(types={"month": "int"}) == {"2026/10": ["a"]}
-    with pytest.raises(SourceChangedError, match="month int"):
+    with pytest.raises(SourceError, check=because("changed"), match="month int"):
         snapshots.run(types={"month": "bigint"})
 
 
@@ -665,12 +664,12 @@ def test_state_is_refused_when_it_is_of_the_other_call(lake: Lake) -> None:
     lake.put(day(24))
     lake.run(transformation_ctx="one")
     lake.method = "latest_partition"
-    with pytest.raises(SourceChangedError, match="all files of"):
+    with pytest.raises(SourceError, check=because("changed"), match="all files of"):
         lake.run(transformation_ctx="one")
     lake.run(transformation_ctx="two")
     lake.method = "new_partitions"
 
-    with pytest.raises(SourceChangedError):
+    with pytest.raises(SourceError, check=because("changed")):
         lake.run(transformation_ctx="two")
 
 

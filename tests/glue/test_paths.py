@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError, SourceChangedError
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, RunInProgressError, SourceError
 from scripts.helpers.files.rules import glob_to_regex
 from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.glue.connection_options import folders_to_read
@@ -167,7 +167,7 @@ def test_another_folder_is_refused_when_no_path_is_known(take: Take, put: Put) -
     put("a/1", "b/2")
     take(["a/"])
 
-    with pytest.raises(SourceChangedError, match="'landed' remembers"):
+    with pytest.raises(SourceError, check=because("changed"), match="'landed' remembers"):
         take(["b/"])
 
 

@@ -234,15 +234,15 @@ BUILT = [
     (errors.CorruptItemError("parking", "~latest", "KeyError"), ["'parking'", "'~latest'", "KeyError", "backup"]),
     (errors.SourceError("s3://b/", "cannot be listed."), ["'s3://b/'", "cannot be listed."]),
     (
-        errors.SourceChangedError("landed", "s3://a/", "s3://b/"),
+        errors.SourceError("s3://b/", reason="changed", context="landed", before="s3://a/"),
         ["'landed'", "'s3://a/'", "'s3://b/'", "transformation_ctx of its own"],
     ),
     (
-        errors.SourceReplacedError("park ing", "repairs", "table a", "table b"),
+        errors.SourceLostError("table b", reason="replaced", job_id="park ing", context="repairs", before="table a"),
         ["'park ing'", "'table a'", "'table b'", "reset 'park ing' --context repairs", "repairs source:null="],
     ),
     (
-        errors.SourceBehindError("public.repairs", "repairs", "clock"),
+        errors.SourceError("public.repairs", reason="behind", context="repairs", what="clock"),
         ["'public.repairs'", "clock is behind the watermark of context 'repairs'", "Read from the primary", "rewind"],
     ),
     (
@@ -281,12 +281,28 @@ BUILT = [
         ],
     ),
     (
-        errors.SourceRolledBackError("lake.db.t", "sales", "a job", 7),
-        ["'lake.db.t'", "set back", "on_loss='take'", "reset 'a job' --context sales", "value:int=7"],
+        errors.SourceLostError("lake.db.t", " Or set it.", reason="rolled_back", context="sales", job_id="a job"),
+        ["'lake.db.t'", "set back", "on_loss='take'", "reset 'a job' --context sales", " Or set it."],
     ),
     (
-        errors.SourceExpiredError("lake.db.t", "sales", "job"),
+        errors.SourceLostError("lake.db.t", reason="expired", context="sales", job_id="job"),
         ["'lake.db.t'", "since the watermark", "on_loss='take'", "reset job --context sales"],
+    ),
+    (
+        errors.SourceLostError("lake.db.t", reason="expired_plan", context="sales", job_id="a job"),
+        ["'lake.db.t'", "open plan of job 'a job'", "discard-plan 'a job'", "on_loss='take'"],
+    ),
+    (
+        errors.SourceError("public.repairs", reason="last_row_behind", context="repairs", job_id="a job"),
+        ["'public.repairs'", "'repairs' of job 'a job'", "rewind 'a job' --context repairs", "on_behind='warn'"],
+    ),
+    (
+        errors.SourceError("public.repairs", reason="rows_behind", context="repairs", job_id="a job"),
+        ["'public.repairs': rows came below", "'repairs' of job 'a job'", "set 'a job' --context repairs edge:null="],
+    ),
+    (
+        errors.SourceError("public.repairs", reason="last_row_changed", context="repairs", job_id="a job"),
+        ["'public.repairs': the last row", "'repairs' of job 'a job'", "reset 'a job' --context repairs"],
     ),
     (
         errors.SourceError("lake.db.t", reason="merge_on_read"),
@@ -346,12 +362,9 @@ FAMILIES = [
             "TableNotFoundError", "TableSchemaError", "CredentialsError", "AccessRefusedError",
             "AmbiguousHistoryError", "NewerFormatError", "JobMovedError",
             "CorruptItemError", "SourceError",
-            "SourceChangedError",
-            "SourceReplacedError", "SourceRolledBackError", "SourceExpiredError",
-
-            "FileContentError",
+            "SourceLostError", "FileContentError",
             "UnreadableObjectError", "UnreadableFilesError",
-            "SourceBehindError", "ChangedObjectError", "ArchivedObjectError", "LedgerError",
+            "ChangedObjectError", "ArchivedObjectError", "LedgerError",
             "SchemaChangedError", "MisfitError",
             "TargetUnavailableError",
             "SourceUnavailableError", "NotOffGlueError", "TargetError", "TargetAheadError",

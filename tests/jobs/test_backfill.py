@@ -23,7 +23,7 @@ from scripts.helpers.errors import (
     NothingThereError,
     PlanConflictError,
     RunInProgressError,
-    SourceChangedError,
+    SourceError,
     UnknownJobError,
     WatermarkError,
 )
@@ -874,7 +874,7 @@ def test_slice_is_refused_and_nothing_is_stored_when_its_bounds_are_wrong(table:
 
 @pytest.mark.parametrize(
     ("column", "cast", "error", "told"),
-    [("other", "int64", SourceChangedError, "remembers 'id'"), ("id", "int32", CursorError, "its type was bigint")],
+    [("other", "int64", SourceError, "remembers 'id'"), ("id", "int32", CursorError, "its type was bigint")],
 )
 def test_slice_is_refused_when_its_cursor_is_not_that_of_the_live_job(
     table: GrowingTable, column: str, cast: str, error: type[WatermarkError], told: str

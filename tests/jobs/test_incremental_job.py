@@ -18,7 +18,7 @@ from scripts.helpers.errors import (
     FencedError,
     InvalidValueError,
     PlanConflictError,
-    SourceChangedError,
+    SourceError,
     UnknownJobError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -387,7 +387,7 @@ def test_context_is_refused_when_its_name_is_that_of_a_value_stored_by_hand(load
     item = load.watermarks.create_watermark_item(job_id=JOB, run_id="jr_1", repairs="2023-03-16 15:45:00")
     load.watermarks.add_watermark(item)
 
-    with pytest.raises(SourceChangedError, match="context 'repairs' remembers"), load.job() as job:
+    with pytest.raises(SourceError, check=because("changed"), match="context 'repairs' remembers"), load.job() as job:
         load.repairs(job)
 
     assert load.version == 1

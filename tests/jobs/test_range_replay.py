@@ -16,7 +16,7 @@ from scripts.helpers.errors import (
     CursorError,
     InvalidValueError,
     NothingThereError,
-    SourceChangedError,
+    SourceError,
     UnknownJobError,
 )
 from scripts.helpers.job import IncrementalJob
@@ -269,7 +269,7 @@ def test_rows_read_by_a_lookback_are_of_the_range_when_the_caller_says_so(world:
     ("column", "options", "error", "text"),
     [
         (CursorColumn("id", "int"), {}, CursorError, "its type was bigint"),
-        (CursorColumn("key", "bigint"), {}, SourceChangedError, "context 'rows' remembers 'id'"),
+        (CursorColumn("key", "bigint"), {}, SourceError, "context 'rows' remembers 'id'"),
         (ID, {"lookback": 3}, CursorError, "say write_disposition='merge'"),
         (ID, {"nulls": "ignore"}, InvalidValueError, "'ignore' is unknown"),
         (ID, {"high": 3}, CursorError, "high= is given, but a range of runs ends where they did. Leave it out"),

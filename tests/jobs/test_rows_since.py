@@ -10,13 +10,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import CursorError, InvalidValueError, SourceBehindError
+from scripts.helpers.errors import CursorError, InvalidValueError, SourceError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.options import check_rows_plan
 from scripts.helpers.watermarks import Watermarks
 from tests.support.listed_rows import ListedRows
+from tests.support.reasons import behind
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
 AT, ID = CursorColumn("at", "timestamp"), CursorColumn("id", "bigint")
@@ -223,7 +224,7 @@ def test_watermark_stays_and_rows_come_later_when_the_sources_clock_went_back(wa
     source.listed.append((ago(50),))
     source.now = ago(500)
 
-    with pytest.raises(SourceBehindError) as caught:
+    with pytest.raises(SourceError, check=behind) as caught:
         run(watermarks, source)
 
     assert (caught.value.source, caught.value.what) == ("public.repairs", "clock")

@@ -21,7 +21,7 @@ from moto.s3.models import S3Backend
 from pyspark.serializers import CloudPickleSerializer
 
 from scripts.demo.local_s3 import spark_conf
-from scripts.helpers.errors import ChangedObjectError, InvalidValueError, LedgerError, SourceChangedError, SourceError
+from scripts.helpers.errors import ChangedObjectError, InvalidValueError, LedgerError, SourceError
 from scripts.helpers.files import spark as spark_bookmark
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.spark import Executors, SparkFileDelta
@@ -640,10 +640,10 @@ def test_nothing_is_committed_when_a_planned_object_changes_before_the_commit(ru
 def test_replay_is_refused_when_the_source_is_another_one(runs: SparkRuns) -> None:
     runs.die()
 
-    with pytest.raises(SourceChangedError) as caught:
+    with pytest.raises(SourceError, check=because("changed")) as caught:
         runs.run(source=f"s3://{runs.bucket}/other/")
 
-    assert (caught.value.before, caught.value.now) == (runs.source, f"s3://{runs.bucket}/other/")
+    assert (caught.value.before, caught.value.source) == (runs.source, f"s3://{runs.bucket}/other/")
     assert runs.version == 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import InvalidValueError, SourceChangedError
+from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.protocol.fields import MAX_COUNT, ImplausibleError
 from scripts.helpers.relational.ids import BLOCK, MAX_ID, STRIDE, IdBlock, IdsState, planned_first
 from scripts.helpers.relational.relations import Relations
@@ -84,9 +84,9 @@ def test_plan_is_refused_when_its_first_id_is_no_number_with_a_block_behind_it(f
 
 @pytest.mark.parametrize(("state", "name"), [(5, "int"), ({"kind": "files"}, "files")], ids=["number", "files"])
 def test_context_is_refused_when_it_remembers_something_else(state: Any, name: str) -> None:
-    with pytest.raises(SourceChangedError, match=f"context 'p' remembers '{name}'"):
+    with pytest.raises(SourceError, check=because("changed"), match=f"context 'p' remembers '{name}'"):
         IdBlock.of_batch("p", 2, 0, {"p": state})
-    with pytest.raises(SourceChangedError, match=f"context 'p' remembers '{name}'"):
+    with pytest.raises(SourceError, check=because("changed"), match=f"context 'p' remembers '{name}'"):
         IdBlock.unsaved("jr_1", 0, "p", state)
 
     assert IdBlock.of_batch("q", 2, 0, {"p": state}).first == 2 * STRIDE

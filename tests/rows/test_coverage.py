@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scripts.helpers.backfill import Backfill
-from scripts.helpers.errors import BoundsError, CursorError, InvalidIdError, InvalidValueError, SourceChangedError
+from scripts.helpers.errors import BoundsError, CursorError, InvalidIdError, InvalidValueError, SourceError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.protocol.fields import ImplausibleError
 from scripts.helpers.protocol.names import served_by
@@ -41,6 +41,7 @@ from scripts.helpers.rows.states import RowsState, ranges_read
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
 from tests.support.listed_rows import ListedRows
+from tests.support.reasons import because
 from tests.support.rows_states import covered_by, origin_of, passed_range, state_of, with_coverage, with_coverage_kept
 from tests.support.steps import commit
 
@@ -607,7 +608,7 @@ def test_record_is_refused_when_somebody_altered_it(field: str) -> None:
 
 @pytest.mark.parametrize("stored", [5, "text", {}, {"kind": "rows"}], ids=str)
 def test_record_is_refused_when_it_is_something_else(stored: Any) -> None:
-    with pytest.raises(SourceChangedError, match="a record of backfills"):
+    with pytest.raises(SourceError, check=because("changed"), match="a record of backfills"):
         BackfillRecord.read(stored)
 
 

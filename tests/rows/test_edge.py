@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import SourceBehindError
+from scripts.helpers.errors import SourceError
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.plan import edge_of, plan_window
 from scripts.helpers.rows.sources import SeenRow
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
+from tests.support.reasons import behind
 from tests.support.row_windows import plan_after
 
 NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
@@ -106,9 +107,13 @@ def test_row_below_the_watermark_is_an_error_unless_the_caller_answers_for_it(
     source.listed += [(4,), (5,)]
 
     if is_error:
-        with pytest.raises(SourceBehindError, match="watermarks set JOB --context repairs edge:null=") as caught:
+        with pytest.raises(
+            SourceError,
+            check=behind,
+            match="watermarks set JOB --context repairs edge:null=",
+        ) as caught:
             plan(source, first, **options)
-        assert caught.value.what == "rows below"
+        assert caught.value.reason == "rows_behind"
     else:
         assert plan(source, first, **options).low == (901,)
         assert "event=rows_below context=repairs source=public.repairs rows=2" in caplog.text
@@ -127,7 +132,11 @@ def test_row_of_the_last_value_is_an_error_when_it_comes_after_the_run_took_that
     source.listed.append((batch,))
 
     assert len(source.rows(second)) == 3
-    with pytest.raises(SourceBehindError, match="rows came below the watermark"):
+    with pytest.raises(
+        SourceError,
+        check=behind,
+        match="rows came below the watermark",
+    ):
         plan(source, first, descending=descending)
 
 
@@ -173,7 +182,11 @@ def test_row_that_comes_below_the_lookback_is_an_error_when_others_came_within_i
     first = plan(source, lookback=10, write_disposition="merge")
     source.listed += [(number,) for number in (5, *range(891, 899))]
 
-    with pytest.raises(SourceBehindError, match="rows came below the watermark"):
+    with pytest.raises(
+        SourceError,
+        check=behind,
+        match="rows came below the watermark",
+    ):
         plan(source, first, lookback=10, write_disposition="merge")
 
 
@@ -191,7 +204,11 @@ def test_last_row_that_is_gone_or_changed_is_a_warning_or_an_error_as_asked(
         source.contents = {3: "again"}
 
     if "on_changed" in policies:
-        with pytest.raises(SourceBehindError, match="is gone or has other values"):
+        with pytest.raises(
+            SourceError,
+            check=behind,
+            match="is gone or has other values",
+        ):
             plan(source, first, **policies)
     else:
         assert source.rows(plan(source, first, **policies)) == [(4,)]
@@ -213,7 +230,11 @@ def test_falling_ids_are_compared_from_the_other_end() -> None:
     first = plan(source, descending=True)
     source.listed.append((70,))
 
-    with pytest.raises(SourceBehindError, match="rows came below the watermark"):
+    with pytest.raises(
+        SourceError,
+        check=behind,
+        match="rows came below the watermark",
+    ):
         plan(source, first, descending=True)
 
 

@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from scripts.helpers.errors import PlanConflictError, SourceBehindError, SourceReplacedError
+from scripts.helpers.errors import PlanConflictError, SourceError, SourceLostError
 from scripts.helpers.protocol.values import decode, encode
 from scripts.helpers.rows import plan as planning
 from scripts.helpers.rows.cursors import Bound, CursorColumn
@@ -28,6 +28,7 @@ from scripts.helpers.rows.options import RaiseOrWarn
 from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.sources import Facts, OpenWriter, OpenWriters, RowSource, SeenRow
 from scripts.helpers.rows.window import RowWindow
+from tests.support.reasons import behind
 
 NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
 DELAY = timedelta(minutes=5)
@@ -259,7 +260,9 @@ class Numbers(RuleBasedStateMachine):
                 self.plan = decode(*encode(window.to_plan() | {"next": window.state_after}))
             else:
                 check_same_plan(self.plan, self.table, "JOB")
-        except (SourceBehindError, SourceReplacedError, PlanConflictError):
+        except (SourceError, PlanConflictError) as error:
+            if not isinstance(error, (SourceLostError, PlanConflictError)) and not behind(error):
+                raise
             heard.announced = True
         finally:
             logger.removeHandler(heard)

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 import pytest
 
-from scripts.helpers.errors import CursorError, InvalidValueError, SourceBehindError, SourceChangedError
+from scripts.helpers.errors import CursorError, InvalidValueError, SourceError
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.memory import PandasRows
@@ -21,7 +21,7 @@ from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.plan import plan_window, window_between
 from scripts.helpers.rows.window import RowWindow
 from tests.support.listed_rows import ListedRows
-from tests.support.reasons import because
+from tests.support.reasons import because, behind
 from tests.support.row_windows import plan_after, replayed
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
@@ -423,7 +423,7 @@ def test_plan_is_refused_when_the_sources_clock_is_behind_the_watermark(column: 
     first = plan(source)
     source.now = NOW - timedelta(days=2)
 
-    with pytest.raises(SourceBehindError) as caught:
+    with pytest.raises(SourceError, check=behind) as caught:
         plan(source, first)
 
     assert (caught.value.source, caught.value.context, caught.value.what) == ("public.repairs", "repairs", "clock")
@@ -455,7 +455,11 @@ def test_plan_is_refused_when_the_ceiling_is_behind_the_watermark(options: dict[
     first = plan(source)
     source.ceiling = 8
 
-    with pytest.raises(SourceBehindError, match="its ceiling is behind the watermark of context 'repairs'"):
+    with pytest.raises(
+        SourceError,
+        check=behind,
+        match="its ceiling is behind the watermark of context 'repairs'",
+    ):
         plan(source, first, **options)
 
 
@@ -896,10 +900,10 @@ def test_window_is_refused_when_its_lookback_is_no_duration(column: CursorColumn
 def test_plan_is_refused_when_the_state_is_that_of_fewer_columns() -> None:
     first = plan(source_of(AT, ago(9)))
 
-    with pytest.raises(SourceChangedError) as caught:
+    with pytest.raises(SourceError, check=because("changed")) as caught:
         plan(ListedRows((AT, ID), [], NOW), first)
 
-    assert (caught.value.before, caught.value.now) == ("at", "at, id")
+    assert (caught.value.before, caught.value.source) == ("at", "at, id")
 
 
 def test_plan_is_refused_when_the_type_of_the_second_column_changed() -> None:
@@ -931,10 +935,10 @@ def test_range_is_refused_when_it_starts_at_the_watermark_of_another_column() ->
     source = source_of(ID, 1, 2)
     until = plan(source).state_after
 
-    with pytest.raises(SourceChangedError) as caught:
+    with pytest.raises(SourceError, check=because("changed")) as caught:
         window_between(source, ["id"], until | {"cursor_column": "no"}, until, RowOptions(), "repairs")
 
-    assert (caught.value.before, caught.value.now) == ("no", "id")
+    assert (caught.value.before, caught.value.source) == ("no", "id")
 
 
 @pytest.mark.parametrize("value", [2, None])
@@ -971,16 +975,20 @@ def after(source: ListedRows, *left: Any, **options: Any) -> RowWindow:
 def test_source_is_behind_when_its_last_row_is_below_what_was_seen(
     column: CursorColumn, seen: list[Any], left: list[Any]
 ) -> None:
-    with pytest.raises(SourceBehindError, match="context 'repairs' of job 'JOB' has seen") as caught:
+    with pytest.raises(
+        SourceError,
+        check=behind,
+        match="context 'repairs' of job 'JOB' has seen",
+    ) as caught:
         after(source_of(column, *seen), *left)
 
-    assert caught.value.what == "last row"
+    assert caught.value.reason == "last_row_behind"
     for command in ("reset", "rewind", "set"):
         assert f"`watermarks {command} JOB --context repairs" in str(caught.value)
 
 
 def test_source_is_behind_when_falling_numbers_end_above_what_was_seen() -> None:
-    with pytest.raises(SourceBehindError):
+    with pytest.raises(SourceError, check=behind):
         after(source_of(ID, 9, 8, 7), 9, 8, descending=True)
 
 
@@ -1019,12 +1027,16 @@ def test_empty_source_is_a_warning_and_rows_below_the_watermark_are_refused_when
 
     assert "event=source_empty context=repairs source=public.repairs" in caplog.text
     assert second.state_after == first.state_after
-    with pytest.raises(SourceBehindError):
+    with pytest.raises(SourceError, check=behind):
         plan(source, second)
 
 
 def test_source_that_is_behind_is_an_error_when_the_caller_allows_rows_below_only() -> None:
-    with pytest.raises(SourceBehindError, match="context 'repairs' of job 'JOB' has seen"):
+    with pytest.raises(
+        SourceError,
+        check=behind,
+        match="context 'repairs' of job 'JOB' has seen",
+    ):
         after(source_of(ID, 1, 2, 3), 1, on_late="warn")
 
 

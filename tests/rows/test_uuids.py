@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.helpers.errors import CursorError, SourceBehindError
+from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.cursors import EPOCH, CursorColumn
 from scripts.helpers.rows.memory import PandasRows
 from scripts.helpers.rows.options import RowOptions
 from scripts.helpers.rows.plan import first_uuid_at, moment_of, plan_window
 from tests.support.listed_rows import ListedRows
+from tests.support.reasons import behind
 from tests.support.row_windows import plan_after, replayed
 from tests.support.rows_states import with_coverage
 
@@ -82,7 +83,11 @@ def test_source_is_behind_when_its_clock_is_before_the_last_uuid() -> None:
     source = ListedRows((column,), [(made(9),), (made(7),)], NOW)
     state = plan(source).state_after
 
-    with pytest.raises(SourceBehindError, match="its clock is behind"):
+    with pytest.raises(
+        SourceError,
+        check=behind,
+        match="its clock is behind",
+    ):
         plan_window(ListedRows((column,), [], NOW - timedelta(hours=1)), ["id"], now=NOW, state=state)
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import CursorError, SourceChangedError
+from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.rows.plan import plan_window
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.rows.window import RowWindow
+from tests.support.reasons import because
 from tests.support.row_windows import plan_after, replayed
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
@@ -293,15 +294,15 @@ def test_source_changed_error_names_both_columns_when_another_one_is_given(spark
         "plan": lambda: RowWindow.from_plan(first.to_plan(), ["changed_at"], "repairs"),
     }
 
-    with pytest.raises(SourceChangedError) as caught:
+    with pytest.raises(SourceError, check=because("changed")) as caught:
         again[stored]()
 
-    assert (caught.value.context, caught.value.before, caught.value.now) == ("repairs", "at", "changed_at")
+    assert (caught.value.context, caught.value.before, caught.value.source) == ("repairs", "at", "changed_at")
 
 
 @pytest.mark.parametrize("state", [{"kind": "files", "source": "s3://b/p/"}, "2023-03-16", {}], ids=str)
 def test_plan_raises_source_changed_error_when_state_is_not_of_rows(spark: Any, state: Any) -> None:
-    with pytest.raises(SourceChangedError, match="context 'repairs' remembers"):
+    with pytest.raises(SourceError, check=because("changed"), match="context 'repairs' remembers"):
         plan_window(DataFrameRows(frame(spark, "int", ["1"])), ["at"], now=NOW, state=state, context="repairs")
 
 

@@ -12,3 +12,7 @@ def because(*reasons: str) -> Callable[[WatermarkError], bool]:
     assert REASONS.keys() >= {*reasons}
 
     return lambda error: error.reason in reasons
+
+
+behind = because("behind", "last_row_behind", "rows_behind", "last_row_changed")
+"""The `check` of `pytest.raises` for a source that is behind the watermark."""

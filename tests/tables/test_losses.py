@@ -12,13 +12,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 from pyiceberg.exceptions import NoSuchTableError
 
-from scripts.helpers.errors import (
-    InvalidValueError,
-    MissingConnectorError,
-    SourceError,
-    SourceExpiredError,
-    TargetError,
-)
+from scripts.helpers.errors import InvalidValueError, MissingConnectorError, SourceError, SourceLostError, TargetError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import connectors
 from scripts.helpers.sinks.files import FileSink
@@ -113,8 +107,8 @@ def test_expired_source_is_named_with_its_context_when_a_file_of_it_is_gone(
 ) -> None:
     found = raised_by(error, cause)
 
-    assert isinstance(found, SourceExpiredError)
-    assert (found.source, found.context, found.job_id, found.is_planned) == ("s3://lake/sales", "rows", "orders", False)
+    assert isinstance(found, SourceLostError)
+    assert (found.source, found.context, found.job_id, found.reason) == ("s3://lake/sales", "rows", "orders", "expired")
     assert found.__cause__ is error
 
 
@@ -161,7 +155,10 @@ def test_source_has_expired_when_a_file_is_deleted_just_before_it_is_read(tmp_pa
     for file in Path(table.path).glob("*.parquet"):
         file.unlink()
 
-    with pytest.raises(SourceExpiredError) as raised, source.typed_errors("rows", "orders", is_planned=False):
+    with (
+        pytest.raises(SourceLostError, check=because("expired")) as raised,
+        source.typed_errors("rows", "orders", is_planned=False),
+    ):
         source.rows(delta_span(0, 1))
 
     assert (raised.value.source, raised.value.context, raised.value.job_id) == (source.name, "rows", "orders")

@@ -14,13 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from scripts.helpers.errors import (
-    InvalidValueError,
-    SourceError,
-    SourceExpiredError,
-    SourceRolledBackError,
-    TargetError,
-)
+from scripts.helpers.errors import InvalidValueError, SourceError, SourceLostError, TargetError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.tables import DeltaTable, IcebergTable
 from scripts.helpers.tables.frames import with_feed_literals
@@ -144,14 +138,14 @@ def test_each_break_in_the_history_is_reported_when_appended_rows_are_read(table
     skipped = take(on_overwrite="skip")
     found = ids_in(skipped)
     table.set_back(before)
-    with pytest.raises(SourceRolledBackError):
+    with pytest.raises(SourceLostError, check=because("rolled_back")):
         take()
     again = take(on_loss="take", write_disposition="merge")
     found += ids_in(again)
     table.append(4)
     table.append(5)
     table.expire()
-    with pytest.raises(SourceExpiredError):
+    with pytest.raises(SourceLostError, check=because("expired")):
         take()
     take(start_from="now", on_loss="take", write_disposition="merge")
 
@@ -223,7 +217,7 @@ def test_rollback_is_reported_when_an_iceberg_table_was_replaced(
     taken = take()
     spark_with_tables.sql(f"CREATE OR REPLACE TABLE {table.name} (id BIGINT, kind STRING) USING iceberg")
     table.append(2)
-    with pytest.raises(SourceRolledBackError):
+    with pytest.raises(SourceLostError, check=because("rolled_back")):
         take()
     spark_with_tables.sql(f"DROP TABLE {table.name}")
 
@@ -293,7 +287,10 @@ def test_run_fails_when_a_file_of_its_frozen_plan_is_deleted_before_it_is_read(
     table.append(1)
     files = list(Path(table.source().folder().partition(":")[2] or table.source().folder()).rglob("*.parquet"))
 
-    with pytest.raises(SourceExpiredError, match="discard-plan sales"), IncrementalJob(watermarks, "sales") as job:
+    with (
+        pytest.raises(SourceLostError, check=because("expired_plan"), match="discard-plan sales"),
+        IncrementalJob(watermarks, "sales") as job,
+    ):
         rows = job.rows_since(table.source())
         job.freeze()
         for file in files:

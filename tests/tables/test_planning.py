@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from scripts.helpers.errors import SourceChangedError, SourceError, SourceExpiredError, SourceRolledBackError
+from scripts.helpers.errors import SourceError, SourceLostError
 from scripts.helpers.protocol.values import ImplausibleError
 from scripts.helpers.tables.frames import check_no_feed_columns
 from scripts.helpers.tables.planning import span_between
@@ -67,7 +67,7 @@ def test_range_is_empty_when_a_rewind_came_between_its_runs(table: DeltaByHand, 
 def test_range_is_refused_or_all_rows_when_the_table_has_another_history(table: DeltaByHand) -> None:
     before, until = state_at(table, 3), state_at(table, 1, at=state_at(table, 2)["at"])
 
-    with pytest.raises(SourceRolledBackError) as raised:
+    with pytest.raises(SourceLostError, check=because("rolled_back")) as raised:
         between(table, before, until)
     found = between(table, before, until, on_loss="take", write_disposition="merge")
 
@@ -79,7 +79,7 @@ def test_range_is_refused_or_all_rows_when_commits_inside_it_are_gone(table: Del
     before, until = state_at(table, 1), state_at(table, 3)
     table.expire()
 
-    with pytest.raises(SourceExpiredError):
+    with pytest.raises(SourceLostError, check=because("expired")):
         between(table, before, until)
     found = between(table, before, until, on_loss="take", write_disposition="merge")
 
@@ -91,11 +91,11 @@ def test_range_from_the_beginning_is_refused_when_files_of_its_end_are_gone(tabl
     table.overwrite(4)
     table.vacuum()
 
-    with pytest.raises(SourceExpiredError) as raised:
+    with pytest.raises(SourceLostError, check=because("expired")) as raised:
         between(table, None, until)
 
     found = raised.value
-    assert (found.source, found.context, found.job_id, found.is_planned) == (table.name, "rows", "sales", False)
+    assert (found.source, found.context, found.job_id, found.reason) == (table.name, "rows", "sales", "expired")
 
 
 # --- states and plans -----------------------------------------------------------------------------------------------
@@ -150,11 +150,11 @@ def test_error_names_the_field_when_a_plan_has_no_valid_commit_number(name: str,
 def test_source_has_changed_when_a_plan_is_of_the_other_format() -> None:
     plan = TableSpan("iceberg", 1, 2).to_plan()
 
-    with pytest.raises(SourceChangedError) as raised:
+    with pytest.raises(SourceError, check=because("changed")) as raised:
         TableSpan.from_plan(plan, "delta", "rows", "s3://lake/sales")
 
     found = raised.value
-    assert (found.context, found.before, found.now) == ("rows", "a table of format iceberg", "s3://lake/sales")
+    assert (found.context, found.before, found.source) == ("rows", "a table of format iceberg", "s3://lake/sales")
 
 
 def test_column_is_named_when_the_table_has_one_that_a_feed_adds() -> None:

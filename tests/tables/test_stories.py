@@ -13,15 +13,7 @@ import pytest
 from deltalake import DeltaTable as DeltaFiles
 from deltalake import write_deltalake
 
-from scripts.helpers.errors import (
-    InvalidValueError,
-    PlanConflictError,
-    SourceChangedError,
-    SourceError,
-    SourceExpiredError,
-    SourceReplacedError,
-    SourceRolledBackError,
-)
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError, SourceLostError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks.places import place_of
 from scripts.helpers.tables import DeltaTable
@@ -143,7 +135,7 @@ def test_expired_start_is_an_error_or_everything_again_when_its_history_is_gone(
         table.append(number)
     table.expire()
 
-    with pytest.raises(SourceExpiredError, match="on_loss='take'"):
+    with pytest.raises(SourceLostError, check=because("expired"), match="on_loss='take'"):
         take()
 
     assert take(on_loss="take", write_disposition="merge") == [1, 2, 3, 4]
@@ -161,7 +153,7 @@ def test_files_that_were_vacuumed_are_an_error_or_everything_again_when_they_wer
     table.compact()
     table.vacuum()
 
-    with pytest.raises(SourceExpiredError), IncrementalJob(watermarks, "sales") as job:
+    with pytest.raises(SourceLostError, check=because("expired")), IncrementalJob(watermarks, "sales") as job:
         job.rows_since(table.source())
     with IncrementalJob(watermarks, "sales") as job:
         rows = job.rows_since(table.source(), on_loss="take", write_disposition="merge")
@@ -180,7 +172,7 @@ def test_table_that_was_set_back_is_an_error_or_everything_again_when_the_waterm
     table.set_back(before)
     table.append(3)
 
-    with pytest.raises(SourceRolledBackError, match="on_loss='take'"):
+    with pytest.raises(SourceLostError, check=because("rolled_back"), match="on_loss='take'"):
         take()
 
     assert take(on_loss="take", write_disposition="merge") == [1, 3]
@@ -199,7 +191,10 @@ def test_job_goes_on_from_the_last_common_commit_when_the_error_of_a_rollback_na
     table.set_back(before)
     table.append(3)
 
-    with pytest.raises(SourceRolledBackError) as raised, IncrementalJob(watermarks, "sales") as job:
+    with (
+        pytest.raises(SourceLostError, check=because("rolled_back")) as raised,
+        IncrementalJob(watermarks, "sales") as job,
+    ):
         job.rows_since(table.source())
     watermarks.set_watermark("sales", {"value": raised.value.common}, transformation_ctx="rows", why="rolled back")
     with IncrementalJob(watermarks, "sales") as job:
@@ -222,7 +217,7 @@ def test_folder_restored_from_a_copy_is_found_when_its_versions_have_gone_past_t
     table.append(3)
     table.append(4)
 
-    with pytest.raises(SourceRolledBackError), IncrementalJob(watermarks, "sales") as job:
+    with pytest.raises(SourceLostError, check=because("rolled_back")), IncrementalJob(watermarks, "sales") as job:
         job.rows_since(table.source())
 
 
@@ -239,7 +234,7 @@ def test_source_has_expired_and_was_not_set_back_when_a_tag_keeps_the_snapshot_t
     table.append(3)
     table.files.maintenance.expire_snapshots().by_ids([between]).commit()
 
-    with pytest.raises(SourceExpiredError, match="on_loss='take'"):
+    with pytest.raises(SourceLostError, check=because("expired"), match="on_loss='take'"):
         take()
     assert take(on_loss="take", write_disposition="merge") == [1, 2, 3]
 
@@ -251,7 +246,7 @@ def test_table_made_anew_is_an_error_or_everything_again_when_its_name_is_the_sa
     table.make()
     table.append(3)
 
-    with pytest.raises(SourceReplacedError, match="uuid"):
+    with pytest.raises(SourceLostError, check=because("replaced"), match="uuid"):
         take()
 
     assert take(on_loss="take", write_disposition="merge") == [3]
@@ -310,7 +305,10 @@ def test_replay_is_refused_when_what_its_plan_takes_has_expired(table: Any, wate
     if isinstance(table, DeltaByHand):
         table.vacuum()
 
-    with pytest.raises(SourceExpiredError, match="discard-plan sales"), IncrementalJob(watermarks, "sales") as job:
+    with (
+        pytest.raises(SourceLostError, check=because("expired_plan"), match="discard-plan sales"),
+        IncrementalJob(watermarks, "sales") as job,
+    ):
         job.rows_since(table.source())
     watermarks.discard_plan("sales", why="expired")
     with IncrementalJob(watermarks, "sales") as job:
@@ -423,11 +421,14 @@ def test_context_of_rows_is_not_taken_for_one_of_a_table_when_the_source_changes
     with IncrementalJob(watermarks, "sales") as job:
         job.rows_since(_frame(table), "id")
 
-    with pytest.raises(SourceChangedError, match="a source of kind rows"):
+    with pytest.raises(SourceError, check=because("changed"), match="a source of kind rows"):
         take()
     watermarks.reset("sales", why="by its versions now")
     take()
-    with pytest.raises(SourceChangedError, match="a source of kind table"), IncrementalJob(watermarks, "sales") as job:
+    with (
+        pytest.raises(SourceError, check=because("changed"), match="a source of kind table"),
+        IncrementalJob(watermarks, "sales") as job,
+    ):
         job.rows_since(_frame(table), "id")
 
 

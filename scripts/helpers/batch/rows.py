@@ -200,7 +200,7 @@ class TableCommits:
         return self.table.rows(TableSpan(self.table.format, None, None, changes=self.options.changes))
 
     def typed_errors(self, *, is_planned: bool = True) -> AbstractContextManager[None]:
-        """Return a context manager that raises SourceExpiredError if a file of the table is gone."""
+        """Return a context manager that raises SourceLostError if a file of the table is gone."""
         return self.table.typed_errors(self._name, self.batch.run.job_id, is_planned=is_planned)
 
     @property

@@ -471,13 +471,13 @@ class JdbcTable(DatabaseTable):
         a WARNING: west of Greenwich there is no delay then.
     remade
         Whether the table is dropped and created again with the same rows, as by dbt or a nightly restore. It is then
-        identified by name only. Otherwise a PostgreSQL table that was created again raises SourceReplacedError.
+        identified by name only. Otherwise a PostgreSQL table that was created again raises SourceLostError.
     columns
         The columns to read, for example without one whose type Spark does not support. The cursors are always read.
         None for all.
     where
         A condition in the database's SQL that rows must meet, such as ``where="region = 'north'"``. It is part of the
-        source's identity: if it changes, the run raises SourceReplacedError, as rows below the watermark would be
+        source's identity: if it changes, the run raises SourceLostError, as rows below the watermark would be
         missed. Never build it from user input: nothing in it is quoted. States and errors show it.
 
     Notes

@@ -375,7 +375,7 @@ class FileBookmark:
         return FilesTaken(delta, plan, gone=rows.filter(is_status(rows, GONE)))
 
     def opened_plan(self, stored: Mapping[str, Any]) -> FilesPlan:
-        """Return a frozen plan. SourceChangedError if it belongs to another source."""
+        """Return a frozen plan. SourceError if it belongs to another source."""
         return opened_state(FilesPlan, stored, self.location.name, self._context)
 
     def set_aside(self, reasons: Mapping[str, str]) -> None:

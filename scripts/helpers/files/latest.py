@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from scripts.helpers.errors import SourceChangedError, SourceError
+from scripts.helpers.errors import SourceError
 from scripts.helpers.files.partition_delta import Partition, PartitionDelta
 from scripts.helpers.files.partitions import PartitionRule, Values, sort_key
 from scripts.helpers.files.states import PartitionState, opened_state
@@ -38,7 +38,7 @@ class LatestPartition:
 
     Raises
     ------
-    SourceChangedError
+    SourceError
         The state is of another source, or of other columns or types.
     """
 
@@ -52,7 +52,7 @@ class LatestPartition:
             before = _shown(self._state.columns, self._state.types)
             now = _shown(rule.columns.names, rule.columns.types)
             if before != now:
-                raise SourceChangedError(context, before, now)
+                raise SourceError(now, reason="changed", context=context, before=before)
 
     def decided(self, delta: PartitionDelta, on_same: OnSame) -> PartitionDecision:
         """Return what to read of the largest partition. `delta` has that partition, or is empty if there is none.

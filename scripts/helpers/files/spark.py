@@ -421,7 +421,7 @@ class Executors:
         return local.taken(delta, segment, None if left else started, aside, elsewhere=self._merged)
 
     def resume(self, stored: Mapping[str, Any]) -> Found[SparkFileDelta]:
-        """Return the files of a frozen plan. SourceChangedError if the plan belongs to another source."""
+        """Return the files of a frozen plan. SourceError if the plan belongs to another source."""
         plan = self.bookmark.opened_plan(stored)
         delta = self._delta(self._files_of(plan), plan.count, plan.bytes, plan.gone, has_more=plan.has_more)
         return Found(delta, plan)

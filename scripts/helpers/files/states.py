@@ -11,7 +11,7 @@ from datetime import date, datetime
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from scripts.helpers.errors import InvalidValueError, LedgerError, SourceChangedError
+from scripts.helpers.errors import InvalidValueError, LedgerError, SourceError
 from scripts.helpers.files.set_aside import PACKED, SetAside, SetAsideList
 from scripts.helpers.listing.paths import is_unicode
 from scripts.helpers.protocol.chunks import Blob
@@ -279,7 +279,7 @@ def opened_state(of: type[Kept], stored: Any, source: str, context: str) -> Kept
 
     Raises
     ------
-    SourceChangedError
+    SourceError
         The state or plan belongs to another source.
     LedgerError
         The state or plan is damaged, or has another format.
@@ -289,7 +289,8 @@ def opened_state(of: type[Kept], stored: Any, source: str, context: str) -> Kept
     before = found.get("kind")
     if before != kind or found.get("source") != source:
         shown = str(found.get("source", f"a source of kind {before}"))
-        raise SourceChangedError(context, f"all files of {shown}" if before == "files" != kind else shown, now)
+        shown = f"all files of {shown}" if before == "files" != kind else shown
+        raise SourceError(now, reason="changed", context=context, before=shown)
     written = found.get("format")
     if written != FORMAT:
         what = "file list" if kind == "files" else kind

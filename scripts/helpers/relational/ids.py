@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from scripts.helpers.errors import InvalidValueError, SourceChangedError
+from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
 
 KIND = "ids"
@@ -102,7 +102,7 @@ class IdBlock:
 
         Raises
         ------
-        SourceChangedError
+        SourceError
             The state of the context is not one of ids.
         InvalidValueError
             The batch has 16 contexts with ids already, or no block is left after four million versions.
@@ -126,7 +126,7 @@ class IdBlock:
 
     @classmethod
     def of_plan(cls, context: str, stored: Mapping[str, Any], state: Any) -> IdBlock:
-        """Return the block of an inherited plan. SourceChangedError if the plan has something else than ids."""
+        """Return the block of an inherited plan. SourceError if the plan has something else than ids."""
         _check_kind(context, stored)
         return cls(planned_first(stored, context), context, known=_context_state(context, state).tables)
 
@@ -134,7 +134,7 @@ class IdBlock:
     def unsaved(cls, token: str, slot: int = 0, context: str = "", state: Any = None) -> IdBlock:
         """Return a block below 0 for rows that are never committed: one of four million, chosen by the token.
 
-        Raises SourceChangedError if the state of the context is not one of ids.
+        Raises SourceError if the state of the context is not one of ids.
         """
         known = _context_state(context, state).tables
         # Choose from 1 on, because a block of 0 would begin at 0 or above, among the committed ids.
@@ -163,11 +163,11 @@ def _kind(state: Any) -> str:
 
 def _check_kind(context: str, state: Any) -> None:
     if _kind(state) != KIND:
-        raise SourceChangedError(context, _kind(state), KIND)
+        raise SourceError(KIND, reason="changed", context=context, before=_kind(state))
 
 
 def _context_state(context: str, state: Any) -> IdsState:
-    """Return the state of a context, an empty one if it has none; SourceChangedError if the state is not one of ids."""
+    """Return the state of a context, an empty one if it has none; SourceError if the state is not one of ids."""
     if state is None:
         return IdsState(0)
     _check_kind(context, state)

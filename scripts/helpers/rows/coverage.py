@@ -9,7 +9,7 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
-from scripts.helpers.errors import DAMAGE, BoundsError, CursorError, SourceChangedError
+from scripts.helpers.errors import DAMAGE, BoundsError, CursorError, SourceError
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.names import derived_id
 from scripts.helpers.rows.cursor_ranges import (
@@ -242,11 +242,11 @@ class BackfillRecord:
 
     @classmethod
     def read(cls, stored: Any, name: str = "record") -> BackfillRecord:
-        """Read a stored record, or None as an empty one; raise SourceChangedError for a value that is not a record."""
+        """Read a stored record, or None as an empty one; raise SourceError for a value that is not a record."""
         if stored is None:
             return cls()
         if not isinstance(stored, Mapping) or stored.get("kind") != RECORD:
-            raise SourceChangedError(name, "something else", "a record of backfills")
+            raise SourceError("a record of backfills", reason="changed", context=name, before="something else")
         types = [column.type for column in columns_in(Fields(stored, name))]
         covered = decode_ranges(stored.get("covered"), types, f"{name}.covered").get(DONE, [])
         return cls(merged(covered), decode_ranges(stored.get("begun"), types, f"{name}.begun"))

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from scripts.helpers.errors import PlanConflictError, SourceReplacedError
+from scripts.helpers.errors import PlanConflictError, SourceLostError
 from scripts.helpers.protocol.fields import Fields
 from scripts.helpers.protocol.values import MAX_BYTES
 
@@ -59,14 +59,14 @@ def as_text(identity: Mapping[str, Any]) -> str:
 def check_same_source(
     before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, context: str, job_id: str
 ) -> Mapping[str, Any] | None:
-    """Return the identity to store; raise SourceReplacedError if the stored one belongs to another table.
+    """Return the identity to store; raise SourceLostError if the stored one belongs to another table.
 
     Only names that both identities have are compared, so a state without an identity gets the current one.
     """
     if not before or not now:
         return now or before
     if _differ(before, now):
-        raise SourceReplacedError(job_id, context, shown(before), shown(now))
+        raise SourceLostError(shown(now), reason="replaced", context=context, job_id=job_id, before=shown(before))
     return now
 
 

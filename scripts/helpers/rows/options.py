@@ -79,13 +79,13 @@ class RowOptions:
         ``merge`` if written rows replace the rows with the same key.
     on_behind
         If nothing is new and the last row of a database's table is below the last row seen: ``raise``
-        SourceBehindError, or ``warn``, for tables whose newest rows are regularly deleted.
+        SourceError[last_row_behind], or ``warn``, for tables whose newest rows are regularly deleted.
     on_late
-        If rows came below a watermark of numbers: ``raise`` SourceBehindError, or ``warn``, as Glue's own readers skip
-        such rows. Without a `delay`, or with `settled`, it is always a WARNING.
+        If rows came below a watermark of numbers: ``raise`` SourceError[rows_behind], or ``warn``, as Glue's own
+        readers skip such rows. Without a `delay`, or with `settled`, it is always a WARNING.
     on_changed
-        If the last row taken by a cursor of numbers has changed or is gone: ``raise`` SourceBehindError, for tables
-        whose rows are never updated or deleted, or ``warn``.
+        If the last row taken by a cursor of numbers has changed or is gone: ``raise`` SourceError[last_row_changed],
+        for tables whose rows are never updated or deleted, or ``warn``.
     max_rows
         Most new rows in one batch; the next batch continues after them (`IncrementalJob.has_more`). Rows with the same
         cursor stay together, so if there are more of them than this, they are one batch.

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from scripts.helpers.display.options import options_of
-from scripts.helpers.errors import CursorError, SourceBehindError, rows_have
+from scripts.helpers.errors import CursorError, SourceError, rows_have
 from scripts.helpers.rows.cursors import ABOVE, EPOCH, Bound, Cursor, CursorColumn, Tick, earlier, just_past
 from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.rows.options import RowOptions
@@ -371,7 +371,7 @@ def edge_after(
 
     Raises
     ------
-    SourceBehindError
+    SourceError
         Rows came below the watermark, which no run would take; or, with ``on_changed="raise"``, the last row taken is
         gone or has changed.
     """
@@ -441,7 +441,7 @@ def _compare(
     if came:
         # Without a wait for open transactions lower numbers are lost, as documented; an error would stop each such job.
         if options.on_late == "raise" and options.delay and not options.settled:
-            raise SourceBehindError(source.name, context, "rows below", job_id)
+            raise SourceError(source.name, reason="rows_behind", context=context, job_id=job_id)
         logger.warning(
             "event=rows_below context=%s source=%s rows=%d: they came below the watermark after it had passed them, "
             "and are never read. Set the watermark back to read them",
@@ -451,7 +451,7 @@ def _compare(
     if _is_last_row_unchanged(before, _edge_like(before, seen)):
         return
     if options.on_changed == "raise":
-        raise SourceBehindError(source.name, context, "last row taken", job_id)
+        raise SourceError(source.name, reason="last_row_changed", context=context, job_id=job_id)
     logger.warning(
         "event=last_row_changed context=%s source=%s: the last row that was taken is gone or has other values. If the "
         "table was truncated or restored, rows below the watermark are never read: rewind or reset the context",
@@ -513,13 +513,11 @@ def plan_window(
         A column is missing, has NULLs, or has a type that has no exact order or has changed; an option does not fit;
         or `high` is before the watermark. On a first run also if the cursor is a date or a time without zone, and the
         source was given no zone.
-    SourceChangedError
-        The state is for other columns or for files.
-    SourceReplacedError
+    SourceLostError
         The state is for another table, or for a table that was dropped and created again.
-    SourceBehindError
-        The source's clock is behind the watermark; or nothing is new and the source's last row is below the last row
-        seen; or rows came below the watermark.
+    SourceError
+        The state is for other columns or for files; the source's clock is behind the watermark; nothing is new and the
+        source's last row is below the last row seen; or rows came below the watermark.
     """
     chosen = options_of(RowOptions, options)
     columns = source.columns(names, chosen.strings)
@@ -761,7 +759,7 @@ class _Look:
             return
         # A watermark just past a text is not a UUID and has no time in it.
         if is_uuid(self.low[0]) and moment_of(str(self.low[0])) > self.clock:
-            raise SourceBehindError(self.source.name, self.context, "clock")
+            raise SourceError(self.source.name, reason="behind", context=self.context, what="clock")
 
     def _check_sequences(self) -> None:
         """Raise CursorError if numbers rise or fall against the order of reading, or start again."""
@@ -793,7 +791,7 @@ class _Look:
         wall: Any = self.first.at(self.clock)
         is_first_run = self.state is None
         if self.low is not None and wall < self.low[0] and not is_first_run:
-            raise SourceBehindError(self.source.name, self.context, "clock")
+            raise SourceError(self.source.name, reason="behind", context=self.context, what="clock")
         # Compare with the lowest stamp that rows can still get. Just before clocks are turned back, it is an hour or
         # more below the time they show, and rows of the repeated hour would be lost.
         lowest: Any = self.first.lowest(self.clock)
@@ -862,7 +860,7 @@ class _Look:
         bound = self._alone(self.first.check(ceiling))
         # A ceiling only rises. One below the watermark comes from another server or a restored one.
         if self.low is not None and precedes(bound, self.low):
-            raise SourceBehindError(self.source.name, self.context, "ceiling")
+            raise SourceError(self.source.name, reason="behind", context=self.context, what="ceiling")
         return bound
 
     def _just_past_last_row(self) -> Bound | None:
@@ -997,7 +995,7 @@ class _Look:
         if seen is not None and not self._precedes(last, seen):
             return
         if seen is not None and self.options.on_behind != "warn":
-            raise SourceBehindError(self.source.name, self.context, "last row", self.job_id)
+            raise SourceError(self.source.name, reason="last_row_behind", context=self.context, job_id=self.job_id)
         logger.warning(
             "event=source_behind context=%s source=%s: its last row is below the watermark, and rows that come in "
             "between are never read",
@@ -1074,10 +1072,10 @@ def window_between(
 
     Raises
     ------
-    SourceChangedError, CursorError
+    SourceError, CursorError
         A watermark is for other columns, for files, or of another type or order; an option does not fit, or is an upper
         bound, which a range has already; or rows have NULL in the cursor, and `nulls` does not allow it.
-    SourceReplacedError
+    SourceLostError
         The later watermark is for another table.
     """
     for name in ("high", "settled", "max_rows"):

@@ -14,7 +14,7 @@ from datetime import datetime, time, timedelta, timezone, tzinfo
 from functools import cached_property
 from typing import Any
 
-from scripts.helpers.errors import CursorError, SourceChangedError
+from scripts.helpers.errors import CursorError, SourceError
 from scripts.helpers.protocol.fields import Fields, ImplausibleError
 from scripts.helpers.protocol.values import MAX_BYTES
 from scripts.helpers.rows.cursor_ranges import (
@@ -172,7 +172,7 @@ class RowsState:
 
     @classmethod
     def opened(cls, stored: Any, names: Sequence[str], context: str) -> RowsState:
-        """Read a state; raise SourceChangedError if it is for other columns, or for files."""
+        """Read a state; raise SourceError if it is for other columns, or for files."""
         check_same_cursor(stored, names, context)
         return cls.read(stored, context)
 
@@ -300,18 +300,19 @@ def _just_above(columns: Sequence[CursorColumn], end: RangeEnd) -> RangeEnd:
 
 
 def check_same_cursor(stored: Any, names: Sequence[str], context: str) -> None:
-    """Raise SourceChangedError if a state or plan is for other columns, or for files."""
+    """Raise SourceError if a state or plan is for other columns, or for files."""
     fields = stored if isinstance(stored, Mapping) else {}
     if fields.get("kind") != KIND:
-        raise SourceChangedError(context, f"a source of kind {fields.get('kind')}", ", ".join(names))
+        kept = f"a source of kind {fields.get('kind')}"
+        raise SourceError(", ".join(names), reason="changed", context=context, before=kept)
     check_same_columns(as_list(fields.get("cursor_column")), names, context)
 
 
 def check_same_columns(before: Sequence[Any], names: Sequence[str], context: str) -> None:
-    """Raise SourceChangedError if the cursor columns have changed."""
+    """Raise SourceError if the cursor columns have changed."""
     if list(before) != list(names):
         hint = " If a column was renamed, run: watermarks set JOB --rename-cursor OLD NEW --why TEXT"
-        raise SourceChangedError(context, ", ".join(map(str, before)), ", ".join(names), hint)
+        raise SourceError(", ".join(names), hint, reason="changed", context=context, before=", ".join(map(str, before)))
 
 
 def check_types(columns: Sequence[CursorColumn], before: Sequence[CursorColumn]) -> None:

@@ -167,7 +167,7 @@ class RowWindow:
 
         Raises
         ------
-        SourceChangedError
+        SourceError
             The plan is for other columns.
         ImplausibleError
             The plan is not one that `to_plan` wrote.

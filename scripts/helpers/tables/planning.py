@@ -3,9 +3,9 @@
 ::
 
     no watermark           the whole table, or from where `start_from` says
-    another uuid           on_loss         SourceReplacedError, or the whole table
-    set back               on_loss         SourceRolledBackError, or the whole table
-    commits or files gone  on_loss         SourceExpiredError, or the whole table
+    another uuid           on_loss         SourceLostError, or the whole table
+    set back               on_loss         SourceLostError, or the whole table
+    commits or files gone  on_loss         SourceLostError, or the whole table
     rows removed           on_overwrite    SourceError, or skip those commits, or the whole table; a feed has them
     otherwise              the commits after the watermark, at most `max_versions` of them
 """
@@ -16,10 +16,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from shlex import quote
 from typing import Any, Literal
 
 from scripts.helpers.display.options import option_error
-from scripts.helpers.errors import SourceError, SourceExpiredError, SourceReplacedError, SourceRolledBackError
+from scripts.helpers.errors import SourceError, SourceLostError
 from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.tables.sources import TableHead, TableSource
 from scripts.helpers.tables.spans import TableOptions, TableSpan, TableState
@@ -45,9 +46,9 @@ def plan_span(
     ------
     SourceError
         There is no table, it cannot be reached, or it cannot provide the requested feed.
-    SourceChangedError
+    SourceError
         The state is from another kind of source.
-    SourceReplacedError, SourceRolledBackError, SourceExpiredError, SourceError
+    SourceLostError, SourceError
         The table has changed in a way for which `options` is ``raise``; see the table above.
     """
     planning, head = _Planning(source, options, context, job_id), source.head()
@@ -56,7 +57,7 @@ def plan_span(
     before = TableState.opened(state, source.format, context, source.name)
     try:
         check_same_source(before.source, head.identity, context, job_id)
-    except SourceReplacedError as error:
+    except SourceLostError as error:
         return planning.reread(head, "replaced", error)
     if before.value is None:
         # The table had no snapshot at the last run, so all its rows are new.
@@ -98,7 +99,7 @@ def span_between(
     ------
     InvalidValueError
         `max_versions` or `start_from` is given: a range begins and ends with its runs.
-    SourceChangedError, SourceReplacedError, SourceRolledBackError, SourceExpiredError, SourceError
+    SourceLostError, SourceError
         As in `plan_span`.
     """
     for name in ("max_versions", "start_from"):
@@ -119,18 +120,18 @@ def span_between(
     nothing = TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
     if low == end:
         return nothing
-    # A rewind in between looks like a table that was set back. The SourceRolledBackError branch finds out which.
+    # A rewind in between looks like a table that was set back. The history up to the end tells which it is.
     planning = _Planning(source, options, context, job_id)
     try:
         return replace(planning, options=replace(options, on_loss="raise")).since(
             head, low, None if first is None else first.at
         )
-    except SourceRolledBackError as error:
+    except SourceLostError as error:
+        if error.reason != "rolled_back":
+            return planning.reread(head, "expired", error)
         if not source.history(end, at, replace(head, newest=low)).lost:
             return nothing
         return planning.reread(head, "rollback", error)
-    except SourceExpiredError as error:
-        return planning.reread(head, "expired", error)
 
 
 @dataclass(frozen=True)
@@ -164,12 +165,12 @@ class _Planning:
 
     def since(self, head: TableHead, after: int, at: datetime | None, start: int | None = None) -> TableSpan:
         """Return the span after a commit; if more than appends happened, do what the options say."""
-        source, options, of = self.source, self.options, (self.source.name, self.context, self.job_id)
+        source, options = self.source, self.options
         history = source.history(after, at, head)
         if history.lost == "rollback":
-            return self.reread(head, "rollback", SourceRolledBackError(*of, history.common))
+            return self.reread(head, "rollback", self._lost("rolled_back", history.common))
         if history.lost == "expired":
-            return self.reread(head, "expired", SourceExpiredError(*of))
+            return self.reread(head, "expired", self._lost("expired"))
         commits = list(history.commits[: options.max_versions])
         until, until_at = (commits[-1].number, commits[-1].at) if commits else (after, at)
         span = TableSpan(
@@ -182,7 +183,7 @@ class _Planning:
         if span.is_feed:
             source.check_feed(span)
         elif "rollback" in kinds:
-            return self.reread(head, "rollback", SourceRolledBackError(*of))
+            return self.reread(head, "rollback", self._lost("rolled_back"))
         elif "overwrite" in kinds:
             overwrites = [commit.operation for commit in commits if commit.kind == "overwrite"]
             operations = sorted(set(overwrites))
@@ -197,8 +198,19 @@ class _Planning:
             )  # fmt: skip
         # Check this last, as it looks for files. A span whose files are gone would fail in each replay.
         if source.is_lost(span):
-            return self.reread(head, "expired", SourceExpiredError(*of))
+            return self.reread(head, "expired", self._lost("expired"))
         return span
+
+    def _lost(self, reason: str, common: int | None = None) -> SourceLostError:
+        """Return the error; `common` is the last commit that the histories before and after a roll-back both have."""
+        job = f"{quote(self.job_id)} --context {quote(self.context)}"
+        detail = (
+            "" if common is None else
+            " To continue from the last commit that both have, delete from the target what came after it, then run "
+            f"`watermarks set {job} value:int={common} --why TEXT`."
+        )  # fmt: skip
+        facts: dict[str, Any] = {"context": self.context, "job_id": self.job_id, "common": common}
+        return SourceLostError(self.source.name, detail, reason=reason, **facts)
 
     def reread(self, head: TableHead, why: Why, error: SourceError) -> TableSpan:
         """Return the span of the whole table, or raise `error`, depending on the option for this case."""
@@ -216,6 +228,8 @@ class _Planning:
 def check_not_lost(
     source: TableSource, span: TableSpan, context: str, job_id: str, *, is_planned: bool = False
 ) -> None:
-    """Raise SourceExpiredError if commits or files of a span are gone; `is_planned` if it is that of a frozen plan."""
+    """Raise SourceLostError if commits or files of a span are gone; `is_planned` if it is that of a frozen plan."""
     if not span.is_empty and source.is_lost(span):
-        raise SourceExpiredError(source.name, context, job_id, is_planned=is_planned)
+        raise SourceLostError(
+            source.name, reason="expired_plan" if is_planned else "expired", context=context, job_id=job_id
+        )

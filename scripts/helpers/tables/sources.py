@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypeGuard, get_args
 
 from scripts.helpers.display.options import check_choice, option_error
-from scripts.helpers.errors import SourceError, SourceExpiredError, TargetError, WatermarkError
+from scripts.helpers.errors import SourceError, SourceLostError, TargetError, WatermarkError
 from scripts.helpers.spark.java_errors import reason_of
 from scripts.helpers.tables.frames import Returns, of_arrow
 from scripts.helpers.tables.spans import Format, TableSpan
@@ -146,7 +146,7 @@ class TableSource(ABC):
         return of_arrow(found, self._returns)
 
     def typed_errors(self, context: str, job_id: str, *, is_planned: bool = True) -> AbstractContextManager[None]:
-        """Return a context that raises SourceExpiredError if rows cannot be read because files are gone."""
+        """Return a context that raises SourceLostError if rows cannot be read because files are gone."""
         return raising_expired(self._engine.is_gone, self.name, context, job_id, is_planned=is_planned)
 
     @abstractmethod
@@ -175,19 +175,20 @@ class TableSource(ABC):
 def raising_expired(
     is_gone: Callable[[Exception], bool], name: str, context: str, job_id: str, *, is_planned: bool
 ) -> Iterator[None]:
-    """Raise SourceExpiredError in place of an error about missing commits or files of a table."""
+    """Raise SourceLostError in place of an error about missing commits or files of a table."""
+    lost = SourceLostError(name, reason="expired_plan" if is_planned else "expired", context=context, job_id=job_id)
     try:
         yield
     except TargetError as error:
         # A target of the same format reports every error of the connector as its own, even if it is about the source.
         if isinstance(error.__cause__, Exception) and is_gone(error.__cause__):
-            raise SourceExpiredError(name, context, job_id, is_planned=is_planned) from error
+            raise lost from error
         raise
     except WatermarkError:
         raise
     except Exception as error:
         if is_gone(error):
-            raise SourceExpiredError(name, context, job_id, is_planned=is_planned) from error
+            raise lost from error
         raise
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
 
 from scripts.helpers.display.options import check_choices, option_error, options_of
-from scripts.helpers.errors import SourceChangedError
+from scripts.helpers.errors import SourceError
 from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
 from scripts.helpers.rows.identity import SOURCE, as_text, remembered
 from scripts.helpers.rows.options import RowOptionsGiven, WriteDisposition
@@ -56,8 +56,8 @@ class TableOptions:
         such commits with a WARNING that counts them, or ``take`` the whole table again.
     on_loss
         What to do if the table no longer has everything since the watermark: ``raise`` an error, or ``take`` the
-        whole table again. The error is SourceExpiredError if commits or their files are gone, SourceRolledBackError
-        if the table was set back to before the watermark, and SourceReplacedError if it is another table.
+        whole table again. The error is a SourceLostError. Its reason is ``expired`` if commits or their files are gone,
+        ``rolled_back`` if the table was set back to before the watermark, and ``replaced`` if it is another table.
     write_disposition
         ``merge`` if the target replaces rows with the same key. ``take`` requires it, because rows are read again.
     """
@@ -179,7 +179,7 @@ class TableState:
 
     @classmethod
     def opened(cls, stored: Any, format: Format, context: str, name: str) -> TableState:
-        """Read a state; SourceChangedError if it is from rows, files, or another table format."""
+        """Read a state; SourceError if it is from rows, files, or another table format."""
         check_same_kind(stored, format, context, name)
         return cls.read(stored, context)
 
@@ -266,7 +266,7 @@ class TableSpan:
 
         Raises
         ------
-        SourceChangedError
+        SourceError
             The plan is from another kind of source.
         ImplausibleError
             `to_plan` did not write the plan.
@@ -294,12 +294,12 @@ def stored_identity(format: Format, source: Mapping[str, Any] | None) -> dict[st
 
 
 def check_same_kind(stored: Mapping[str, Any], format: Format, context: str, name: str) -> None:
-    """Raise SourceChangedError if a state or plan is from rows, files, or another table format."""
+    """Raise SourceError if a state or plan is from rows, files, or another table format."""
     fields = stored if isinstance(stored, Mapping) else {}
     if fields.get("kind") != KIND:
-        raise SourceChangedError(context, f"a source of kind {fields.get('kind')}", name)
+        raise SourceError(name, reason="changed", context=context, before=f"a source of kind {fields.get('kind')}")
     if fields.get("format") != format:
-        raise SourceChangedError(context, f"a table of format {fields.get('format')}", name)
+        raise SourceError(name, reason="changed", context=context, before=f"a table of format {fields.get('format')}")
 
 
 def commit_in(fields: Fields, name: str) -> int | None:
