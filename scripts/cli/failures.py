@@ -39,6 +39,7 @@ _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "UnrecognizedClientExceptio
             "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSignatureException")  # fmt: skip
 _AWS_ERRORS = (AccessRefusedError, CredentialsError, StoreUnavailableError, TableNotFoundError)
 """Errors that another table, region, profile or endpoint may fix."""
+GIVE_REGION = "Give --region, or set AWS_DEFAULT_REGION."
 LOOKED_AT = 200
 """Maximum requests to find a name similar to the one given."""
 
@@ -98,7 +99,7 @@ def hint_for(around: Surroundings, error: WatermarkError) -> str | None:
     if isinstance(error, AccessRefusedError):
         return None if _is_about_file(around, error) else _refused(error)
     if isinstance(error, CredentialsError):
-        return _credentials(around, str(error))
+        return GIVE_REGION if error.reason == "no_region" else _login(around)
     if isinstance(error, UnknownRunError) or error.reason == "unknown_version":
         return f"watermarks history {_quoted(error.job_id)}"
     if isinstance(error, TableNotFoundError):
@@ -179,9 +180,7 @@ def _refused(error: AccessRefusedError) -> str:
     return text
 
 
-def _credentials(around: Surroundings, text: str) -> str:
-    if "region" in text:
-        return "Give --region, or set AWS_DEFAULT_REGION."
+def _login(around: Surroundings) -> str:
     login = f"aws sso login --profile {around.profile}" if around.profile else "aws sso login"
     return f"{login}, or give another --profile"
 
@@ -195,14 +194,16 @@ def _described_aws_error(around: Surroundings, error: ClientError | BotoCoreErro
             missing = f"{denied[1]} on {denied[2]}" if denied else error.operation_name
             return code, f"Missing in the role's policy: {missing}.", BAD_SET_UP
         if code in _EXPIRED:
-            return code, _credentials(around, ""), BAD_SET_UP
+            return code, _login(around), BAD_SET_UP
         # Services name throttling differently (Throttling, ThrottlingException, RequestThrottled).
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return code, None, TRY_LATER if status >= 500 or "Throttl" in code else FAILED
     # botocore's errors for credentials, SSO tokens and regions share no base class, so their names are compared.
     name = type(error).__name__
-    if "Credential" in name or "Token" in name or "Region" in name:
-        return name, _credentials(around, str(error)), BAD_SET_UP
+    if "Region" in name:
+        return name, GIVE_REGION, BAD_SET_UP
+    if "Credential" in name or "Token" in name:
+        return name, _login(around), BAD_SET_UP
     return name, None, TRY_LATER
 
 

@@ -105,6 +105,8 @@ REASONS = {
         "Table {table_name!r} has a job {job_id!r} of its own, or a later version of it. Nothing was copied. Move that "
         "one away first: watermarks copy {job_id!q} --from {table_name!q} --to TABLE."
     ),
+    # --- CredentialsError
+    "no_region": "No AWS region is set. Pass region_name, or set AWS_DEFAULT_REGION or a profile's region.",
     # --- ConfigurationError
     "legacy_item": (
         "Item {run_id!r} of job {job_id!r} is of the original class and cannot be adopted. {detail} "

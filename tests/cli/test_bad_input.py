@@ -190,6 +190,15 @@ def test_region_is_asked_for_when_there_is_none(
     assert "hint: Give --region, or set AWS_DEFAULT_REGION." in done.stderr
 
 
+def test_login_is_asked_for_when_the_name_of_an_unknown_profile_has_the_word_region(
+    run: Command, world: Watermarks
+) -> None:
+    done = run(world, "jobs", "--profile", "second-region")
+
+    assert done.exit_code == 78
+    assert "hint: aws sso login --profile second-region, or give another --profile" in done.stderr
+
+
 def test_region_of_the_command_is_used_when_given(
     run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

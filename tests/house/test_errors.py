@@ -218,6 +218,7 @@ BUILT = [
         ["'parking'", "'t'", "it is in sqlite:/data/t.db", "Give its script that table", "run it again"],
     ),
     (errors.TableNotFoundError("t", "eu-west-2"), ["'t'", "'eu-west-2'", "terraform apply", "create_table()"]),
+    (errors.CredentialsError(reason="no_region"), ["No AWS region is set", "AWS_DEFAULT_REGION"]),
     (errors.TableSchemaError("t"), ["'t'", "'jobName' (S)", "'runId' (S)", "terraform/main.tf"]),
     (errors.AccessRefusedError("dynamodb:PutItem", "t"), ["dynamodb:PutItem", "'t'", "Allow it"]),
     (errors.AmbiguousHistoryError("parking", ["a", "b"]), ["'parking'", "2 items", "a, b", "adopt(job_id, run_id="]),

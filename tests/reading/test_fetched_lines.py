@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from scripts.helpers.errors import (
     AccessRefusedError,
     ChangedObjectError,
+    ConfigurationError,
     CredentialsError,
     FileContentError,
+    InvalidValueError,
     LedgerError,
     SourceError,
     SourceUnavailableError,
@@ -119,6 +121,8 @@ def test_changed_objects_are_restored_when_an_error_is_read_from_the_text_of_ano
         AccessRefusedError("s3:ListBucket", "s3://b/"),
         CredentialsError("AWS does not accept the credentials (ExpiredToken). Renew them."),
         LedgerError("s3://b/", "it is damaged."),
+        InvalidValueError("Option 'a' is wrong."),
+        ConfigurationError("A package is missing."),
     ],
     ids=lambda error: type(error).__name__,
 )

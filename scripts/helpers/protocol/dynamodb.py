@@ -81,9 +81,7 @@ def make_table_client(region_name: str | None, endpoint_url: str | None) -> Dyna
     try:
         return aws_client("dynamodb", region_name=region_name, endpoint_url=endpoint_url, config=CLIENT_CONFIG)  # type: ignore[no-any-return]
     except NoRegionError as error:
-        raise CredentialsError(
-            "No AWS region is set. Pass region_name, or set AWS_DEFAULT_REGION or a profile's region."
-        ) from error
+        raise CredentialsError(reason="no_region") from error
     except _CREDENTIAL_ERRORS as error:
         said = str(error).rstrip(".")
         raise CredentialsError(f"The AWS credentials cannot be used: {said}. Fix the profile or variables.") from error

@@ -21,8 +21,10 @@ from scripts.helpers.errors import (
     AccessRefusedError,
     ArchivedObjectError,
     ChangedObjectError,
+    ConfigurationError,
     CredentialsError,
     FileContentError,
+    InvalidValueError,
     LedgerError,
     MisfitError,
     SourceError,
@@ -78,7 +80,11 @@ _FACTS: dict[type[WatermarkError], tuple[str, ...]] = {
     UnreadableObjectError: ("source", "key", "cause", "remedy"),
 }
 """The attributes from which `unmarked` builds each type of error again."""
-_KINDS: dict[str, Callable[..., WatermarkError]] = {kind.__name__: kind for kind in (*_FACTS, LedgerError, SourceError)}
+_AS_TEXT = (CredentialsError, InvalidValueError, ConfigurationError, WatermarkError)
+_KINDS: dict[str, Callable[..., WatermarkError]] = {
+    kind.__name__: kind for kind in (*_FACTS, LedgerError, SourceError, *_AS_TEXT)
+}
+"""Errors that executors may raise. Any other error comes back as the closest class of its family."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +304,8 @@ def unpacked_text(body: bytes) -> bytes:
 
 def marked(error: WatermarkError) -> str:
     """Return an error as text that `unmarked` can find inside the text of a Spark error."""
-    facts: dict[str, Any] = {"kind": type(error).__name__}
+    kinds = (kind.__name__ for kind in type(error).__mro__)
+    facts: dict[str, Any] = {"kind": next(name for name in kinds if name in _KINDS)}
     if type(error) in _FACTS:
         facts |= {name: getattr(error, name) for name in _FACTS[type(error)]}
     elif isinstance(error, SourceError):
@@ -306,7 +313,7 @@ def marked(error: WatermarkError) -> str:
         # If the error has a reason, its text is built again from its attributes.
         facts |= vars(error) if error.reason else {"source": error.source, "detail": detail}
     else:
-        facts["text"] = str(error)
+        facts |= {"text": str(error), "reason": error.reason}
     return f"{error}\n[{_MARK} {json.dumps(facts)}]"
 
 
@@ -321,6 +328,9 @@ def unmarked(raised: BaseException | str) -> WatermarkError | None:
     if found is None:
         return None
     facts = json.loads(found[1])
-    if "text" in facts:
-        return CredentialsError(facts["text"])
-    return _KINDS.get(facts.pop("kind"), SourceError)(**facts)
+    kind = _KINDS.get(facts.pop("kind"), SourceError)
+    if "text" not in facts:
+        return kind(**facts)
+    error = kind(facts["text"])
+    error.reason = facts["reason"]
+    return error
