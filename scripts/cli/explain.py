@@ -37,7 +37,7 @@ def explain_file(around: Surroundings, job: str, key: str, context: str | None, 
         return
     facts: list[tuple[str, Cell]] = [
         ("file", Text(found.key, "bold")),
-        ("status", found.status),
+        ("state", found.state),
         ("why", found.reason),
     ]
     if found.size is not None:

@@ -68,7 +68,7 @@ def test_reason_says_that_a_link_is_not_followed_when_a_file_is_explained(
 
     found = json.loads(run(watermarks, "files", JOB, "--explain", source + key, "--output", "json").stdout)
 
-    assert (found["status"], found["reason"]) == ("unknown", reason)
+    assert (found["state"], found["reason"]) == ("unknown", reason)
 
 
 def test_plan_can_be_discarded_when_its_keys_lead_out(run: Command, watermarks: Watermarks, source: str) -> None:

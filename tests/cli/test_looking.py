@@ -480,7 +480,7 @@ def test_diff_says_so_when_nothing_differs(run: Command, world: Watermarks) -> N
 def test_explain_says_what_became_of_a_file_when_named(run: Command, world: Watermarks, key: str, status: str) -> None:
     found = document(run(world, "files", "parking-fines", "--explain", key, "--output", "json"))
 
-    assert found["status"] == status
+    assert found["state"] == status
     assert (found["version"], found["run_id"]) == ((1, "jr_fines_1") if status == "taken" else (None, None))
 
 

@@ -94,7 +94,7 @@ def test_taken_file_is_explained_when_something_happened_since(
 
     found = job.bookmark().explain("a.csv")
 
-    assert (found.status, found.reason, found.version) == (status, reason, version)
+    assert (found.state, found.reason, found.version) == (status, reason, version)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_file_that_was_not_taken_is_explained_when_a_rule_left_it_or_none_did(
 
     found = job.bookmark().explain(key)
 
-    assert (found.status, found.reason, found.version, found.run_id) == (status, reason, None, None)
+    assert (found.state, found.reason, found.version, found.run_id) == (status, reason, None, None)
 
 
 LEFT_FOR_GOOD: dict[str, Any] = {
@@ -142,7 +142,7 @@ def test_archived_file_is_explained_and_stays_when_an_earlier_version_left_it_fo
 
     found, taken = job.bookmark().explain("cold.csv"), job.take()
 
-    assert (found.status, found.reason) == ("archived", "archived at version 1 by run run-1")
+    assert (found.state, found.reason) == ("archived", "archived at version 1 by run run-1")
     assert taken == []
 
 
@@ -165,9 +165,9 @@ def test_file_is_looked_for_at_the_source_when_it_is_explained(
 
     second = FileBookmark(source, s3_client=client, state=Table().stored(first.state_after))
 
-    assert (before.status, before.size) == ("new", 1)
+    assert (before.state, before.size) == ("new", 1)
     assert second.explain(key).reason == "taken at version 1 by run jr_1"
-    assert second.explain(f"{key}none").status == "unknown"
+    assert second.explain(f"{key}none").state == "unknown"
 
 
 @pytest.mark.parametrize(

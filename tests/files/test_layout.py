@@ -240,5 +240,5 @@ def test_explanation_says_that_no_run_takes_a_file_when_the_layout_lists_no_fold
 
     explained = FileBookmark(dated.source, state=dated.state, s3_client=dated.client, layout=LAYOUT).explain(put)
 
-    assert explained.status == status
+    assert explained.state == status
     assert ("no folder of layout=" in explained.reason) is (status == "unknown")

@@ -128,7 +128,7 @@ def test_rest_of_the_batch_commits_and_the_bad_file_is_listed_when_one_cannot_be
     assert (first["files_read"], first["files_set_aside"]) == (2, 1)
     assert "event=set_aside" in caplog.text
     found = nights.explained("2.csv.gz")
-    assert (found.status, found.version) == ("set_aside", 1)
+    assert (found.state, found.version) == ("set_aside", 1)
 
 
 def test_file_is_taken_by_itself_when_it_is_written_anew(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,7 +182,7 @@ def test_file_counts_as_done_when_a_person_says_skip(nights: Nights) -> None:
 
     assert runs == [0, 0]
     assert (nights.rows, nights.listed) == ([1], {})
-    assert nights.explained("2.csv.gz").status == "skipped"
+    assert nights.explained("2.csv.gz").state == "skipped"
 
 
 def test_file_stays_listed_when_it_is_gone_by_the_retry(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:

@@ -184,7 +184,7 @@ def test_reason_names_the_link_when_a_file_is_explained(source: Source, key: str
 
     found = source.bookmark().explain(key)
 
-    assert (found.status, found.reason) == ("unknown", reason)
+    assert (found.state, found.reason) == ("unknown", reason)
 
 
 def test_reason_names_the_link_when_a_file_was_taken_over_it_before(source: Source) -> None:
@@ -192,7 +192,7 @@ def test_reason_names_the_link_when_a_file_was_taken_over_it_before(source: Sour
 
     found = source.bookmark(state=state_of(f"file://{source.root}/", "link.csv")).explain("link.csv")
 
-    assert (found.status, found.reason) == (
+    assert (found.state, found.reason) == (
         "taken",
         f"taken at version 1 by run jr_0; {OUT}",
     )

@@ -12,9 +12,9 @@ from scripts.helpers.listing.objects import GONE, is_same
 
 
 class Explanation(NamedTuple):
-    """The status of one key and the reason for it.
+    """The state of one key and the reason for it.
 
-    `status` is ``taken``, ``ignored``, ``archived``, ``skipped``, ``gone`` or, by its time (see `memory.Memory`),
+    `state` is ``taken``, ``ignored``, ``archived``, ``skipped``, ``gone`` or, by its time (see `memory.Memory`),
     ``known``, each with the version of the job and the run that decided it; ``set_aside``, with the version and run
     that could not read it; or ``new`` or ``unknown``, without a version.
 
@@ -23,7 +23,7 @@ class Explanation(NamedTuple):
     """
 
     key: str
-    status: str
+    state: str
     reason: str
     version: int | None = None
     run_id: str | None = None
@@ -69,5 +69,5 @@ def explained(
     against = unlisted or options.reason_against(key, now["size"])
     if against is None and now["storage_class"] in ARCHIVES and options.on_archived != "take":
         against = f"it is archived ({now['storage_class']})"
-    status, reason = ("unknown", against) if against else ("new", "the next batch may take it")
-    return Explanation(key, status, reason, etag=now["etag"], size=now["size"], modified=now["modified"])
+    state, reason = ("unknown", against) if against else ("new", "the next batch may take it")
+    return Explanation(key, state, reason, etag=now["etag"], size=now["size"], modified=now["modified"])
