@@ -1,4 +1,4 @@
-"""A stand-in for Glue's DynamicFrame where Glue's libraries are not there."""
+"""A stand-in for Glue's DynamicFrame, for machines without Glue's libraries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class DynamicFrame:
-    """Glue's frame as far as sources use it: it has no columns and no `where` of its own."""
+    """The part of Glue's frame that sources use: it has no columns and no `where` of its own."""
 
     def __init__(self, df: Any) -> None:
         self._df = df

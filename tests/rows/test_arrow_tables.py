@@ -1,4 +1,4 @@
-"""Tables of pyarrow as sources of rows: new rows come as tables, compared exactly and written without pandas."""
+"""pyarrow tables as sources of rows: new rows are returned as tables, compared exactly and written without pandas."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_only_new_rows_come_as_a_table_when_the_column_has_an_exact_order(
     make = pa.RecordBatch if is_batch else pa.Table
     before, after = (make.from_arrays([values[:count]], ["at"]) for count in (1, 2))
 
-    # Only a source with its zone is read by a column without one.
+    # A cursor column without a time zone can only be read from a source that states its zone.
     sources = [ArrowRows(table, zone="UTC") if kind in WITHOUT_ZONE else table for table in (before, before, after)]
 
     first, again, second = (run(source, **options) for source in sources)
@@ -91,7 +91,7 @@ def test_rows_of_several_chunks_and_nanoseconds_are_compared_exactly_when_planne
     assert ArrowRows(table).counts(table, window)["maximum"] == datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=timezone.utc)
 
 
-def test_ends_are_those_of_the_rows_that_are_taken_when_others_are_not() -> None:
+def test_ends_are_those_of_the_taken_rows_when_other_rows_are_not_taken() -> None:
     source = ArrowRows(pa.table({"id": [1, 2, 3]}))
     window = plan(source, "id", start_from=2)
 
@@ -160,7 +160,7 @@ def test_table_is_not_written_when_the_options_do_not_fit(
         job.write(job.rows_since(pa.table({"at": [1]}), "at"), str(tmp_path / "raw"), **options)
 
 
-def test_nothing_is_a_table_when_pyarrow_was_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_object_counts_as_a_table_when_pyarrow_was_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"id": [1]})
     assert is_arrow(table)
 
@@ -177,7 +177,7 @@ def test_all_rows_come_as_they_are_when_the_window_is_the_whole_table() -> None:
 
 
 class OversizedColumn:
-    """A column whose chunks are more than one array can hold: such a real one has 2 GB."""
+    """A column whose chunks are too large for one array: a real one would need 2 GB."""
 
     type = pa.binary()
 

@@ -1,4 +1,4 @@
-"""Batches of at most so many rows: all rows once, ties together, and the watermark goes on from there."""
+"""Batches with a maximum number of rows: each row once, ties stay together, and the watermark moves batch by batch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def source_of(*ids: int) -> ListedRows:
 
 
 def batches(source: Any, names: list[str], **options: Any) -> list[list[Any]]:
-    """Take batch after batch until nothing is left."""
+    """Take batches until no row is left."""
     found: list[list[Any]] = []
     window: RowWindow | None = None
     while window is None or window.has_more:
@@ -122,7 +122,7 @@ def test_frames_of_pandas_are_taken_in_batches_too() -> None:
     assert windows == [[1], [2, 2], [3]]
 
 
-def test_replay_says_that_rows_are_left_when_its_plan_did() -> None:
+def test_replay_reports_has_more_when_its_plan_left_rows() -> None:
     window = plan_after(None, source_of(1, 2, 3), ["id"], now=NOW, max_rows=2)
 
     assert replayed(window) == window
@@ -130,12 +130,12 @@ def test_replay_says_that_rows_are_left_when_its_plan_did() -> None:
 
 
 @pytest.mark.parametrize("most", [0, -1, 2.0, True, "5"])
-def test_limit_is_refused_when_it_is_no_count(most: Any) -> None:
+def test_limit_is_refused_when_it_is_not_a_positive_whole_number(most: Any) -> None:
     with pytest.raises(CursorError, match=r"max_rows=.* is not a whole number of 1 or more"):
         plan_after(None, source_of(1), ["id"], now=NOW, max_rows=most)
 
 
-def test_limit_is_refused_when_the_source_cannot_tell() -> None:
+def test_limit_is_refused_when_the_source_does_not_support_it() -> None:
     class Plain(ListedRows):
         cursor_at = RowSource.cursor_at  # type: ignore[assignment]
 

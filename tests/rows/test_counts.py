@@ -1,4 +1,4 @@
-"""Counts of the rows that a job reads: what cannot be counted is left out, and fails no job."""
+"""Counts of the rows that a job reads: a context that cannot be counted is left out, and no job fails because of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scripts.helpers.rows.counts import RowCounts
 
 
 class Lost:
-    """What a Spark that was stopped says of its counts."""
+    """The counts of a Spark session that was stopped."""
 
     def found(self) -> Any:
         raise RuntimeError("the session is stopped")

@@ -1,4 +1,4 @@
-"""Intervals of cursor values: merged, what is missing, cut in slices; and what a state remembers of them."""
+"""Intervals of cursor values: merging, gaps, cutting into slices, and which of them a state stores."""
 
 from __future__ import annotations
 
@@ -188,9 +188,7 @@ def test_window_covers_what_it_reads_when_rising_or_falling(
     ],
     ids=["rising", "no row yet", "falling", "falling, no row yet", "falling from the top"],
 )
-def test_state_covers_what_it_went_past_when_it_is_from_before_coverage_was_kept(
-    live: dict[str, Any], expected: list[Any]
-) -> None:
+def test_state_covers_everything_it_passed_when_it_predates_coverage(live: dict[str, Any], expected: list[Any]) -> None:
     assert covered_by(live) == intervals(*expected)
     assert uncovered(passed_range(live), covered_by(live)) == []
 

@@ -22,7 +22,7 @@ PAIRS = st.tuples(st.none() | NUMBERS, st.none() | NUMBERS)
 
 
 def numbers(intervals: Any) -> set[int]:
-    """Return the numbers from -1 to `END` + 1 that lie in some intervals; the ends stand for infinity."""
+    """Return the numbers from -1 to `END` + 1 that lie in the intervals; -1 and `END` + 1 stand for infinity."""
     found = set()
     for low, high in intervals:
         start, stop = low[0] if low else -1, high[0] if high else END + 2
@@ -105,7 +105,7 @@ STEPS = st.one_of(
 @settings(max_examples=300)
 @given(st.lists(STEPS, max_size=20), st.booleans())
 def test_live_state_covers_what_its_runs_read(steps: list[Any], descending: bool) -> None:
-    """A state is what the protocol stores; the model is the set of numbers read in this life of the context."""
+    """Compare the stored state with a model: the set of numbers read since the context was last reset."""
     column = (CursorColumn("id", "bigint"),)
     state: Any = None
     model: set[int] = set()

@@ -41,7 +41,7 @@ def test_column_is_refused_when_its_type_has_no_exact_order(kind: str) -> None:
 
 
 def test_columns_are_equal_when_only_the_tick_differs() -> None:
-    """A stored plan does not say the tick."""
+    """A stored plan does not record the tick."""
     assert CursorColumn("at", "timestamp", timedelta(seconds=1)) == CursorColumn("at", "timestamp")
 
 
@@ -120,7 +120,7 @@ def test_value_is_not_moved_when_the_distance_is_one_of_another_type(kind: str, 
     ],
 )
 def test_no_later_stamp_is_below_a_floor_when_clocks_are_turned(kind: str, zone: str, turn: datetime) -> None:
-    """In Brazil clocks went back from midnight to the day before."""
+    """In Brazil the clocks went back at midnight, to 23:00 of the day before."""
     column = CursorColumn("at", kind)
     minutes = [*range(-200, 0, 5), -1, *range(0, 200, 5)]
     clocks = [(turn + minute * timedelta(minutes=1)).astimezone(ZoneInfo(zone)) for minute in minutes]

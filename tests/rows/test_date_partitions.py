@@ -1,4 +1,4 @@
-"""Filters on date partitions: which layouts there are, and that no date inside the window is left out."""
+"""Filters on date partitions: the supported layouts, and that no date within the window is left out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATES = st.dates(date(1999, 11, 1), date(2002, 2, 1))
 
 
 def kept(partitions: DatePartitions, day: date, first: date | None, last: date | None) -> bool:
-    """Tell whether the filter keeps the partition of a day."""
+    """Return whether the filter keeps the partition of a day."""
     values = {name: int(day.strftime(form)) for name, form in partitions.parts}
     predicate = partitions.predicate(dict.fromkeys(values, "int"), first, last)
     columns = ", ".join(f"{value} AS {name}" for name, value in values.items())

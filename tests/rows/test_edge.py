@@ -1,4 +1,4 @@
-"""The last rows below a watermark, remembered: what is announced of them, how, and what is not asked."""
+"""The remembered last rows below a watermark: which changes to them are reported, how, and when no query is needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ID = CursorColumn("id", "bigint")
 
 @dataclass
 class Remembered(ListedRows):
-    """Rows of ids with contents; `has_index` says whether the last ones are found in one step."""
+    """Rows that consist of an id and content; `has_index` says whether an index finds the last rows directly."""
 
     contents: dict[Any, str] = field(default_factory=dict)
     other: str = "note"
@@ -67,7 +67,7 @@ def test_nothing_is_said_when_rows_were_added_above_or_changed_far_below(caplog:
     assert source.asked_for == [5, 6, 5]
 
 
-def test_nothing_is_said_of_decimals_when_an_earlier_version_kept_them_with_their_zeros(
+def test_no_decimal_is_reported_when_an_earlier_version_stored_trailing_zeros(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     prices = (CursorColumn("price", "decimal(9,2)"),)
@@ -84,7 +84,7 @@ def test_nothing_is_said_of_decimals_when_an_earlier_version_kept_them_with_thei
     assert "WARNING" not in {record.levelname for record in caplog.records}
 
 
-def test_edge_stays_and_is_not_asked_for_again_when_nothing_is_new() -> None:
+def test_last_rows_are_kept_and_not_read_again_when_nothing_is_new() -> None:
     source = source_of(1, 2)
     first = plan(source)
 
@@ -152,7 +152,7 @@ def test_nothing_is_said_when_a_value_has_more_rows_than_are_kept(gone: int, cap
     assert "event=rows_below" not in caplog.text
 
 
-def test_rows_are_not_counted_when_each_value_is_of_one() -> None:
+def test_rows_are_not_counted_when_each_value_has_one_row() -> None:
     source = source_of(*range(1, 20))
 
     plan(source, plan(source))
@@ -255,7 +255,7 @@ PAIR = f"{'0' * 12}-{'1' * 12}"
     ],
     ids=str,
 )
-def test_state_is_refused_when_its_edge_is_spoiled(kept: Any, told: str) -> None:
+def test_state_is_refused_when_its_stored_last_rows_are_damaged(kept: Any, told: str) -> None:
     source = source_of(1, 2, 3)
     state = plan(source).state_after | {"edge": kept}
 
@@ -263,7 +263,7 @@ def test_state_is_refused_when_its_edge_is_spoiled(kept: Any, told: str) -> None
         plan_window(source, ["id"], now=NOW, state=state)
 
 
-def test_edge_is_made_anew_when_the_state_keeps_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_last_rows_are_recorded_when_the_state_keeps_none(caplog: pytest.LogCaptureFixture) -> None:
     source = source_of(1, 2, 3)
     state = plan(source).state_after
     del state["edge"]

@@ -1,4 +1,4 @@
-"""Deleted rows found by comparing keys, with real Spark."""
+"""Deleted rows are found by comparing keys, with real Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def frame(spark: Any, rows: list[tuple[Any, ...]], schema: str = "id int, site s
 
 
 def executions_of(spark: Any) -> dict[int, str]:
-    """Return the physical plans that Spark has run and still knows, by number."""
+    """Return the physical plans that Spark has run and still keeps, by number."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
     known = spark._jsparkSession.sharedState().statusStore().executionsList()
     ran = [known.apply(number) for number in range(known.size())]
@@ -97,7 +97,7 @@ def test_row_that_came_after_the_call_is_no_false_find_when_both_sides_grow(spar
 
 
 def read_late(spark: Any, folder: str) -> Any:
-    """Return a DataFrame that looks for its files each time it is read, as a database looks for its rows."""
+    """Return a DataFrame that lists its files on every read, as a database looks up its rows on every read."""
 
     def ids(_: int) -> list[tuple[int]]:
         import pyarrow.parquet

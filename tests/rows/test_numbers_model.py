@@ -1,9 +1,9 @@
-"""A table that transactions write to, and that people truncate, restore and make anew; its cursor is an id or a stamp.
+"""A table that transactions write to and that people truncate, restore and recreate; its cursor is an id or a time.
 
-Whatever is in the table in the end was delivered, or a run said that something is wrong with it: by an error, or by a
-WARNING that is not about waiting. Whoever hears that looks, and resets the job. Transactions that open, stamp, commit
-and abort in any order are waited for: they alone raise no alarm. Rows that were deleted before a run
-took them, and come back with a backup, are left out: nothing tells them from rows that were taken.
+Every row that is in the table at the end was delivered, or a run reported a problem with the table: by an error, or by
+a WARNING that is not about waiting. The model then resets the job, as an operator would. Runs wait for transactions
+that open, stamp, commit and abort in any order, so these alone raise no alarm. The model ignores rows that were deleted
+before a run took them and were restored from a backup: they cannot be told apart from rows that were taken.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WAITING = (
 
 @dataclass(frozen=True)
 class Row:
-    """One row: which insert made it, and how often it was updated since."""
+    """One row: the insert that created it, and the number of updates since."""
 
     birth: int
     updates: int = 0
@@ -51,9 +51,9 @@ class Row:
 
 @dataclass
 class Transactions(RowSource):
-    """A table, its sequence and the transactions that are open; a source that knows all a database knows.
+    """A table, its sequence and its open transactions; a source that answers every question a database can answer.
 
-    Stamps are kept as their microseconds, so that they are numbers as well; numbers that fall, as those above 0.
+    Times are stored as microseconds, so that they are numbers too. Falling numbers are stored negated, so above 0.
     """
 
     column: CursorColumn = ID
@@ -113,7 +113,7 @@ class Transactions(RowSource):
         return -int(value) if self.descending else int(value)
 
     def next_number(self) -> int:
-        """Return the number or stamp of a row that is inserted now."""
+        """Return the number or time of a row that is inserted now."""
         number = self.following
         if self.column.is_time:
             number = max(number, (self.now - NOW) // TICK)
@@ -125,7 +125,7 @@ POLICIES = st.sampled_from(get_args(RaiseOrWarn))
 
 
 class Numbers(RuleBasedStateMachine):
-    """Everything that is in the table in the end is delivered or announced."""
+    """Every row that is in the table at the end is delivered, or a problem is reported."""
 
     @initialize(
         column=st.sampled_from([ID, AT]), tells_writers=st.booleans(), descending=st.booleans(),
@@ -154,7 +154,7 @@ class Numbers(RuleBasedStateMachine):
         self.forget()
 
     def forget(self) -> None:
-        """Reset the job; what the target holds goes."""
+        """Reset the job and empty the target."""
         self.state: dict[str, Any] | None = None
         self.plan: dict[str, Any] | None = None
         self.delivered: set[tuple[int, int]] = set()
@@ -175,7 +175,7 @@ class Numbers(RuleBasedStateMachine):
     def insert(self, which: int) -> None:
         name = list(self.table.open)[which % len(self.table.open)]
         since, rows = self.table.open[name]
-        # As in InnoDB: a transaction counts from its first row, and stamps none earlier.
+        # As in InnoDB, a transaction begins with its first row, so no row has an earlier stamp.
         self.table.open[name] = (since if rows else self.table.now, rows)
         rows[self.table.next_number()] = self.born()
 
@@ -197,7 +197,7 @@ class Numbers(RuleBasedStateMachine):
     def update_or_delete(self, which: int, deletes: bool) -> None:
         number = sorted(self.table.shown)[which % len(self.table.shown)]
         row = self.table.shown.pop(number)
-        # Of the last row that was taken it looks like a restore.
+        # A run cannot tell an update or delete of the last taken row from a restore.
         self.was_meddled_with = True
         if not deletes:
             self.table.shown[number] = Row(row.birth, row.updates + 1)
@@ -241,7 +241,7 @@ class Numbers(RuleBasedStateMachine):
 
     @rule(minutes=st.integers(1, 6))
     def wait(self, minutes: int) -> None:
-        """Let time pass. Where nobody tells which transactions are open, none lasts longer than the delay."""
+        """Let time pass. If the table does not show its open transactions, none stays open longer than the delay."""
         self.table.now += minutes * timedelta(minutes=1)
         for name, (since, rows) in list(self.table.open.items()):
             if not self.table.tells_writers and self.table.now - since >= DELAY:
@@ -250,7 +250,7 @@ class Numbers(RuleBasedStateMachine):
 
     @rule(dies=st.booleans())
     def run(self, dies: bool) -> None:
-        """Plan, or replay the plan of a run that died, and commit unless it dies as well."""
+        """Plan a batch, or replay the plan of a run that died; commit it unless this run dies too."""
         heard = Heard()
         logger = logging.getLogger("scripts.helpers.rows")
         logger.addHandler(heard)
@@ -275,11 +275,11 @@ class Numbers(RuleBasedStateMachine):
             self.state, self.plan = self.plan["next"], None
 
     def teardown(self) -> None:
-        """Let everything end, and run until nothing is left."""
+        """Commit every open transaction, and run until nothing is left."""
         for _, rows in self.table.open.values():
             self.table.shown |= rows
         self.table.open = {}
-        # Each may take one row only, and what is announced begins anew.
+        # A run may take as little as one row, and each reported problem resets the job.
         for _ in range(6 + 2 * len(self.table.shown)):
             self.table.now += DELAY
             self.run(dies=False)
@@ -289,7 +289,7 @@ class Numbers(RuleBasedStateMachine):
 
 
 class Heard(logging.Handler):
-    """Listens for WARNINGs that somebody must look at."""
+    """Record whether a WARNING was logged that an operator must look at."""
 
     announced = False
 
@@ -311,7 +311,7 @@ def test_every_row_is_delivered_or_announced_when_tables_go_back_over_and_over()
 
 
 def test_rows_are_lost_when_nothing_is_kept_of_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The property above can fail: a table that was truncated and has grown past the watermark."""
+    """The property above can fail: a table was truncated and has grown past the watermark."""
     monkeypatch.setattr(planning, "edge_after", lambda *arguments: None)
     story = Numbers()
     story.start(ID, tells_writers=True)
@@ -341,7 +341,7 @@ def test_alarm_is_raised_when_no_transaction_is_waited_for(monkeypatch: pytest.M
 
 
 def test_stamp_is_lost_when_no_open_transaction_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The property above can fail: a transaction that is open for longer than the delay."""
+    """The property above can fail: a transaction stays open for longer than the delay."""
     monkeypatch.setattr(planning, "oldest_writer", lambda *arguments, **options: OpenWriters())
     story = Numbers()
     story.start(AT, tells_writers=True)

@@ -1,4 +1,4 @@
-"""Numbers and stamps that are committed out of order: how far a window goes while transactions are open."""
+"""Ids and times that are committed out of order: where a window ends while transactions are open."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ID = CursorColumn("id", "bigint")
 
 @dataclass
 class Committed(ListedRows):
-    """Rows of ids, and the transactions that are open beside them; None where nobody can tell."""
+    """Rows of ids, and the transactions that are open; None if the source cannot show them."""
 
     open: set[str] | None = field(default_factory=set)
     waits: list[timedelta] = field(default_factory=list)
@@ -57,7 +57,7 @@ def test_every_id_is_taken_when_no_transaction_is_open() -> None:
     assert source.waits == [LONGEST_WAIT]
 
 
-def test_lower_id_that_is_committed_later_is_taken_when_its_transaction_was_open() -> None:
+def test_lower_id_is_taken_when_its_open_transaction_commits_later() -> None:
     source = source_of(1, 3, open={"5/7"})
 
     first = plan(source)
@@ -69,7 +69,7 @@ def test_lower_id_that_is_committed_later_is_taken_when_its_transaction_was_open
 
 
 def test_ids_seen_before_are_taken_when_only_younger_transactions_are_open() -> None:
-    """A table that is always written to is not waited for: each transaction ends some time."""
+    """Rows are taken even if the table always has an open transaction, because each transaction ends at some time."""
     source = source_of(1, 3, open={"5/7"})
     first = plan(source)
     source.listed += [(2,), (9,)]
@@ -83,8 +83,8 @@ def test_ids_seen_before_are_taken_when_only_younger_transactions_are_open() -> 
     assert ids(source, third) == [9]
 
 
-def test_what_is_waited_for_stays_when_its_transaction_is_open_for_several_runs() -> None:
-    """A later mark in its place would wait for transactions that began later, and so for ever."""
+def test_mark_that_is_waited_for_stays_when_its_transaction_is_open_for_several_runs() -> None:
+    """A later mark would make each run wait for newer transactions, so that waiting might never end."""
     source = source_of(1, open={"5/7"})
     windows = [plan(source)]
     for number in range(2, 5):
@@ -99,7 +99,7 @@ def test_what_is_waited_for_stays_when_its_transaction_is_open_for_several_runs(
     assert ids(source, last) == [1]
 
 
-def test_ids_are_taken_a_delay_after_they_were_seen_when_nobody_can_tell() -> None:
+def test_ids_are_taken_a_delay_after_they_were_seen_when_transactions_are_unknown() -> None:
     source = source_of(1, 3)
 
     first = plan(source)
@@ -125,7 +125,7 @@ def test_ids_wait_for_transactions_and_for_the_delay_when_numbers_are_made_befor
     assert [ids(source, window) for window in (first, held, early, late)] == [[], [], [], [1, 3]]
 
 
-def test_first_run_says_so_when_no_sequence_gives_the_ids(caplog: pytest.LogCaptureFixture) -> None:
+def test_first_run_logs_a_warning_when_no_sequence_generates_the_ids(caplog: pytest.LogCaptureFixture) -> None:
     source = source_of(1, 3, open={NO_SEQUENCE})
 
     first = plan(source)
@@ -136,7 +136,7 @@ def test_first_run_says_so_when_no_sequence_gives_the_ids(caplog: pytest.LogCapt
     assert caplog.text.count("event=no_sequence context=repairs column=id") == 1
 
 
-def test_time_decides_when_the_source_was_not_made_to_tell() -> None:
+def test_delay_decides_when_the_source_does_not_report_transactions() -> None:
     class Plain(ListedRows):
         writers = RowSource.writers
 
@@ -147,7 +147,7 @@ def test_time_decides_when_the_source_was_not_made_to_tell() -> None:
     assert [ids(source, plan(source, first, minutes=minutes)) for minutes in (4, 5)] == [[], [1, 3]]
 
 
-def test_time_decides_when_the_source_cannot_tell_any_more() -> None:
+def test_delay_decides_when_the_source_can_no_longer_report_transactions() -> None:
     source = source_of(1, open={"5/7"})
     first = plan(source)
     source.open = None
@@ -230,14 +230,14 @@ def test_warning_names_the_transactions_when_rows_are_left(caplog: pytest.LogCap
     ],
     ids=str,
 )
-def test_state_is_refused_when_what_it_keeps_of_rows_that_wait_is_spoiled(kept: Any, told: str) -> None:
+def test_state_is_refused_when_its_mark_of_waiting_rows_is_damaged(kept: Any, told: str) -> None:
     state = RowWindow((ID,), None, None).state_after | {"undecided": kept}
 
     with pytest.raises(ImplausibleError, match=f"^rows.{told}$"):
         plan_window(source_of(1, open={"5/7"}), ["id"], state=state, now=NOW)
 
 
-def test_rows_only_wait_for_longer_when_the_state_keeps_none_that_wait() -> None:
+def test_rows_are_only_delayed_when_the_state_has_no_mark_of_waiting_rows() -> None:
     source = source_of(1, open={"5/7"})
 
     window = plan_window(source, ["id"], state=RowWindow((ID,), None, None).state_after, now=NOW)
@@ -247,7 +247,7 @@ def test_rows_only_wait_for_longer_when_the_state_keeps_none_that_wait() -> None
     assert window.undecided.bound == (2,)
 
 
-def test_plan_is_replayed_without_a_look_at_transactions() -> None:
+def test_transactions_are_not_asked_for_when_a_plan_is_replayed() -> None:
     source = source_of(1, 3, open=set())
 
     again = replayed(plan(source))
@@ -267,7 +267,7 @@ def ago(minutes: float) -> datetime:
 
 @dataclass
 class Stamped(ListedRows):
-    """Rows of stamps, and since when a transaction is open beside them."""
+    """Rows with a time, and the start of an open transaction, if there is one."""
 
     began: datetime | None = None
     hidden: str = ""
@@ -328,7 +328,7 @@ def test_source_is_complete_no_further_than_an_open_transaction() -> None:
 def test_warning_says_so_when_the_watermark_is_past_the_beginning_of_an_open_transaction(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It only read until the watermark had passed: so do many that read first, and stamp with their beginning."""
+    """It may only have read until the watermark passed its start: many transactions read first and stamp that start."""
     source = stamped(20, 10)
     first = plan_of_times(source)
     source.began = ago(12)
@@ -375,7 +375,7 @@ def test_first_run_warns_when_transactions_of_others_are_hidden(caplog: pytest.L
 
 
 def test_transaction_is_compared_as_an_instant_when_the_clocks_go_back_meanwhile() -> None:
-    """At 01:30 after the change, one that began at 01:40 before it is 50 minutes old."""
+    """At 01:30 after the clocks go back, a transaction that began at 01:40 before the change is 50 minutes old."""
     london = ZoneInfo("Europe/London")
     now = datetime(2026, 10, 25, 1, 30, tzinfo=timezone.utc).astimezone(london)
     began = datetime(2026, 10, 25, 0, 40, tzinfo=timezone.utc).astimezone(london)

@@ -1,4 +1,4 @@
-"""Times of pandas, in each of its units, and categories as cursors: the same moment or value, exactly."""
+"""pandas times of every unit, and categories, as cursors: each is exactly the moment or value in the column."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_largest_value_is_the_moment_itself_when_times_are_of_any_unit(unit: str
 
 
 def test_values_and_not_their_codes_are_compared_when_a_column_is_categorical() -> None:
-    # The first category is the largest value: by its code it would be the smallest.
+    # The first category is the largest value, but has the smallest code.
     frame = pd.DataFrame({"part": pd.Categorical(["a", "c", "b"], categories=["c", "a", "b"])})
     source = PandasRows(frame)
     (column,) = columns = source.columns(["part"], strings=True)

@@ -1,4 +1,4 @@
-"""Jobs without Spark: rows and files of pandas, written as Parquet, also where pyspark is not installed."""
+"""Jobs without Spark: rows and files read by pandas, written as Parquet, even if pyspark is not installed."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_only_new_rows_are_taken_when_the_column_has_an_exact_order(
     options = {"strings": True} if kind == "string" else {}
 
     frames = [pd.DataFrame({"id": values}) for values in (before, before, after)]
-    # Only a source with its zone is read by a column without one.
+    # A cursor column without a time zone can only be read from a source that states its zone.
     sources = [PandasRows(frame, zone="UTC") if kind in WITHOUT_ZONE else frame for frame in frames]
 
     first, again, second = (run(source, **options) for source in sources)
@@ -411,7 +411,7 @@ def test_whole_numbers_of_parquet_stay_whole_when_a_file_lacks_some(
     tmp_path: Path, lacking: dict[str, list[Any]]
 ) -> None:
     number = 2**53 + 1
-    # By pyarrow, as by Spark: pandas leaves its own types in a file, and reads them.
+    # pyarrow or Spark writes the file, because pandas stores its own types in a file and restores them on reading.
     for name, rows in {"a": {"id": [number]}, "b": lacking}.items():
         pq.write_table(pa.table(rows), tmp_path / name)
 
@@ -542,7 +542,7 @@ def test_batch_is_one_file_that_a_replay_replaces_when_pandas_is_written(
 def test_files_in_the_folder_of_a_batch_stay_and_are_named_when_they_have_not_the_mark_of_the_job(
     watermarks: Watermarks, s3: Any, bucket: str, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whose they are nothing says: another job may have a batch of the same epoch and version."""
+    """Nothing shows which job wrote them: another job may have a batch with the same epoch and version."""
     frame = pd.DataFrame({"id": [1, 2, 3]})
     names = "part-00000-0a1b.snappy.parquet", "_temporary/0/part-00007.parquet", ".part-00000-0a1b.snappy.parquet.crc"
 
@@ -658,7 +658,7 @@ def test_write_may_be_tried_again_or_go_elsewhere_when_one_failed(watermarks: Wa
     ],
     ids=["column", "format"],
 )
-def test_write_is_refused_when_pandas_cannot_be_written_so(
+def test_write_is_refused_when_pandas_rows_do_not_support_the_options(
     watermarks: Watermarks, tmp_path: Path, frame: Any, options: Any, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text), IncrementalJob(watermarks, JOB) as job:

@@ -1,4 +1,4 @@
-"""Partition columns of files as cursors: refused, since what lands later in a partition would be lost in silence."""
+"""Partition columns of files as cursors: refused, as rows that land later in a partition would be lost silently."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_cursor_is_refused_when_more_would_land_in_its_partition(
     assert take(watermarks, spark.read.parquet(lake), "id") == [1, 2, 3]
 
 
-def test_cursor_is_taken_when_the_user_said_how_late_files_are_met(
+def test_cursor_is_taken_when_the_user_states_how_late_files_may_arrive(
     watermarks: Watermarks, spark: Any, lake: str
 ) -> None:
     numbers = spark.read.parquet(lake)
@@ -118,7 +118,7 @@ def test_partition_is_warned_of_when_it_comes_from_an_rdd(
     assert "event=ids_without_database context=rows column=import_date" in caplog.text
 
 
-def test_nothing_is_told_when_the_frame_has_no_plan_here() -> None:
+def test_no_warning_is_logged_when_the_frame_has_no_plan_in_this_process() -> None:
     session = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: default))
     frame = without_jvm(columns=("import_date",), sparkSession=session)
 

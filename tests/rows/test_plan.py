@@ -1,4 +1,4 @@
-"""Windows over a scripted source: options, clocks, ceilings, NULLs, stored states, and what is logged."""
+"""Windows over a scripted source: options, clocks, ceilings, NULLs, stored states, and log lines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plan(source: ListedRows, before: RowWindow | None = None, **options: Any) ->
 
 
 def refused(source: ListedRows, before: RowWindow | None = None, **options: Any) -> str:
-    """Return the text of the CursorError that a plan ends with."""
+    """Return the text of the CursorError that planning raises."""
     with pytest.raises(CursorError) as caught:
         plan(source, before, **options)
     assert caught.value.column == source.cursors[0].name
@@ -122,7 +122,7 @@ def test_day_is_left_for_later_when_it_has_not_ended_less_the_delay(hours: int, 
     ids=["date", "timestamp_ntz"],
 )
 def test_wall_clock_of_the_source_counts_when_the_column_has_no_zone(column: CursorColumn, high: Any) -> None:
-    """At 07:00 in UTC it is 23:00 of the day before where this source stands."""
+    """At 07:00 UTC it is 23:00 of the day before in the source's time zone."""
     there = timezone(timedelta(hours=-8))
     source = source_of(column, date(2026, 11, 3) if column is DAY else NOW, now=NOW.replace(hour=7).astimezone(there))
 
@@ -306,7 +306,7 @@ def test_high_may_be_past_the_last_row_when_it_is_settled() -> None:
 
 @pytest.mark.parametrize("settled", [False, True])
 def test_plan_is_refused_when_high_is_past_the_ceiling(settled: bool) -> None:
-    """Id 6 is still to be committed."""
+    """Id 6 may still be committed."""
     source = source_of(ID, 3, 8, ceiling=5)
 
     assert "high is past its ceiling, and rows that come below it later would be lost." in refused(
@@ -358,7 +358,7 @@ def test_delay_is_kept_in_full_when_london_changes_its_clocks(
 def test_no_row_is_lost_and_no_clock_is_refused_when_london_changes_its_clocks(
     column: CursorColumn, change: datetime, delay: timedelta
 ) -> None:
-    """Each row shows a delay after its stamp, to the minute, and is stamped by the wall clock."""
+    """Each row has a wall-clock stamp and becomes visible exactly one delay later, in whole minutes."""
     source, taken, window, stamps = ListedRows((column,)), 0, None, 0
     for minute in range(-200, 400, 7):
         moment = change + minute * MINUTE
@@ -397,7 +397,7 @@ def test_lookback_covers_the_time_that_passed_when_clocks_were_put_forward_meanw
 
 @pytest.mark.parametrize("what", ["high", "start_from"])
 def test_plan_is_refused_when_a_given_time_is_in_the_hour_that_comes_again(what: str) -> None:
-    """At 01:50 in London, ten minutes before it is 01:00 once more."""
+    """It is 01:50 in London, ten minutes before the clocks go back to 01:00."""
     source = source_of(WALL, utc(10, 25, 0), now=utc(10, 25, 0, 50).astimezone(LONDON))
     too_late: dict[str, Any] = {what: datetime(2026, 10, 25, 1, 30)}
     in_time: dict[str, Any] = {what: datetime(2026, 10, 25, 1)}
@@ -955,7 +955,7 @@ def test_range_is_empty_when_the_later_watermark_is_below_the_earlier_one(value:
 
 
 def after(source: ListedRows, *left: Any, **options: Any) -> RowWindow:
-    """Plan once, leave the source with other rows, and plan again."""
+    """Plan once, replace the rows of the source, and plan again."""
     first = plan(source, **options)
     source.listed = [(value,) for value in left]
     return plan(source, first, **options)
@@ -1047,7 +1047,7 @@ def test_source_that_is_behind_is_a_warning_when_the_caller_says_so(caplog: pyte
     assert "event=source_behind context=repairs" in caplog.text
 
 
-def test_state_of_an_earlier_release_is_a_warning_only_when_the_source_is_behind(
+def test_warning_is_logged_when_the_source_is_behind_a_state_of_an_earlier_release(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     state = plan(source_of(ID, 1, 2, 900)).state_after
@@ -1106,14 +1106,14 @@ BY_WALL_CLOCK = pytest.mark.parametrize("column", [DAY, WALL], ids=["date", "wal
 
 
 def frame_by(column: CursorColumn) -> pd.DataFrame:
-    """Return a row of now and one of a day before, as the column holds them."""
+    """Return one row stamped now and one stamped a day ago, in the type of the column."""
     stamps = pd.Series([NOW.replace(tzinfo=None), ago(60 * 24).replace(tzinfo=None)])
     values = stamps.dt.date if column is DAY else stamps.astype("datetime64[us]")
     return pd.DataFrame({column.name: values.dt.tz_localize("UTC") if column is AT else values})
 
 
 class UnaskedRows(PandasRows):
-    """Rows that may not be looked at."""
+    """Rows that fail the test if they are read."""
 
     def facts(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("the rows were looked at")
@@ -1162,7 +1162,7 @@ def test_later_run_is_a_warning_until_somebody_says_the_zone(
 def test_first_run_is_planned_when_the_clock_of_the_job_says_the_zone_or_the_column_has_one(
     column: CursorColumn, zone: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In winter London is not off UTC, and says its zone all the same."""
+    """London's winter offset is that of UTC, but its clock still names a zone."""
     plan_window(PandasRows(frame_by(column)), [column.name], now=NOW.astimezone(ZoneInfo(zone)))
 
     assert "event=no_zone" not in caplog.text
@@ -1182,7 +1182,7 @@ WarnedOf = Callable[..., tuple[RowWindow, bool]]
 
 @pytest.fixture
 def ids_warned_of(caplog: pytest.LogCaptureFixture) -> WarnedOf:
-    """Return what plans a window by ids, and tells whether a WARNING said that no delay covers late ones."""
+    """Return a function that plans a window by ids and reports whether a WARNING said that no delay covers late ids."""
 
     def planned(source: Any, before: RowWindow | None = None, **options: Any) -> tuple[RowWindow, bool]:
         caplog.clear()

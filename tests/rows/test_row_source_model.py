@@ -1,7 +1,7 @@
-"""A scripted source: rows have a stamp and a moment when they show, updates move them, clocks are wrong.
+"""A scripted source: each row has a stamp and a moment when it becomes visible, updates move rows, clocks are wrong.
 
-No row is lost as long as it shows within delay and lookback of its stamp, the error of the source's
-own clock included. Without lookback each version comes once.
+No row is lost as long as it becomes visible within delay plus lookback of its stamp, including the error of the
+source's clock. Without lookback each version is delivered once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def at(second: float) -> datetime:
 
 @dataclass(frozen=True)
 class Version:
-    """One state of a row: others see it from `shown` on, until the next version of the same row shows."""
+    """One version of a row: visible from `shown` until the next version of the same row becomes visible."""
 
     id: int
     stamp: datetime
@@ -46,7 +46,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: when it plans, by how much the job's clock and the source's are wrong, and whether it dies."""
+    """One run: when it plans, the errors of the job's and the source's clocks, and whether it dies."""
 
     moment: datetime
     wrong: timedelta
@@ -55,7 +55,7 @@ class Run:
 
 
 def seen(history: list[Version], moment: datetime) -> dict[int, Version]:
-    """Return what the source shows at a moment: of each row its newest version."""
+    """Return the newest version of each row that is visible at a moment."""
     shown = sorted((version for version in history if version.shown <= moment), key=lambda version: version.shown)
     return {version.id: version for version in shown}
 
@@ -68,9 +68,9 @@ def drive(
     lookback: timedelta = timedelta(0),
     compound: bool = False,
 ) -> list[tuple[Any, ...]]:
-    """Return all that the runs delivered, as pairs of stamp and id. A run that died is replayed by the next one.
+    """Return all rows that the runs delivered, as pairs of stamp and id. The next run replays a run that died.
 
-    The source's clock is that of the moment and its skew, but never goes back.
+    The source's clock shows the moment plus its skew, but never goes back.
     """
     columns = (STAMP, ID) if compound else (STAMP,)
     names = [column.name for column in columns]
@@ -82,7 +82,7 @@ def drive(
         source.now = max(run.moment + run.skew, source.now or run.moment + run.skew)
         if plan is None:
             disposition = "merge" if lookback else "append"
-            # A row that was stamped by a clock ahead of the others may be stamped again, below them.
+            # An update may lower the stamp of a row that a fast clock stamped, so the source may be behind.
             window = plan_window(
                 source, names, now=run.moment + run.wrong, state=state, delay=delay, lookback=lookback,
                 write_disposition=disposition, on_behind="warn", on_late="warn",
@@ -102,7 +102,7 @@ seconds = st.integers(0, SPAN).map(float)
 
 @st.composite
 def histories(draw: Any, latest: timedelta) -> list[Version]:
-    """Draw versions of a few rows, none later than `latest`; some stamped by clocks that are ahead."""
+    """Draw versions of a few rows, none later than `latest`; some are stamped by clocks that run ahead."""
     late = st.integers(-20, int(latest.total_seconds())).map(lambda number: timedelta(seconds=number))
     made = draw(st.lists(st.tuples(st.integers(1, 4), seconds, late), max_size=10))
     found = {(number, shown): Version(number, at(shown) - by, at(shown)) for number, shown, by in made}
@@ -111,7 +111,7 @@ def histories(draw: Any, latest: timedelta) -> list[Version]:
 
 @st.composite
 def schedules(draw: Any, skewed: timedelta = timedelta(0)) -> list[Run]:
-    """Draw runs at rising moments; the last two are long after everything and do not die."""
+    """Draw runs at increasing moments; the last two come long after all versions and do not die."""
     moments = sorted(draw(st.lists(st.integers(0, 2 * SPAN), max_size=8)))
     wrong = st.integers(-10_000, 10_000).map(lambda hours: timedelta(hours=hours))
     most = int(skewed.total_seconds())
@@ -134,7 +134,7 @@ def test_no_row_is_lost_when_each_shows_within_the_delay(
 def test_each_version_comes_once_when_there_is_no_lookback(
     history: list[Version], runs: list[Run], compound: bool
 ) -> None:
-    """A version that shows twice under one stamp is one version."""
+    """A version that becomes visible twice with the same stamp counts as one version."""
     delivered = drive(history, runs, delay=timedelta(seconds=15), compound=compound)
 
     assert len(delivered) == len(set(delivered))
@@ -153,7 +153,7 @@ def test_no_row_is_lost_when_each_shows_within_delay_and_lookback(
 def test_no_row_is_lost_when_the_delay_covers_the_error_of_the_sources_clock(
     history: list[Version], runs: list[Run], compound: bool, looks_back: bool
 ) -> None:
-    """The skew may be covered by the delay, or by the lookback."""
+    """Either the delay or the lookback may cover the skew."""
     late = timedelta(seconds=15)
     bounds = {"delay": late, "lookback": SKEW} if looks_back else {"delay": late + SKEW}
 
@@ -164,7 +164,7 @@ def test_no_row_is_lost_when_the_delay_covers_the_error_of_the_sources_clock(
 
 
 def test_row_is_lost_when_the_sources_clock_is_ahead_by_more_than_the_delay_covers() -> None:
-    """The property above can fail."""
+    """The property above can fail if the skew exceeds the delay."""
     history = [Version(1, at(0), at(15)), Version(2, at(14), at(14))]
 
     lost = []
@@ -185,7 +185,7 @@ def test_row_is_lost_when_the_sources_clock_is_ahead_by_more_than_the_delay_cove
 def test_row_is_lost_when_it_shows_later_than_delay_and_lookback_behind_the_largest(
     history: list[Version], runs: list[Run], times: tuple[int, int, int], where: tuple[int, int], compound: bool
 ) -> None:
-    """Two runs that do not die, as the first may replay a plan, come when the row is too late and a newer one shows."""
+    """Two runs that do not die see the newer row before the late one: the first of them may only replay a plan."""
     delay, lookback, over = timedelta(seconds=times[0]), timedelta(seconds=times[1]), times[2] * TICK
     late = Version(9, at(20 * SPAN), at(20 * SPAN) + delay + lookback + over)
     first = late.stamp + delay + lookback + TICK
@@ -214,7 +214,7 @@ BOUNDS = [timedelta(0), timedelta(seconds=15)]
 def test_row_is_lost_if_and_only_if_it_shows_later_than_delay_and_lookback(
     delay: timedelta, lookback: timedelta, over: timedelta, lost: bool, compound: bool
 ) -> None:
-    """The run just before it shows has a row to go by that is as new as can be: the worst case there is."""
+    """Just before the late row becomes visible, a run takes the newest row that is possible: the worst case."""
     late = Version(1, at(100), at(100) + delay + lookback + over)
     just_before = late.shown - TICK
     newer = Version(2, just_before, just_before)
@@ -227,7 +227,7 @@ def test_row_is_lost_if_and_only_if_it_shows_later_than_delay_and_lookback(
 
 
 def test_row_is_lost_when_the_delay_is_a_second_too_small() -> None:
-    """The model can fail: a row that shows 15 s late is missing with 14 s of delay."""
+    """The model can fail: a row that becomes visible 15 s late is lost with a delay of 14 s."""
     history = [Version(1, at(0), at(15)), Version(2, at(14.5), at(14.5))]
     runs = [Run(at(14.5), timedelta(0), False), Run(at(500), timedelta(0), False)]
 
@@ -243,7 +243,7 @@ COARSE = [
 
 
 def stamped(moment: datetime, tick: timedelta) -> datetime:
-    """Return the stamp that a coarse column keeps of a moment: rounded down, or to the nearest 1/300 s."""
+    """Return the stamp that a coarse column stores for a moment: rounded down, or to the nearest 1/300 s."""
     if tick == COARSE[1]:
         thirds = round((moment - START) / timedelta(seconds=1) * 300)
         return START + timedelta(microseconds=thirds * 1_000_000 // 300)
@@ -258,7 +258,7 @@ def stamped(moment: datetime, tick: timedelta) -> datetime:
 def test_rows_are_taken_once_when_stamps_are_coarser_than_the_clock(
     tick: timedelta, events: list[tuple[int, bool]], pace: int
 ) -> None:
-    """Rows show the moment they are stamped, the delay is 0, and runs happen within one tick."""
+    """Rows become visible at the moment of their stamp, the delay is 0, and several runs fall within one tick."""
     column = CursorColumn("at", "timestamp", tick)
     source, state, taken = ListedRows((column,)), None, 0
     moments = sorted({micros // pace: is_row for micros, is_row in events}.items())
@@ -275,7 +275,7 @@ def test_rows_are_taken_once_when_stamps_are_coarser_than_the_clock(
 
 
 def test_row_of_the_same_second_is_lost_when_the_coarse_tick_is_not_told() -> None:
-    """The property above can fail."""
+    """The property above can fail if the tick of the column is unknown."""
     taken = {}
     for tick in (TICK, timedelta(seconds=1)):
         source = ListedRows((CursorColumn("at", "timestamp", tick),), [(at(7),)], at(7.5))

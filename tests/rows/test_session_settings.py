@@ -1,4 +1,4 @@
-"""Settings with which Spark leaves out the rows of files that it cannot read: refused wherever rows count as read."""
+"""Spark settings that skip the rows of unreadable files are refused wherever rows count as read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scripts.helpers.watermarks import Watermarks
 
 @pytest.fixture(params=["ignoreCorruptFiles", "ignoreMissingFiles"])
 def ignoring(spark: Any, request: pytest.FixtureRequest) -> Any:
-    """Return a session that passes over files."""
+    """Return a session that skips unreadable files."""
     session = spark.newSession()
     session.conf.set(f"spark.sql.files.{request.param}", "true")
     return session

@@ -1,4 +1,4 @@
-"""Live runs, jumps and backfills in any order, each of which may die at any request: no row is lost or doubled."""
+"""Live runs, jumps and backfills in any order, each of which may die at any request: no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAULTS = st.none() | st.tuples(
 
 
 class Backfills(RuleBasedStateMachine):
-    """One job whose numbered rows only grow, its sink, and what must and what may be covered."""
+    """A job whose source only appends numbered rows, its sink, and the ranges that must and that may be covered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Backfills(RuleBasedStateMachine):
         return made
 
     def attempt(self, fault: tuple[int, str] | None, work: Callable[[], None]) -> bool:
-        """Work with a fault at one request, after which the process may be dead; tell whether it finished."""
+        """Run `work` with a fault at one request, after which the process may be dead; return whether it finished."""
         start, dead = len(self.client.requests), False
 
         def spoil(number: int, *_: object) -> str | None:
@@ -68,7 +68,7 @@ class Backfills(RuleBasedStateMachine):
 
     @property
     def value(self) -> int | None:
-        """The live watermark, None while there is none."""
+        """The live watermark, or None if there is none."""
         item = self.client.items.get((JOB, "~latest"))
         state = item["watermarks"]["M"].get(CONTEXT) if item else None
         return int(state["M"]["value"]["N"]) if state and "N" in state["M"]["value"] else None
@@ -127,7 +127,7 @@ class Backfills(RuleBasedStateMachine):
         if done:
             assert not is_refused or (low, high) in self.finished
             self.covered |= wanted
-            for bounds in [*others, (low, high)]:  # None of the others can have read anything.
+            for bounds in [*others, (low, high)]:  # No other slice can have read anything.
                 self.unfinished.pop(bounds, None)
         elif not is_refused:
             self.unfinished[low, high] = wanted
@@ -142,13 +142,13 @@ class Backfills(RuleBasedStateMachine):
 
     @rule()
     def fill(self) -> None:
-        """Fill every gap that is named, which finishes what was begun."""
+        """Fill every gap that is listed, which also finishes slices that were begun."""
         if self.value is None:
             return
         for low, high in self.process().gaps(JOB, CONTEXT, start=0):
             self.read(low, high)
             self.covered |= set(range(low, high))
-        # One that is not named any more had been committed before its process died.
+        # A slice that is no longer listed was committed before its process died.
         self.covered = self.covered.union(*self.unfinished.values())
         self.unfinished.clear()
 
@@ -179,9 +179,9 @@ class Backfills(RuleBasedStateMachine):
         assert rest - maybe <= gaps <= rest
 
     def teardown(self) -> None:
-        """Drain: then the sink holds every row once."""
+        """Take all that is left: then the sink holds every row once."""
         self.run_live(None)
-        self.run_live(None)  # The first may have replayed an older plan.
+        self.run_live(None)  # The first run may only replay an older plan.
         self.fill()
         rows = sorted(row for batch in self.sink.values() for row in batch)
         assert rows == self.source.listed

@@ -1,4 +1,4 @@
-"""What is known of a source of rows, and that a source which reads another one passes every question on."""
+"""The questions that a source of rows answers, and that a source that wraps another forwards every question."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_A_SLICE = {
 
 
 class Answering(ListedRows):
-    """A source that answers each question with its name and what it was asked with."""
+    """A source that answers each question with its name and its arguments."""
 
     assumes_utc = True
 
@@ -46,7 +46,7 @@ def slice_of(source: RowSource) -> SliceSource:
 
 
 def arguments_of(name: str) -> tuple[str, ...]:
-    """Return the names of what a question is asked with, to be given as arguments."""
+    """Return the parameter names of a question, which the test passes as its arguments."""
     return tuple(inspect.signature(getattr(RowSource, name)).parameters)[1:]
 
 
@@ -76,7 +76,7 @@ def test_source_that_reads_another_has_its_name_and_its_zone_when_asked(wrap: Ca
 
 
 def test_frame_and_table_of_each_kind_is_a_source_when_its_questions_are_listed() -> None:
-    """Without the base class a question that is added later would have no answer."""
+    """A source without the base class would lack an answer to a question that is added later."""
     from scripts.helpers.databases.snapshot import PostgresSnapshot
     from scripts.helpers.databases.table import JdbcTable
     from scripts.helpers.rows.memory import ArrowRows, PandasRows

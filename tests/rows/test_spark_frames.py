@@ -24,7 +24,7 @@ NOW = datetime(2026, 11, 1, 12, 0, tzinfo=timezone.utc)
 
 
 def table(spark: Any, names: str, *rows: str) -> Any:
-    """Make rows of SQL expressions."""
+    """Return rows made of SQL expressions."""
     return spark.sql(f"SELECT * FROM VALUES {', '.join(f'({row})' for row in rows)} AS source ({names})")
 
 
@@ -214,7 +214,7 @@ def days_of(count: int) -> list[date]:
 
 @pytest.fixture
 def by_day(spark: Any, tmp_path: Path) -> Iterator[Any]:
-    """Return a builder of a Parquet table of one row at noon of each day, in folders by date."""
+    """Return a function that builds a Parquet table with one row at noon of each day, in folders by date."""
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
     def make(layout: str, infer: str, count: int = 8) -> Any:
@@ -234,7 +234,7 @@ def by_day(spark: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 def partitions_read(df: Any) -> int:
-    """Return how many partitions Spark reads for a query, by its own count."""
+    """Return how many partitions Spark reads for a query, according to Spark's own metrics."""
     scan = df._jdf.queryExecution().executedPlan()
     df.collect()
     while scan.children().size():
@@ -266,7 +266,7 @@ def test_planning_reads_new_partitions_only_when_the_layout_is_told(spark: Any, 
     asked: list[Any] = []
 
     class Spy(DataFrameRows):
-        """Tells what it aggregates over."""
+        """Records the DataFrames that it aggregates."""
 
         def _pruned(self, *arguments: Any) -> Any:
             asked.append(super()._pruned(*arguments))
@@ -301,7 +301,7 @@ def test_plan_is_refused_when_late_rows_may_be_in_partitions_that_are_left_out(b
 
 
 def test_null_is_not_counted_when_its_partition_is_left_out(by_day: Any) -> None:
-    """As the page on rows says."""
+    """docs/rows.md describes this."""
     df = by_day("import_date=%Y%m%d", "true").selectExpr("id", "CASE WHEN id > 0 THEN at END AS at", "import_date")
     source = DataFrameRows(df, partitions=DatePartitions("import_date=%Y%m%d"))
     later = datetime(2026, 10, 3, tzinfo=timezone.utc)
@@ -373,7 +373,7 @@ def test_source_is_used_as_it_is_when_it_is_one(spark: Any) -> None:
 
 @pytest.fixture
 def in_zones(spark: Any) -> Iterator[Any]:
-    """Return a function that puts the session and this process into time zones."""
+    """Return a function that sets the time zones of the session and of this process."""
     session, process = spark.conf.get("spark.sql.session.timeZone"), os.environ.get("TZ")
 
     def enter(session_zone: str, process_zone: str) -> None:
@@ -392,7 +392,7 @@ def in_zones(spark: Any) -> Iterator[Any]:
 def test_repeated_hour_is_read_right_when_zones_differ(
     spark: Any, in_zones: Any, session_zone: str, process_zone: str
 ) -> None:
-    """Both instants are 01:30 in London, where PySpark's own conversion is an hour off for one of them."""
+    """Both instants are 01:30 in London; for one of them PySpark's own conversion is an hour off."""
     in_zones(session_zone, process_zone)
     texts = ["1, '2026-10-25T00:30:00Z'", "2, '2026-10-25T01:30:00Z'", "3, '2026-10-25T02:30:00Z'"]
     df = table(spark, "id, at", *texts).selectExpr("id", "CAST(at AS timestamp) AS at")

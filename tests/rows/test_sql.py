@@ -1,4 +1,4 @@
-"""A text becomes SQL as a literal, a quoted name or a typed value, and in no other way."""
+"""Text becomes SQL only as a literal, a quoted name or a typed value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UUIDs as cursors, in memory: version 7 with a delay, others with the reason why not."""
+"""UUIDs as cursors, in memory: version 7 is accepted with a delay, other versions are refused with the reason."""
 
 from __future__ import annotations
 

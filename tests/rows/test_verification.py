@@ -1,4 +1,4 @@
-"""Which intervals are compared, in which types columns are, and what a difference is."""
+"""Which intervals are compared, in which types columns are compared, and what counts as a difference."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ NARROW = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
 
 
 def frame(spark: Any, kind: str, values: Sequence[str | None]) -> Any:
-    """Make rows whose column `at` has this type, numbered in `id` from 0."""
+    """Return rows whose column `at` has this type, numbered in `id` from 0."""
     texts = ["NULL" if value is None else f"'{value}'" for value in values] or ["NULL"]
     rows = ", ".join(f"({number}, {text})" for number, text in enumerate(texts))
     made = spark.sql(f"SELECT id, CAST(text AS {kind}) AS at FROM VALUES {rows} AS source (id, text)")
@@ -94,7 +94,7 @@ def test_planning_reads_only_new_row_groups_when_source_is_parquet(spark: Any, t
     asked: list[str] = []
 
     class Spy:
-        """A DataFrame that tells what it is asked for."""
+        """A DataFrame that records its calls."""
 
         columns, schema, _jdf, sparkSession = df.columns, df.schema, df._jdf, df.sparkSession  # noqa: N815
 

@@ -1,4 +1,4 @@
-"""The pure parts of row windows: the value just above, literals, and windows without gap or overlap."""
+"""The pure parts of row windows: the next value above, literals, and windows without gap or overlap."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DATES = st.dates(max_value=date(9999, 12, 30))
 
 @st.composite
 def decimals(draw: Any) -> tuple[Decimal, str]:
-    """Draw a decimal with its type."""
+    """Draw a decimal and its type."""
     precision = draw(st.integers(1, 38))
     scale = draw(st.integers(0, precision))
     unscaled = draw(st.integers(1 - 10**precision, 10**precision - 1))
@@ -54,7 +54,7 @@ TEXTS = st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.just("st
 
 
 def steps(value: Any, kind: str) -> Fraction:
-    """Count a value in the smallest steps that its type can hold."""
+    """Return a value as a number of the smallest steps that its type can hold."""
     if isinstance(value, datetime):
         return Fraction((value - EPOCH) // MICROSECOND)
     if isinstance(value, date):
@@ -192,7 +192,7 @@ FALLING = {"one", "decimal", "two"}
 )
 @given(data=st.data())
 def test_windows_tile_when_rows_come_in_any_order(name: str, descending: bool, data: Any) -> None:
-    """Each window starts where the last one ended, and takes exactly the rows between the two ends."""
+    """Each window starts where the last one ended, and takes exactly the rows between its two ends."""
     columns, rows = KINDS[name]
     source, state, taken, reached = ListedRows(columns), None, [], None
     names = [column.name for column in columns]
@@ -212,7 +212,7 @@ def test_windows_tile_when_rows_come_in_any_order(name: str, descending: bool, d
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 5), max_size=6), st.booleans()), max_size=8))
 def test_rows_are_taken_exactly_once_when_stamps_show_within_the_delay(runs: Any) -> None:
-    """Rows show 0 to 5 minutes after their stamp, the delay is 5; a run may also not commit."""
+    """Rows become visible 0 to 5 minutes after their stamp, the delay is 5 minutes, and a run may fail to commit."""
     now, delay = datetime(2026, 10, 25, tzinfo=timezone.utc), timedelta(minutes=5)
     source = ListedRows((AT,))
     taken: list[Any] = []
@@ -245,7 +245,7 @@ def test_rows_are_taken_exactly_once_when_their_numbers_rise_from_run_to_run(bat
 
 @given(st.tuples(SMALL, SMALL), st.tuples(SMALL, SMALL) | st.tuples(SMALL, st.none()), st.booleans())
 def test_first_column_alone_bounds_the_filter_when_the_cursor_is_compound(low: Any, high: Any, down: bool) -> None:
-    """So that an index or row groups on it are enough."""
+    """A filter on the first column lets Spark and databases use an index or row groups on that column."""
     columns, _ = KINDS["two"]
     predicate = RowWindow(columns, low, high, descending=down).predicate(WHOLE_NUMBERS)
     first, last = ("<", ">") if down else (">", "<")
