@@ -1,4 +1,4 @@
-"""Random histories of a source of files: what is put and deleted before each run, and the limits of its batches."""
+"""Random histories of a source of files: the files put and deleted before each run, and the limits of its batches."""
 
 from __future__ import annotations
 

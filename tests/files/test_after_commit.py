@@ -1,4 +1,4 @@
-"""Files are archived or deleted once their batch is committed and published: each only while it is the same."""
+"""Files are archived or deleted after their batch is committed and published; a file that changed meanwhile stays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.steps import KilledError
 
 
 class Killer:
-    """Ends the process at one numbered request to S3, before it is sent."""
+    """Kills the process just before it sends one numbered request to S3."""
 
     def __init__(self, client: Any) -> None:
         self.left: int | None = None
@@ -46,7 +46,7 @@ class Killer:
 
 
 class Source:
-    """Runs of a job that takes files, and where they go."""
+    """A source of files, its archive and its target, and runs of a job that loads the files."""
 
     def __init__(self, watermarks: Watermarks, job_id: str, clock: Clock, raw: Path) -> None:
         self.watermarks, self.job_id, self.clock, self.raw = watermarks, job_id, clock, raw
@@ -70,7 +70,7 @@ class Source:
 
         return sorted(one for path in self.raw.glob("*.parquet") for one in pd.read_parquet(path)["id"].tolist())
 
-    # What the kinds of source have each.
+    # Each kind of source provides these.
     put: Callable[..., None]
     there: Callable[[], list[str]]
     archived: Callable[[], list[str]]
@@ -180,7 +180,7 @@ def test_nothing_is_touched_when_nothing_is_asked_for_or_the_run_fails(source: A
     assert (source.there(), source.rows) == (["a.csv"], [1])
 
 
-def test_file_that_was_overwritten_stays_and_is_taken_by_the_next_batch_when_the_first_is_cleared(source: Any) -> None:
+def test_overwritten_file_stays_for_the_next_batch_when_the_files_of_its_batch_are_cleared(source: Any) -> None:
     source.options = archiving(source, on_changed=None)
     source.put("a.csv", 1)
     source.put("b.csv", 2)
@@ -289,7 +289,7 @@ def keep_versions(source: S3Source) -> None:
 
 
 def etags_as_under_kms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let objects with the same bytes have different ETags, as under a KMS key. moto has MD5 sums there, too."""
+    """Give objects with the same bytes different ETags, as S3 does under a KMS key; moto would return MD5 sums."""
 
     def etag(key: Any) -> str:
         return f'"{md5(key.name.encode() + key.value).hexdigest()}"'
@@ -349,7 +349,7 @@ def test_file_stays_when_an_upload_in_parts_of_the_same_size_is_in_its_place_in_
 
 
 @pytest.mark.parametrize("metadata", [{"owner": "parking"}, {"owner": "x" * 1_990}], ids=["short", "long"])
-def test_copy_has_the_metadata_of_its_source_and_says_what_it_was_made_of(
+def test_copy_has_the_metadata_of_its_source_and_records_the_etag_and_size_of_the_source(
     s3_source: S3Source, metadata: dict[str, str]
 ) -> None:
     put = s3_source.client.put_object(
@@ -361,7 +361,7 @@ def test_copy_has_the_metadata_of_its_source_and_says_what_it_was_made_of(
 
     found = s3_source.client.head_object(Bucket=s3_source.bucket, Key="archive/v1/a.csv")
     kept = [found[name] for name in ("ContentType", "ContentLanguage", "CacheControl")]
-    # S3 takes 2 KB of metadata: with more of its own, a copy has no room for the mark.
+    # S3 allows 2 KB of metadata: a source with much metadata leaves no room in the copy for the mark.
     mark = {"glue-watermarks-source": f"{put['ETag']} 5".replace('"', "")} if len(metadata["owner"]) < 100 else {}
     assert kept == ["text/csv", "en", "no-cache"]
     assert found["Metadata"] == {**metadata, **mark}
@@ -413,7 +413,7 @@ def test_option_is_refused_when_the_source_is_of_another_store() -> None:
 
 
 @pytest.mark.parametrize(("operation", "action"), [("DeleteObject", "s3:DeleteObject"), ("PutObject", "s3:PutObject")])
-def test_run_is_refused_before_it_plans_when_the_login_may_not(
+def test_run_is_refused_before_it_plans_when_the_login_lacks_a_permission(
     s3_source: S3Source, operation: str, action: str
 ) -> None:
     s3_source.put("a.csv", 1)
@@ -430,7 +430,7 @@ def test_run_is_refused_before_it_plans_when_the_login_may_not(
     assert s3_source.watermarks.latest(s3_source.job_id).plan is None
 
 
-def test_bookmark_alone_does_not_know_the_option_when_it_is_given(tmp_path: Path) -> None:
+def test_option_is_refused_when_it_is_given_to_a_bookmark_without_a_job(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="after_commit"):
         FileBookmark(str(tmp_path), after_commit="delete")
 

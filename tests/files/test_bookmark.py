@@ -1,4 +1,4 @@
-"""FileBookmark in exact mode: an object is its identity, and each identity is new once."""
+"""FileBookmark in exact mode: each identity of an object is new exactly once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.reasons import because
 
 
 class Prefix:
-    """A prefix that a test fills, and what a job remembers of it between runs."""
+    """A prefix that a test fills, and the state that a job keeps between runs."""
 
     def __init__(self, client: Any, bucket: str) -> None:
         self.client, self.bucket = client, bucket
@@ -39,7 +39,7 @@ class Prefix:
         return FileBookmark(source, state=self.state, transformation_ctx="parking", s3_client=self.client)
 
     def take(self) -> list[str]:
-        """Return the new keys and remember them, by way of the real serializer."""
+        """Return the new keys, and store the state through the real serializer."""
         bookmark = self.bookmark()
         delta = bookmark.new_files()
         self.state = self.table.stored(bookmark.state_after)

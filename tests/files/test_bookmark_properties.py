@@ -1,4 +1,4 @@
-"""A bookmark against a model, for any history of a source: nothing is lost, nothing comes twice."""
+"""A bookmark compared with a model, for any history of a source: no file is lost, none is taken twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Object = tuple[str, str, int]
 
 
 class Model:
-    """What exact mode promises, in a dictionary: the identity of each key that was taken and is there."""
+    """A model of exact mode: the identity of each key that was taken and still exists."""
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         self.most = limits.get("max_files", 10**9)
@@ -28,7 +28,7 @@ class Model:
         self.known: dict[str, Object] = {}
 
     def take(self, bucket: Bucket, commit: bool) -> tuple[list[str], int, bool]:
-        """Return the keys of a batch, how many known objects are gone, and whether more is left."""
+        """Return the keys of a batch, the number of known objects that are gone, and whether files are left."""
         there = {row["key"]: row for row in bucket.objects.values()}
         gone = [key for key in self.known if key not in there]
         new = [

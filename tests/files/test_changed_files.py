@@ -1,4 +1,4 @@
-"""Planned files that change before the commit, in a job: an error, left to the next batch, or read by their version."""
+"""Planned files that change before the commit: the run raises, skips them until the next batch, or reads versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.buckets import keys_of
 
 
 class Runs:
-    """Runs of one job over a bucket, each of which freezes its plan before anything else happens."""
+    """Runs of one job over a bucket; each freezes its plan before it does anything else."""
 
     def __init__(self, watermarks: Watermarks, job_id: str, s3: Any, bucket: str) -> None:
         self.watermarks, self.job_id, self.s3, self.bucket = watermarks, job_id, s3, bucket
@@ -221,7 +221,7 @@ def test_nothing_is_committed_when_a_file_changes_that_pandas_alone_has_not_read
 
 @pytest.fixture(params=["heads", "listing"])
 def looked_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at objects one by one, or by a listing."""
+    """Look up objects one by one, or by listing them."""
     if request.param == "listing":
         monkeypatch.setattr(listing, "APART", 0)
         monkeypatch.setattr(listing, "PAYS", 1)

@@ -1,4 +1,4 @@
-"""What counts as new: changed and deleted objects, settling, markers, sizes, archives, and bounded batches."""
+"""Which files count as new: changes, deletions, settling, markers, sizes, archived objects, and bounded batches."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_nothing_waits_for_archived_files_when_they_are_skipped(layout: str | No
 
     found = job.bookmark().find()
 
-    # Who gets one back writes it anew, which a message tells of. Only date folders would not show it any more.
+    # Restoring an archived file writes it anew, which an event reports. A listing of date folders would not show it.
     assert found.left == []
     assert found.state is not None
     assert (found.state.listed is not None) is is_listed
@@ -305,7 +305,7 @@ def test_start_is_refused_when_it_is_no_place_to_begin(start_from: Any, told: st
 # --- another view of the source ------------------------------------------------------------------------------------
 
 
-def test_nothing_is_gone_or_changed_when_a_report_is_older_than_what_events_told() -> None:
+def test_nothing_is_gone_or_changed_when_a_report_is_older_than_the_events_read() -> None:
     job = Job()
     job.bucket.put("a.csv", "b.csv", body="1")
     job.take()
@@ -353,7 +353,7 @@ def test_a_report_is_taken_when_a_listing_of_the_future_is_stored() -> None:
     assert job.take(job.bucket.report()) == ["a.csv"]
 
 
-def test_a_report_is_read_in_vain_when_it_is_the_same_as_last_time() -> None:
+def test_a_report_brings_no_files_when_it_is_the_same_as_last_time() -> None:
     job = Job()
     job.bucket.put("a.csv")
     job.bucket.wait(hours=1)
@@ -363,7 +363,7 @@ def test_a_report_is_read_in_vain_when_it_is_the_same_as_last_time() -> None:
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_files": 1}], ids=str)
-def test_what_a_report_says_is_not_planned_when_it_is_not_so_any_more(
+def test_changed_or_deleted_objects_are_not_planned_when_a_report_is_out_of_date(
     caplog: pytest.LogCaptureFixture, limits: dict[str, Any]
 ) -> None:
     job = Job(**limits)
@@ -391,7 +391,7 @@ def test_s3_is_not_asked_about_each_object_of_a_report_when_they_are_too_many(mo
 
 
 def test_a_report_shows_changed_and_gone_objects_when_they_were_there_before_it() -> None:
-    """The overwriting multipart upload was started before the object that it replaces was written."""
+    """The multipart upload that overwrites the object was started before that object was written."""
     job = Job()
     job.bucket.put("a.csv", "b.csv", body="1")
     job.take()
@@ -502,7 +502,7 @@ def test_an_old_event_brings_nothing_when_a_newer_object_is_known() -> None:
 
 
 def test_overwriting_upload_is_taken_when_it_was_started_before_the_object_that_it_replaces() -> None:
-    """A multipart upload shows the time at which it was started."""
+    """A multipart upload has the time at which it was started."""
     job = Job()
     job.bucket.put("a.csv", body="1")
     job.take()

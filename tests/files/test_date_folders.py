@@ -1,4 +1,4 @@
-"""Folders by date: all that can hold anything new, in any layout, and the whole source where they are too many."""
+"""Date folders: every folder that can hold new files is listed, in any layout; if there are too many, all are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The difference between a listing and what is known, against dictionaries, however both are cut."""
+"""The difference between a listing and the known files equals that of two dictionaries, however both are split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever becomes of messages on their way: events bring what a listing brings, and nothing twice."""
+"""Events bring the same files as a listing, and none twice, even if messages are late, lost or repeated."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LISTINGS = st.tuples(st.just("list"))
 def test_events_bring_what_a_listing_brings_when_messages_are_late_lost_or_repeated(
     steps: list[tuple[object, ...]], versioned: bool
 ) -> None:
-    """A message is the key of a write or delete; any of them is delivered any number of times, in any order.
+    """Each write or delete sends a message with its key, which is delivered any number of times, in any order.
 
-    An upload shows the time at which it was started, up to 90 minutes before it was there.
+    An upload has the time at which it was started, up to 90 minutes before the object exists.
     """
     job = Job(versioned=versioned)
     sent: list[str] = []
@@ -60,14 +60,14 @@ def test_events_bring_what_a_listing_brings_when_messages_are_late_lost_or_repea
             check(job.take())
         forget_what_is_known_as_gone(job, known)
 
-    # At last a message of each write came through: nothing is left for a listing.
+    # Once a message of each write has arrived, a listing finds no other file.
     check(job.take_told(Told(sorted(set(sent)))))
     assert job.take() == []
     assert known.keys() >= job.bucket.objects.keys()
 
 
 def forget_what_is_known_as_gone(job: Job, known: dict[str, tuple[object, ...]]) -> None:
-    """An object that the bookmark saw deleted is new again when it comes back, also with the same bytes."""
+    """Remove keys that the bookmark saw deleted: such an object is new when it returns, even with the same bytes."""
     if job.state is None:
         return
     remembered = set(job.bookmark().ledger.known().between(None, None).column("key").to_pylist())

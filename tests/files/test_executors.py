@@ -1,4 +1,4 @@
-"""What executors do with ranges and files of a ledger, called in this process: Spark is in `tests/jobs`."""
+"""Work of executors on ranges and files of a ledger, run in this process; the tests with Spark are in `tests/jobs`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SOURCE = "s3://raw/parking/"
 
 
 def table(**statuses: str) -> pa.Table:
-    """Return rows of a ledger by key; the size of each is that of its key."""
+    """Return rows of a ledger from keys and statuses; the size of each row is the length of its key."""
     rows = [
         {
             "key": key, "etag": "e", "version_id": None, "size": len(key), "modified": NOON, "status": status,
@@ -70,12 +70,12 @@ def uri(tmp_path: Path) -> str:
 
 @pytest.fixture
 def stored(uri: str) -> Callable[..., Any]:
-    """Return what stores rows in a ledger and returns their segment."""
+    """Return a function that stores rows in a ledger and returns their segment."""
     return lambda rows: FileLedger(SOURCE, (), SegmentFiles(uri)).stored(rows)
 
 
 def called(share: Callable[[Any], Any], *parts: Any) -> list[Any]:
-    """Return what a task returns for some parts, each of them unpacked."""
+    """Return the unpacked results of a task for the given parts."""
     batch = pa.RecordBatch.from_arrays([pa.array([json.dumps(part) for part in parts], pa.string())], ["part"])
     return [json.loads(text) for found in _OfEach(share)(iter([batch])) for text in found.column(0).to_pylist()]
 
@@ -142,7 +142,7 @@ def test_range_is_one_file_when_segments_are_merged(
     assert [keys(SegmentFiles(uri).rows(file)) for file in merged] == [left]
 
 
-def test_every_nth_key_is_a_sample_when_it_begins_at_a_place(uri: str, stored: Callable[..., Any]) -> None:
+def test_every_nth_key_from_the_start_is_returned_when_a_file_is_sampled(uri: str, stored: Callable[..., Any]) -> None:
     (file,) = files_of(stored(table(a=TAKEN, b=TAKEN, c=TAKEN, d=TAKEN, e=TAKEN)))
 
     assert called(partial(_sample, uri), {"file": file, "start": 1, "step": 2}) == [["b", "d"]]
@@ -170,14 +170,14 @@ def test_files_are_cut_into_shares_of_so_many_rows_when_they_have_more() -> None
 
 
 def kept(rows: pa.Table, left: int) -> dict[str, Any]:
-    """Return what a task keeps of a range until the end of a batch is known."""
+    """Return the candidates of a range that a task keeps until the end of the batch is known."""
     return {"after": "0", "until": "z", "rows": b64encode(to_bytes(rows)).decode(), "left": left}
 
 
 @pytest.mark.parametrize(
     ("end", "count", "left", "has_more"), [("b", 1, 6, True), ("c", 2, 5, True), (None, 3, 4, False)]
 )
-def test_candidates_before_the_end_of_a_batch_are_stored_with_what_else_was_seen(
+def test_candidates_before_the_end_of_a_batch_are_stored_with_gone_and_ignored_rows(
     uri: str, end: str | None, count: int, left: int, has_more: bool
 ) -> None:
     candidates = kept(table(a=TAKEN, b=TAKEN, bb=GONE, c=TAKEN, d=IGNORED), 4)
@@ -307,7 +307,7 @@ def test_bookmark_is_refused_when_executors_would_take_other_files_than_it(optio
 
 
 class Source:
-    """A prefix of a bucket, and what a job remembers of it."""
+    """A prefix of a bucket, and the state that a job keeps."""
 
     def __init__(self, client: Any, bucket: str) -> None:
         self.client, self.bucket = client, bucket
@@ -336,7 +336,7 @@ def source(s3: Any, bucket: str) -> Source:
 
 
 def taken_in(bookmark: FileBookmark, after: str | None, until: str | None, most_rows: int = 9) -> dict[str, str]:
-    """Return what a range has, by key: its status."""
+    """Return the statuses of a range's files by key."""
     found: dict[str, str] = {}
     for _, _, choice in bookmark.parts(after, until, datetime.now(timezone.utc), most_rows):
         found |= dict(zip(keys(choice.rows), choice.rows.column("status").to_pylist(), strict=True))
@@ -421,7 +421,7 @@ def test_range_of_runs_has_no_file_when_none_is_listed(source: Source) -> None:
     assert taken_in(source.bookmark(until=until), None, None) == {}
 
 
-def test_of_files_set_aside_only_those_to_retry_are_taken_when_a_range_has_them(source: Source) -> None:
+def test_only_files_to_retry_are_taken_when_a_range_has_files_set_aside(source: Source) -> None:
     source.put("a.csv")
     source.take()
     decisions = {"retry.csv": RETRY, "skip.csv": SKIP, "waits.csv": WAITING}
@@ -434,7 +434,7 @@ def test_of_files_set_aside_only_those_to_retry_are_taken_when_a_range_has_them(
     assert taken_in(source.bookmark(), None, None) == {"retry.csv": TAKEN}
 
 
-def test_a_range_asks_about_markers_of_folders_alone_that_it_cuts(
+def test_markers_are_looked_up_only_for_folders_that_a_range_cuts(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.put("a/1.csv", "a/2.csv", "b/1.csv", "c/1.csv", "c/2.csv")

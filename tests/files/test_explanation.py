@@ -1,4 +1,4 @@
-"""explain: when and by which run a file was taken, or why not."""
+"""explain: when and by which run a file was taken, or why it was not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_taken_file_is_explained_with_version_and_run_when_it_is_there() -> None
     )  # fmt: skip
 
 
-def test_first_run_still_explains_it_when_later_runs_took_others_and_segments_were_merged() -> None:
+def test_first_run_of_a_file_is_still_named_when_later_runs_merged_its_segment() -> None:
     job = Job()
     for number in range(20):
         job.bucket.put(f"{number}.csv")

@@ -1,4 +1,4 @@
-"""Keys that lead out of a source, planted in the items of a job: nothing there is read, moved or deleted."""
+"""Keys outside the source, planted in the stored items of a job: no file outside is read, moved or deleted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RESTORE = "Restore the job's item from a backup"
 
 
 class World:
-    """A job that loads a folder into a target and archives the files, beside a file that is not its own."""
+    """A job that loads a folder into a target and archives the files, and a file outside that it must not touch."""
 
     def __init__(self, watermarks: Watermarks, folder: Path) -> None:
         self.watermarks, self.folder, self.landing = watermarks, folder, folder / "landing"
@@ -56,12 +56,12 @@ class World:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """All files that there are, with what they hold."""
+        """All files in the folder, with their contents."""
         found = (path for path in self.folder.rglob("*") if path.is_file())
         return {str(path.relative_to(self.folder)): path.read_bytes() for path in found}
 
     def run(self, **options: Any) -> list[int]:
-        """Load what is new; return the ids of the rows."""
+        """Load the new files; return the ids of their rows."""
         with IncrementalJob(self.watermarks, JOB) as job:
             delta = job.new_files(str(self.landing), transformation_ctx="files", **options)
             rows = delta.read_pandas("csv")
@@ -119,7 +119,7 @@ def test_next_run_takes_what_is_new_when_the_planted_plan_was_discarded(world: W
 
 
 def test_plan_is_replayed_when_odd_keys_are_only_remembered(world: World) -> None:
-    """A bucket may have such names: they are known as ignored, skipped or gone, and never read."""
+    """A bucket may have such keys: they are recorded as ignored, skipped or gone, and never read."""
     plan = plan_of(world.source, "a.csv")
     ledger = FileBookmark(world.source).ledger
     rows = [rows_of(world.source, "a.csv"), rows_of(world.source, "sub//b.csv", status=IGNORED)]
@@ -158,7 +158,7 @@ class Lake:
             return [file.key for file in delta.files.files]
 
     def recent(self, state: Any) -> list[str]:
-        """Return what is read if only the folders of the last days are listed."""
+        """Return the files that are read if only the folders of the last days are listed."""
         rule = PartitionRule(self.source, PartitionColumns.of("day"), whole=True)
         bookmark = FileBookmark(self.source, state=state, partitions=rule, layout="day=%Y%m%d/")
         return [file.key for file in bookmark.new_files().files]

@@ -1,4 +1,4 @@
-"""File bookmarks in a job: exact replay, chunks that plan and state share, rewinds, and events after the commit."""
+"""File bookmarks in a job: exact replay, chunks shared by plan and state, rewinds, and events after the commit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Ingestion:
         self.delta: FileDelta
 
     def land(self, count: int, folder: str = "") -> list[str]:
-        """Put objects, so many that their segment goes to chunks if there are 200 or more."""
+        """Put objects; 200 or more make their segment large enough to be stored in chunks."""
         keys = [f"{folder}{number:05}.csv" for number in range(count)]
         for key in keys:
             self.bucket.put(key, body=key)
@@ -77,7 +77,7 @@ class Ingestion:
 
 @pytest.fixture
 def landing(watermarks: Watermarks, job_id: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Ingestion:
-    """Return runs over a bucket in memory, whose objects are looked at there."""
+    """Return runs over a bucket in memory; its objects are looked up there too."""
     made = Ingestion(watermarks, job_id, clock)
     monkeypatch.setattr(Lister, "look_at_each", lambda _, keys: made.bucket.look_at_each(keys))
     return made

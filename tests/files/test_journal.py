@@ -1,4 +1,4 @@
-"""Files told of by the journal of S3 Metadata: what a listing would bring, without one."""
+"""Files found through the journal of S3 Metadata: the same as by a listing, without listing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOB = "parking"
 
 
 class World:
-    """A bucket of S3 with its metadata tables, and a job on it. Requests to S3 are counted by their names."""
+    """An S3 bucket with its metadata tables, and a job on it. Requests to S3 are counted by their names."""
 
     def __init__(self, watermarks: Watermarks, endpoint: str, bucket: str, folder: Path) -> None:
         self.watermarks, self.bucket, self.source = watermarks, bucket, f"s3://{bucket}/in/"
@@ -58,7 +58,7 @@ class World:
         return S3MetadataJournal(self.tables.catalog, NAMESPACE, clock=lambda: self.tables.now)
 
     def run(self, mode: Any = "enable", **options: Any) -> list[str]:
-        """Commit a run; return the names that it took."""
+        """Run the job, commit, and return the names of the files it took."""
         self._runs += 1
         self.asked.clear()
         given: dict[str, Any] = {"on_changed": None, "metadata": self.journal} | options
@@ -91,7 +91,7 @@ def test_nothing_is_listed_and_only_changes_are_asked_when_the_journal_was_read_
 
     assert (first, second, third) == (["a.csv", "b.csv", "c.csv"], ["a.csv", "d.csv"], [])
     assert asked == ["HeadObject"] * 3
-    # Records of the last day are read again. Those of the old a.csv and of b.csv are not what the ledger knows.
+    # Records of the last day are read again. The old record of a.csv and that of b.csv do not match the ledger.
     assert idle == ["HeadObject"] * 2
     assert "event=journal_not_enough" in caplog.text
     assert "everything is looked at, as the journal is read for the first time" in caplog.text
@@ -103,7 +103,7 @@ def test_what_s3_says_counts_when_the_journal_is_behind(world: World) -> None:
     world.put("b.csv", "gone.csv")
     world.put("b.csv", body="newer than its record", recorded=False)
     world.s3.delete_object(Bucket=world.bucket, Key="in/gone.csv")
-    world.tables.record(world.tables.deleted("in/a.csv"))  # It was put back, and that record is still to come.
+    world.tables.record(world.tables.deleted("in/a.csv"))  # It was put back, but the record of that is not there yet.
     world.tables.record(world.tables.deleted("in/never seen.csv"))
 
     taken, asked = world.run(), len(world.asked)
@@ -215,7 +215,7 @@ class OldReport:
 
 
 class ReportBeforeTheListing(OldReport):
-    """A report that was made an hour before the first run listed the source."""
+    """A report created an hour before the first run listed the source."""
 
     created = datetime.now(timezone.utc) - timedelta(hours=1)
 
@@ -345,7 +345,7 @@ STEPS = st.one_of(
 def test_journal_brings_what_a_listing_brings_when_records_are_late_or_repeated(
     steps: list[tuple[Any, ...]], versioned: bool
 ) -> None:
-    """Any records are in what is read, in any order and as often as may be; at last all of them."""
+    """Each read shows any of the records, in any order and any number of times; the last one shows all of them."""
     job = Job(versioned=versioned)
     records: list[dict[str, Any]] = []
     taken: list[tuple[str, Any]] = []

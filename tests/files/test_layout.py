@@ -1,4 +1,4 @@
-"""Date folders: what is asked of S3, what is found, and what is not lost."""
+"""Date folders: the requests to S3, the files that are found, and that none is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAY = timedelta(days=1)
 
 
 class Dated:
-    """A source with a folder a day, on S3 or local, and a bookmark that knows the layout."""
+    """A source with one folder per day, on S3 or local, and a bookmark that knows the layout."""
 
     def __init__(self, source: str, client: Any = None) -> None:
         self.source, self.client = source, client

@@ -1,4 +1,4 @@
-"""What a bookmark remembers: the same in the table, in a folder and on S3; small writes; damage is noticed."""
+"""The ledger: equal in the table, in a folder and on S3; small writes; damage is detected."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ROW = {"etag": "e", "version_id": None, "size": 1, "modified": NOON, "status": "
 
 
 class Files:
-    """A folder of a ledger, on S3 or local, past the package."""
+    """A folder of ledger files, on S3 or local, accessed without the package."""
 
     def __init__(self, uri: str, client: Any = None) -> None:
         self.uri, self.client = uri, client
@@ -89,7 +89,7 @@ def make_job(files: Files) -> Callable[..., Job]:
 
 
 class FileJob(Job):
-    """A job whose ledger lies in files."""
+    """A job whose ledger is stored in files."""
 
     def __init__(self, files: Files, bucket: Bucket | None = None, **options: Any) -> None:
         super().__init__(bucket, s3_client=files.client, **options)
@@ -178,7 +178,7 @@ def test_ledger_moves_to_files_when_ledger_uri_is_given_later(make_job: Callable
 
 
 def test_rows_of_both_are_in_one_segment_when_they_are_read_to_be_merged(tmp_path: Path) -> None:
-    """As on Spark, where executors wrote the new segment and the driver has none of its rows."""
+    """On Spark, executors write the new segment, so the driver does not hold its rows."""
     files = SegmentFiles(f"{tmp_path}/ledger/")
     old, new = ([row | {"key": key} for key in keys] for row in [ROW] for keys in (["a", "c"], ["b", "c"]))
     first, second = (segment_of([files.put(pa.Table.from_pylist(rows, LEDGER))]) for rows in (old, new))

@@ -1,4 +1,4 @@
-"""A ledger that is read range by range gives the answers of one that is in memory as a whole."""
+"""A ledger that is read range by range gives the same answers as a ledger that is in memory as a whole."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def key_marker_as_in_s3(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let moto show all versions after a KeyMarker: it leaves out the first one if the marker is no key."""
+    """Make moto list all versions after a KeyMarker; it skips the first one if no object has that key."""
     listed: Callable[..., Any] = S3Backend.list_object_versions
 
     def versions(self: Any, bucket_name: str, *given: Any, key_marker: Any = None, **more: Any) -> Any:
@@ -75,7 +75,7 @@ def key_marker_as_in_s3(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Loads:
-    """The names of the ledger's files that each reading of a range had in memory at once."""
+    """The number of ledger rows in memory at once, for each range that is read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: list[int] = []
@@ -89,7 +89,7 @@ class Loads:
 
 
 def found(watermarks: Watermarks, job_id: str, source: str, rows_of_a_file: int, options: dict[str, Any]) -> list[Any]:
-    """Return what one run takes, and what is known after it."""
+    """Return the files that one run takes, and the known files after it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "FILE_ROWS", rows_of_a_file)
         try:

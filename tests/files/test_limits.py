@@ -1,4 +1,4 @@
-"""The end of a batch is found among shares as it is in one table."""
+"""The end of a batch is the same whether the files are in several shares or in one table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts.helpers.listing.objects import LISTED
 
 NOON = datetime(2026, 11, 24, 12, tzinfo=timezone.utc)
 FILES = st.lists(
-    # Age in seconds, size in bytes, share. Few different ages, so that keys decide; sizes far apart.
+    # Age in seconds, size in bytes, share. Few ages, so that keys break ties; sizes far apart.
     st.tuples(st.integers(0, 5), st.sampled_from([0, 1, 2, 3, 1000]), st.integers(0, 3)),
     max_size=40,
 )
@@ -73,7 +73,7 @@ def test_nothing_ends_the_batch_when_there_is_no_limit() -> None:
 
 
 def tables_of(files: list[tuple[int, int, int]]) -> list[pa.Table]:
-    """Return the four shares of some files; keys are in another order than times."""
+    """Return the files in four shares; the order of the keys differs from that of the times."""
     rows: list[list[dict[str, object]]] = [[], [], [], []]
     for number, (age, size, share) in enumerate(files):
         key = f"{'é' if number % 3 else '🎉'}/{number}"

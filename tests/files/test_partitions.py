@@ -1,4 +1,4 @@
-"""Partitions of files in a job: new files by partition, whole partitions that changed, and the largest one."""
+"""Partitions of files in a job: new files by partition, whole partitions with changes, and the largest partition."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shown(delta: PartitionDelta) -> Shown:
 
 
 class Lake:
-    """A table in folders, and the runs of one job over it."""
+    """A table stored in folders, and the runs of one job over it."""
 
     def __init__(self, watermarks: Watermarks, root: Path) -> None:
         self.watermarks, self.root = watermarks, root
@@ -50,7 +50,7 @@ class Lake:
         root.mkdir()
 
     def put(self, *keys: str, text: str = "x") -> None:
-        """Write files, each as another object than one that was there before."""
+        """Write files; each is a new object, even if the path existed."""
         for key in keys:
             path = self.root / key
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -522,7 +522,7 @@ def test_source_is_refused_when_there_is_no_such_folder(lake: Lake) -> None:
 
 @pytest.mark.parametrize("call", ["new_partitions", "latest_partition"])
 @pytest.mark.parametrize("source", ["raw.repairs", "repairs"])
-def test_name_of_a_table_is_refused_with_where_its_folder_stands(lake: Lake, call: str, source: str) -> None:
+def test_name_of_a_table_is_refused_with_a_hint_to_its_folder(lake: Lake, call: str, source: str) -> None:
     with (
         pytest.raises(InvalidValueError, check=because("option")) as caught,
         IncrementalJob(lake.watermarks, "copy") as job,

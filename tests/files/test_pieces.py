@@ -1,4 +1,4 @@
-"""Ranges worked off in pieces: few rows wait at once, whatever the order in which a listing shows them."""
+"""Ranges are processed in pieces: few rows are held at once, whatever the order of the listing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TILES = st.lists(st.integers(0, 4), min_size=1, max_size=20)
 
 
 def tiled(sizes: list[int], bounds: tuple[str | None, str | None] = (None, None)) -> list[Interval]:
-    """Return intervals of so many keys each, in order, as a listing between two keys has them."""
+    """Return intervals with the given numbers of keys, in order, as a listing between two keys returns them."""
     found, number, after = [], 0, bounds[0]
     for place, size in enumerate(sizes):
         keys = [f"k{number + each:04}" for each in range(1, size + 1)]
@@ -71,7 +71,7 @@ def test_no_more_rows_wait_than_asked_for_when_a_range_has_many(sizes: list[int]
 
     taken = 0
     for piece in in_pieces(listing(), most):
-        # The last interval made it too many; before it there were no more.
+        # Only the last interval took the number of held rows over the limit.
         assert sum(shown[:-1]) - taken <= most
         taken += len(keys_of(piece))
 
@@ -151,7 +151,7 @@ def test_batches_are_the_same_when_their_listings_are_taken_in_pieces(
 
 
 def memory_of_a_run(monkeypatch: pytest.MonkeyPatch, objects: int) -> int:
-    """Return the most bytes that Arrow held while a first run took ten files."""
+    """Return the peak of Arrow's memory in bytes during a first run that took ten files."""
     monkeypatch.setattr(pieces, "PIECE_ROWS", 500)
     job = Job(Bucket(page=100), max_files=10)
     job.bucket.put(*(f"{number:06}.csv" for number in range(objects)))

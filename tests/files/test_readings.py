@@ -1,4 +1,4 @@
-"""`Readings` over files of a local directory: which of them are to blame for an error, and why they are."""
+"""`Readings` over files of a local directory: which files caused an error, and the reason reported for each."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def readings(folder: Path) -> Readings:
 
 
 def of_spark(name: str, text: str = "", **attributes: Any) -> Exception:
-    """Return an error as Spark's: of a class of that name, in its package."""
+    """Return an error of a class of that name in PySpark's package."""
     error: Exception = type(name, (Exception,), {"__module__": "pyspark.errors", **attributes})(text)
     return error
 
 
 def of_java(*names: str, **methods: Any) -> Exception:
-    """Return an error of py4j with exceptions of the JVM, each of which the next one caused."""
+    """Return a py4j error whose JVM exceptions each have the next one as their cause."""
     java = None
     for place, name in enumerate(reversed(names)):
         given = {"getMessage": lambda: None, **({} if place else methods)}
@@ -65,12 +65,12 @@ def of_java(*names: str, **methods: Any) -> Exception:
 
 
 def read(readings: Readings, fails: Callable[[list[str]], None]) -> None:
-    """Read all files lazily; what computes their rows calls `fails` with the keys."""
+    """Read all files lazily; computing the rows calls `fails` with the keys."""
     readings.read(readings.table, "csv", lambda table: None, lambda _, part: fails(part.column("key").to_pylist()))
 
 
 def raiser(error: Exception, key: str = "2.csv.gz") -> Callable[[list[str]], None]:
-    """Return what raises an error where a file is read."""
+    """Return a function that raises an error if a given file is read."""
 
     def fails(keys: list[str]) -> None:
         if key in keys:
@@ -79,7 +79,7 @@ def raiser(error: Exception, key: str = "2.csv.gz") -> Callable[[list[str]], Non
     return fails
 
 
-def test_file_that_is_gone_spoils_the_run_when_somebody_has_all_paths(folder: Path, readings: Readings) -> None:
+def test_missing_file_makes_the_run_fail_when_the_caller_has_used_paths(folder: Path, readings: Readings) -> None:
     paths = FileDelta(readings.location, readings.table, readings=readings).paths
     (folder / "2.csv.gz").unlink()
 

@@ -1,4 +1,4 @@
-"""What counts as a new file: bad options, globs, the rule that Spark hides by, and the order of batches."""
+"""What counts as a new file: invalid options, globs, Spark's rule for hidden files, and the order of batches."""
 
 from __future__ import annotations
 

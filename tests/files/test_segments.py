@@ -1,4 +1,4 @@
-"""Segments of a file list as bytes: small ones as JSON, large ones as Parquet; foreign bytes; when they merge."""
+"""Segments of a file list as bytes: small ones as JSON, large ones as Parquet; foreign bytes; when segments merge."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_segments_stay_few_and_rows_are_seldom_written_again_when_batches_have_a
     assert written <= sum(batches) * (sum(batches).bit_length() + 1)
 
 
-def test_newest_row_of_each_key_stays_and_gone_ones_go_when_nothing_is_older() -> None:
+def test_newest_row_of_each_key_is_kept_and_gone_keys_are_dropped_when_the_oldest_segment_is_merged() -> None:
     tables = [numbered(4), numbered(3, version=2), numbered(1, "gone", 3)]
 
     oldest, later = merged_segments(tables, oldest=True), merged_segments(tables, oldest=False)

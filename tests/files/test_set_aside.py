@@ -1,4 +1,4 @@
-"""Files that cannot be read are set aside: the rest of the batch commits, a person decides, and nothing is lost."""
+"""Unreadable files are set aside: the rest of the batch commits, an operator decides, and no file is lost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 
 class Nights:
-    """Runs of one job over a local folder: it writes each batch to a folder beside it."""
+    """Runs of one job over a local folder; each batch is written to a folder next to it."""
 
     def __init__(self, folder: Path, watermarks: Watermarks, clock: Clock) -> None:
         self.landing, self.raw = folder / "landing", folder / "raw"
@@ -91,7 +91,7 @@ class Nights:
 
     @property
     def rows(self) -> list[int]:
-        """Return the ids at the target: sorted, each as often as it is there."""
+        """Return the sorted ids at the target, including duplicates."""
         import pandas as pd
 
         ids: list[int] = []
@@ -165,7 +165,7 @@ def test_next_batch_takes_the_file_again_when_a_person_says_retry(nights: Nights
 
 
 def rewrite(path: Path, body: bytes) -> None:
-    """Put other bytes into a file so that it is the same object: as when a right comes back, or a disk is mended."""
+    """Replace the bytes of a file but keep its identity, as when a permission is restored or a disk is repaired."""
     before = path.stat()
     with path.open("r+b") as file:
         file.write(body)
@@ -414,7 +414,7 @@ def test_run_ends_and_the_next_one_takes_the_rest_when_a_file_goes_before_the_co
     nights.put(1, 2)
 
     with pytest.raises(UnreadableFilesError, match="1 file that could not be read") as caught:
-        # What reads the paths may read other bytes than pandas has read.
+        # Code that got the paths may read other bytes than pandas did.
         nights.run(then=lambda: (nights.delta.paths, (nights.landing / "2.csv.gz").unlink()))
     nights.run()
 
@@ -447,7 +447,7 @@ def raise_killed() -> None:
 
 @pytest.fixture
 def bucket_in_memory(monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    """Return a bucket whose objects are looked at in memory."""
+    """Return a bucket in memory; its objects are looked up there."""
     bucket = Bucket()
     monkeypatch.setattr(
         "scripts.helpers.listing.listing.Lister.look_at_each", lambda _, keys: bucket.look_at_each(keys)
@@ -489,7 +489,7 @@ def test_key_that_spark_cannot_take_is_set_aside_when_it_is_listed(bucket_in_mem
         FileBookmark(SOURCE).new_files(bucket)
 
 
-def test_file_is_taken_again_when_its_overwritable_version_was_set_aside_and_its_bucket_keeps_versions_by_now(
+def test_file_is_taken_again_when_it_gets_a_version_after_its_unversioned_object_was_set_aside(
     bucket_in_memory: Bucket,
 ) -> None:
     bucket = bucket_in_memory
@@ -525,7 +525,7 @@ def test_older_form_stays_known_when_the_newer_one_is_set_aside(bucket_in_memory
 
 
 def stored(state: Any) -> Any:
-    """Return a state as it comes back from the table."""
+    """Return a state as it is read back from the table."""
     if isinstance(state, Blob):
         return state.data
     if isinstance(state, dict):
@@ -538,7 +538,7 @@ def stored(state: Any) -> Any:
 
 @pytest.fixture
 def forbidding(s3: Any, bucket: str) -> Any:
-    """Return a client to whom the objects that are called secret are not given."""
+    """Return a client that may not get the objects with "secret" in their keys."""
     import boto3
 
     client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
@@ -554,7 +554,7 @@ def forbidding(s3: Any, bucket: str) -> Any:
 
 
 def refusing(s3: Any, status: int, code: str) -> Any:
-    """Return a client to whom S3 neither shows nor gives the objects that are called secret."""
+    """Return a client that may neither look up nor get the objects with "secret" in their keys."""
     import boto3
 
     client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
@@ -614,7 +614,7 @@ def test_forbidden_object_is_set_aside_when_its_bucket_refuses_it(
 
 
 def left_over(nights: Nights) -> dict[int, str]:
-    """Say of each of the three files what became of it: exactly one of new, taken and listed."""
+    """Return where each of the three files is: in exactly one of new, taken and listed."""
     delta = FileBookmark(str(nights.landing), state=nights.state).new_files()
     new = set(keys_of(delta))
     found = {}
@@ -683,5 +683,5 @@ def test_retry_and_skip_lose_nothing_when_the_decision_or_the_run_after_it_is_ki
 
     ends = {(decision, files[2]) for (decision, _), files in found.items()}
     assert {files[1] + files[3] for files in found.values()} == {"takentaken"}
-    # Listed where the decision was not made, or the file proved bad again; of what is skipped no list is needed.
+    # A file stays listed if the decision was not stored or it was unreadable again; a skipped file leaves the list.
     assert ends == {(RETRY, "listed"), (SKIP, "listed"), (SKIP, "")}

@@ -1,4 +1,4 @@
-"""check_unchanged and ObjectFetcher: planned objects compared with, or fetched as, what is there now."""
+"""check_unchanged and ObjectFetcher: planned objects are compared with, or fetched from, the current objects."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STRANGE = [
 
 
 class CheckedLanding(Landing):
-    """A place for files that were planned once, and are looked at again."""
+    """A source whose files are planned once and then checked again."""
 
     def plan(self, **options: Any) -> pa.Table:
         parts = Listing(self.location, self.client, ListingOptions(**options))
@@ -55,7 +55,7 @@ class CheckedLanding(Landing):
 
 @pytest.fixture(params=["local", "head", "list"])
 def landing(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckedLanding:
-    """Return an empty source, once for each way to look at it."""
+    """Return an empty source, once for each way to check it."""
     if request.param == "local":
         return CheckedLanding(None, f"{tmp_path}/landing/")
     if request.param == "list":
@@ -150,7 +150,7 @@ def refuse(**_: Any) -> Any:
 
 
 class Counted:
-    """A client of which each page has few keys, and what it was asked."""
+    """A client whose pages hold few keys, and the requests it sent."""
 
     def __init__(self, s3: Any, keys_of_a_page: int) -> None:
         self.client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url)
@@ -164,7 +164,7 @@ class Counted:
 def test_rest_of_the_source_is_not_listed_when_many_files_were_planned(
     s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten files of a new day and a late one of an old day, in a source of sixty."""
+    """Ten files of a new day and a late file of an old day, in a source of sixty files."""
     monkeypatch.setattr(listing, "APART", 1)
     monkeypatch.setattr(listing, "PAYS", 3)
     landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)
@@ -182,12 +182,12 @@ def test_rest_of_the_source_is_not_listed_when_many_files_were_planned(
     overwritten, deleted = find_changed(landing.location, plan, counted.client)
 
     assert (sorted(overwritten), deleted) == (["day=1/3", "day=4/2"], ["day=4/9"])
-    # A page that does not pay and two or three that do; then what is not on them, or differs there.
+    # One page with too few hits, two or three with enough, then the objects that are not on them or differ there.
     assert len(counted.asked) <= 9
 
 
 def test_pages_are_few_when_planned_files_lie_far_apart(s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six files of sixty, as a batch that arrived everywhere in a large source."""
+    """Six of sixty files, as in a batch whose files arrived in all parts of a large source."""
     monkeypatch.setattr(listing, "APART", 3)
     monkeypatch.setattr(listing, "PAYS", 2)
     landing = CheckedLanding(None, f"s3://{bucket}/landing/", s3)

@@ -1,4 +1,4 @@
-"""What is left over in the folder of a ledger, and how files are deleted there."""
+"""Leftover files in the folder of a ledger, and how files there are deleted."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_file_stays_when_it_is_younger_than_the_margin(margin: timedelta) -> Non
 
 
 def test_file_stays_when_a_run_that_is_still_entered_may_have_written_it() -> None:
-    """However old: the run may be at work for weeks, and its clock be wrong by a day."""
+    """However old the file is: the run may take weeks, and its clock may be wrong by a day."""
     began = OLD + timedelta(hours=23)
 
     held = left_over({LIVE}, began, DEFAULT_AGE, listed(LIVE, ORPHAN))
@@ -113,7 +113,7 @@ def test_named_files_are_gone_and_no_other_when_they_are_deleted(
 
     deleted = files.delete(going), files.delete(going)
 
-    assert deleted == (2, 2)  # The second time there is nothing to do.
+    assert deleted == (2, 2)  # Deleting them again succeeds too.
     assert [file.name for file in listed_folder(files).files] == [names[1]]
 
 
@@ -164,7 +164,7 @@ def test_access_refused_when_a_local_file_may_not_be_deleted(folder: str) -> Non
         SegmentFiles(folder).delete([ORPHAN])
 
 
-def test_names_are_those_of_files_and_of_states_of_files_only(job: Job) -> None:
+def test_file_names_are_found_only_in_states_and_plans_of_files(job: Job) -> None:
     plan = FilesPlan(SOURCE, job.segments()[0], count=2, bytes=9, rest=job.segments()[1]).to_store()
 
     assert names_in(job.state) == names_in(plan) == {file_of(job, 0)["file"], file_of(job, 1)["file"]}
