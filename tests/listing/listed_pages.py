@@ -1,4 +1,4 @@
-"""A prefix in memory that answers as a bucket does, page by page, and lets threads race."""
+"""A prefix in memory that answers page by page, as a bucket does, and lets threads race."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scripts.helpers.listing.ranges import Page
 
 
 class ListedPages:
-    """See `ranges.Pages`. Answers take one of `pauses` by chance, so that threads take turns.
+    """Implements `ranges.Pages`. Each answer waits for one of `pauses`, chosen at random, so that threads interleave.
 
     `refused_page` and `refused_probe` are the numbers of the requests that are refused.
     """
@@ -41,12 +41,12 @@ class ListedPages:
 
     @property
     def pages(self) -> int:
-        """Return how many pages were asked for."""
+        """Return the number of requests for pages."""
         return self._asked["page"]
 
     @property
     def probes(self) -> int:
-        """Return how many other requests were sent."""
+        """Return the number of other requests."""
         return self._asked["probe"]
 
     def page(self, after: str | None, token: str | None) -> Page:
@@ -59,7 +59,7 @@ class ListedPages:
         return Page(rows, str(first + self.size) if first + self.size < len(self.keys) else None)
 
     def folders(self, folder: str, after: str) -> list[str] | None:
-        """Return the folders in a folder that hold keys above `after`; None if one page does not hold them all."""
+        """Return the subfolders of a folder that hold keys above `after`; None if they do not fit into one page."""
         self._ask("probe")
         shown: dict[str, None] = {}
         for key in self.keys[self._above(after) :]:

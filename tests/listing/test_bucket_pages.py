@@ -1,4 +1,4 @@
-"""Pages of a bucket: what is asked for on the wire, what becomes of refusals, and the caller's own client."""
+"""Pages of a bucket: the requests on the wire, how refusals are handled, and the caller's own client."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ ACCESS_POINT = f"arn:aws:s3:{REGION}:123456789012:accesspoint/landing"
 
 
 class Wire:
-    """Keeps the requests that a client sends, and answers them with what `answers` holds, if anything.
+    """Records the requests that a client sends, and answers them with `answers`, in order.
 
-    None lets the server answer.
+    The server itself answers a request whose answer is None, and those after the last answer.
     """
 
     def __init__(self, client: Any, *answers: tuple[int, str] | None, names_region: bool = False) -> None:
@@ -103,7 +103,7 @@ class Wire:
 
 
 def small_pages(client: Any, keys: int) -> None:
-    """Let pages of this client hold no more than so many keys."""
+    """Limit the pages of this client to a number of keys."""
 
     def limit(params: dict[str, Any], **_: Any) -> None:
         params.setdefault("MaxKeys", keys)
@@ -120,7 +120,7 @@ def rows(client: Any, source: str, **options: Any) -> list[dict[str, Any]]:
 
 
 def page_of(*keys: str, token: str | None) -> str:
-    """Return a page as S3 sends it, with the token of the next one."""
+    """Return a page as S3 sends it, with the token of the next page."""
     found = "".join(
         f"<Contents><Key>data/{key}</Key><LastModified>2026-03-16T15:45:00.000Z</LastModified>"
         "<ETag>&quot;e&quot;</ETag><Size>1</Size></Contents>"
@@ -147,7 +147,7 @@ def test_all_keys_are_listed_as_they_are_when_they_are_strange(in_process: tuple
 def test_all_keys_are_listed_as_they_are_when_every_page_holds_one(in_process: tuple[Any, str]) -> None:
     client, bucket = in_process
     small_pages(client, 1)
-    keys = [key for key in STRANGE if key != "\x01"]  # Moto repeats StartAfter as it is, which is no XML.
+    keys = [key for key in STRANGE if key != "\x01"]  # Moto returns StartAfter unescaped, which is invalid XML.
     put_objects(client, bucket, *(f"d/{key}" for key in keys))
 
     found = [row["key"] for row in rows(client, f"s3://{bucket}/d/", workers=3)]
@@ -453,7 +453,7 @@ def test_listing_is_complete_when_s3_asks_to_slow_down_at_the_second_page(
     assert len(pauses) == 2
 
 
-def test_listing_began_with_its_first_page_when_the_clock_of_s3_goes_on(own_s3: Any, bucket: str) -> None:
+def test_listing_starts_at_the_date_of_its_first_page_when_the_clock_of_s3_goes_on(own_s3: Any, bucket: str) -> None:
     put_objects(own_s3, bucket, *(f"d/{number}" for number in range(6)))
     small_pages(own_s3, 2)
     minutes = iter(range(45, 60))
@@ -541,7 +541,7 @@ def own_calls(client: Any, bucket: str) -> list[Callable[[], list[str]]]:
     ]
 
 
-def test_own_calls_of_the_client_stay_complete_when_it_has_listed_for_us(own_s3: Any, bucket: str) -> None:
+def test_own_calls_of_the_client_stay_complete_when_the_package_has_listed_with_it(own_s3: Any, bucket: str) -> None:
     put_objects(own_s3, bucket, "a", "b")
     rows(own_s3, f"s3://{bucket}/")
 
@@ -573,7 +573,7 @@ def test_own_calls_of_the_client_stay_complete_when_made_while_we_list(own_s3: A
     with ThreadPoolExecutor(2) as pool:
         asking = pool.submit(ask_meanwhile)
         found: list[list[str]] = []
-        while len(found) < 20 or not seen:  # However late the other thread comes, it asks while we list.
+        while len(found) < 20 or not seen:  # Go on until the other thread has called while we list.
             found.append([row["key"] for row in rows(own_s3, f"s3://{bucket}/")])
         busy.set()
         asking.result()

@@ -1,4 +1,4 @@
-"""Objects that a batch took go to an archive or are deleted: what counts as changed or gone, and what is refused."""
+"""Objects of a batch are archived or deleted: which objects count as changed or gone, and what is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RENAME, COPY = os.rename, shutil.copyfileobj
 
 
 class Local:
-    """A directory with one file that a batch took, and an archive beside it."""
+    """A directory with one file that a batch took, and an archive next to it."""
 
     def __init__(self, folder: Path) -> None:
         self.source, self.archive = folder / "landing", folder / "archive"
@@ -53,14 +53,14 @@ class Local:
         return self.clearing(archives=archives).clear([self.taken])
 
     def overwrite(self) -> None:
-        """Put another file in the place of the one that was taken."""
+        """Put another file in place of the file that was taken."""
         beside = self.source / "upload"
         beside.write_bytes(NEWER)
         beside.replace(self.path)
 
     @property
     def there(self) -> dict[str, bytes]:
-        """All files, hidden ones too."""
+        """All files, including hidden files."""
         files = (*self.source.rglob("*"), *self.archive.rglob("*"))
         return {str(path.relative_to(self.source.parent)): path.read_bytes() for path in files if path.is_file()}
 
@@ -73,7 +73,7 @@ def local(tmp_path: Path) -> Local:
 def let_rename(
     monkeypatch: pytest.MonkeyPatch, local: Local, first: Callable[[], None], *, aside: bool = False
 ) -> None:
-    """Let something happen just before a file is renamed: into the archive, or aside to be deleted."""
+    """Call `first` just before a file is renamed: into the archive, or within the source before it is deleted."""
 
     def rename(path: str, target: str) -> None:
         if str(target).startswith(str(local.source if aside else local.archive)):
@@ -154,7 +154,7 @@ def test_copy_is_not_kept_when_the_disk_of_another_file_system_is_full(
 
 
 @pytest.mark.parametrize("archives", [True, False], ids=["archive", "delete"])
-def test_file_is_put_back_when_it_was_overwritten_after_the_look_at_it(
+def test_file_is_put_back_when_it_was_overwritten_after_it_was_checked(
     local: Local, monkeypatch: pytest.MonkeyPatch, archives: bool
 ) -> None:
     let_rename(monkeypatch, local, local.overwrite, aside=not archives)
@@ -213,7 +213,7 @@ def test_file_stays_and_the_place_is_named_when_it_may_not_be_moved(
 def test_folder_is_named_when_the_user_may_not_write_to_it(
     local: Local, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
-    # The archive is not there yet, and would be made in the folder above it.
+    # The archive does not exist yet, so it would be created in its parent folder.
     folder = f"{local.source}/" if refused == "source" else str(local.archive.parent)
     monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (folder, os.W_OK))
 
@@ -243,7 +243,7 @@ def in_bucket(client: Any, bucket: str, *, archives: bool = True, by_time: bool 
 
 
 def put(client: Any, bucket: str, **facts: Any) -> Taken:
-    """Write the object that a batch took, of which some facts may be others."""
+    """Write the object that a batch took, and return its record with some of the recorded facts replaced."""
     place: dict[str, Any] = {"Bucket": bucket, "Key": "landing/a.csv"}
     etag = client.put_object(**place, Body=BODY)["ETag"].strip('"')
     modified = client.head_object(**place)["LastModified"]

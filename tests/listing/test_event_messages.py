@@ -1,4 +1,4 @@
-"""What a message of S3 says, in each of the shapes in which it comes."""
+"""The objects that S3's event messages name, in every form in which the messages arrive."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_object_is_named_whatever_happened_to_it(body: str) -> None:
 
 
 @pytest.mark.parametrize("wrap", [str, through_sns])
-def test_test_event_says_nothing_when_read(wrap: Any) -> None:
+def test_no_object_is_named_when_the_message_is_the_test_event_of_s3(wrap: Any) -> None:
     assert parse_message(wrap(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "landing"}))) == []
 
 
@@ -70,7 +70,7 @@ def test_all_records_are_read_when_a_message_has_several() -> None:
 
 
 def changed(**fields: Any) -> str:
-    """Return a notification whose record has other fields; None drops one. Names with a dot reach into ``s3``."""
+    """Return a notification whose record has other fields; None drops a field. `__` in a name reaches into a field."""
     body = json.loads(notification(record("a")))
     for path, value in fields.items():
         place = body["Records"][0]

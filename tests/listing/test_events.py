@@ -1,4 +1,4 @@
-"""S3 notifications through SQS: what is received, and what stays in the queue."""
+"""S3 notifications through SQS: which messages are received, and which stay in the queue."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def sqs(endpoint: str) -> Any:
-    """Return a client of this test alone, without retries of its own."""
+    """Return a client for one test, without retries."""
     return boto3.client("sqs", endpoint_url=endpoint, config=Config(retries={"total_max_attempts": 1}))
 
 
 class Queue:
-    """A queue of its own, seen past the package."""
+    """A new queue, accessed without the package."""
 
     def __init__(self, sqs: Any) -> None:
         self.sqs = sqs
@@ -61,7 +61,7 @@ class Queue:
             self.sqs.send_message(QueueUrl=self.url, MessageBody=body)
 
     def count(self) -> tuple[int, int]:
-        """Return how many messages can be received, and how many are in flight."""
+        """Return the number of messages that can be received, and the number in flight."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
         return int(found[names[0]]), int(found[names[1]])
@@ -86,7 +86,7 @@ def keys(received: Received) -> list[str]:
 
 @pytest.fixture
 def watched(s3: Any, bucket: str, queue: Queue) -> Location:
-    """Return a location whose bucket sends its events to the queue."""
+    """Return a location in a bucket that sends its events to the queue."""
     s3.put_bucket_notification_configuration(
         Bucket=bucket,
         NotificationConfiguration={
@@ -121,7 +121,7 @@ def test_queue_is_empty_when_a_bucket_s_events_are_acknowledged(
 
     acknowledged = events.acknowledge()
 
-    assert acknowledged == 24  # and S3's test event
+    assert acknowledged == 24  # including S3's test event
     assert queue.count() == (0, 0)
 
 
@@ -356,7 +356,7 @@ def test_nothing_is_deleted_when_acknowledged_twice_or_before_receiving(queue: Q
 
 
 def spoil(params: dict[str, Any], **_: Any) -> None:
-    """Give one message of a full batch a handle that SQS does not know."""
+    """Give one message of a full batch a receipt handle that SQS does not know."""
     if len(params["Entries"]) == 10:
         params["Entries"][3]["ReceiptHandle"] = "spoilt"
 
@@ -388,7 +388,7 @@ def test_message_is_deleted_by_the_next_call_when_sqs_refused_it_once(queue: Que
 
 
 def refusal(code: str, status: int) -> Callable[..., AWSResponse]:
-    """Return what answers a request with an error of SQS."""
+    """Return a function that answers a request with an error of SQS."""
 
     def answer(request: Any, **_: Any) -> AWSResponse:
         body = f'{{"__type": "com.amazonaws.sqs#{code}", "message": "no"}}'

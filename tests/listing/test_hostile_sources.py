@@ -1,4 +1,4 @@
-"""What a hostile bucket or queue holds is refused by name and limit, before it takes the memory, and alone."""
+"""Hostile contents of a bucket or queue: only the hostile item is refused, by name and limit, to save memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOCATION = Location.parse("s3://landing/")
 
 
 def spoilt_record(**fields: Any) -> dict[str, Any]:
-    """Return a record of a good message with something altered: of itself, or of its object."""
+    """Return the record of a good message with some fields replaced: of the record or of its object."""
     made = record("a.csv")
     for name, value in fields.items():
         (made if name in made else made["s3"]["object"])[name] = value
@@ -58,7 +58,7 @@ def test_message_is_taken_when_it_is_as_long_as_sqs_allows() -> None:
 
 
 class Queue:
-    """A client of SQS that gives each message once."""
+    """A client of SQS that delivers each message once."""
 
     def __init__(self, *bodies: str) -> None:
         self._bodies = list(bodies)
@@ -85,7 +85,7 @@ def test_good_message_is_taken_when_the_one_beside_it_is_hostile(body: str) -> N
 @pytest.mark.parametrize(
     "fields", [{"eventTime": LATE}, {"eTag": "\ud800"}, {"versionId": "\ud800"}, {"size": 2**63}], ids=str
 )
-def test_nothing_but_the_key_is_believed_when_a_message_says_more(fields: dict[str, Any]) -> None:
+def test_only_the_key_is_used_when_a_message_contains_more(fields: dict[str, Any]) -> None:
     queue = S3EventQueue("https://queue", sqs_client=Queue(notification(spoilt_record(**fields))))
 
     assert queue.receive(LOCATION).keys == ("a.csv",)
@@ -214,7 +214,7 @@ def test_inventory_of_two_kilobytes_is_refused_when_it_asks_for_gigabytes(tmp_pa
     with pytest.raises(ValueError, match=r"a text has 100,000 bytes, and the limit is 1,024"):
         listed(tmp_path, body)
 
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 * 1024  # In KB.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 * 1024  # In KB, as ru_maxrss is on Linux.
 
 
 def test_inventory_is_refused_when_a_part_of_it_is_too_large_for_the_memory(

@@ -56,7 +56,7 @@ def reports(s3: Any, bucket: str) -> Reports:
 
 @pytest.fixture
 def keys_of(s3: Any) -> Any:
-    """Return a reader of the keys of an inventory."""
+    """Return a function that reads the keys of an inventory."""
 
     def read(uri: str, location: Location = LANDING) -> list[str]:
         intervals = list(S3Inventory(uri, s3_client=s3).list_objects(location))
@@ -277,7 +277,7 @@ def test_uri_is_refused_when_it_names_no_inventory(uri: str) -> None:
 
 
 def refusal(s3: Any, uri: str, location: Location = LANDING) -> str:
-    """Return the text of the SourceError that a listing ends with; nothing may come before it."""
+    """Return the text of the SourceError that a listing raises; it must not yield anything before."""
     seen: list[Any] = []
     with pytest.raises(SourceError) as caught:
         seen.extend(S3Inventory(uri, s3_client=s3).list_objects(location))
@@ -481,12 +481,12 @@ def test_report_is_refused_when_a_size_in_parquet_is_no_whole_number(s3: Any, re
 
 @pytest.fixture
 def own_client(endpoint: str) -> Any:
-    """Return a client of this test alone, without retries of its own."""
+    """Return a client for one test, without retries."""
     return boto3.client("s3", endpoint_url=endpoint, config=Config(retries={"total_max_attempts": 1}))
 
 
 class Broken:
-    """A body that breaks off, after more bytes than the file has."""
+    """A body that breaks off after it has sent more bytes than the file has."""
 
     def iter_chunks(self, size: int) -> Iterator[bytes]:
         yield b"half" * 10_000

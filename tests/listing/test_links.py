@@ -1,4 +1,4 @@
-"""Links in a local source: to a folder never followed, to a file only within the source, and looked at again later."""
+"""Links in a local source: none to a folder is followed, one to a file only within the source; checked again later."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REFUSED = "leads out of it, by its name or by a link"
 
 
 class Source:
-    """A folder with a file at its top and one in a folder, beside a file that is not its own."""
+    """A folder with one file at its top and one in a subfolder, and a file outside that a job must not touch."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.root = folder, folder / "landing"
@@ -42,7 +42,7 @@ class Source:
         (self.root / key).symlink_to(to)
 
     def swap(self, key: str) -> Path:
-        """Move a file or folder out of the source, and put a link to it in its place; return where it is now."""
+        """Move a file or folder out of the source, and put a link to it in its place; return the new path."""
         moved = self.folder / "elsewhere"
         (self.root / key).rename(moved)
         self.link(key, moved)
@@ -187,7 +187,7 @@ def test_reason_names_the_link_when_a_file_is_explained(source: Source, key: str
     assert (found.state, found.reason) == ("unknown", reason)
 
 
-def test_reason_names_the_link_when_a_file_was_taken_over_it_before(source: Source) -> None:
+def test_reason_names_the_link_when_an_earlier_version_took_a_file_through_it(source: Source) -> None:
     source.link("link.csv", source.secret)
 
     found = source.bookmark(state=state_of(f"file://{source.root}/", "link.csv")).explain("link.csv")
@@ -274,7 +274,7 @@ def test_file_stays_when_the_archive_has_a_link_that_leads_out_of_it(source: Sou
     assert [path.name for path in source.secret.parent.iterdir()] == [source.secret.name]
 
 
-def test_nothing_elsewhere_is_overwritten_when_the_archive_has_a_link_of_the_name_of_an_unfinished_copy(
+def test_no_file_elsewhere_is_overwritten_when_the_archive_has_a_link_named_as_an_unfinished_copy(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (source.folder / "archive" / "v3").mkdir(parents=True)
@@ -321,7 +321,7 @@ def test_error_is_of_the_ledger_when_one_of_its_files_has_the_name_of_another_fo
 def test_files_are_read_when_there_is_also_a_pipe_a_socket_and_a_link_to_itself(
     source: Source, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(source.root)  # The path of a socket has at most 107 characters.
+    monkeypatch.chdir(source.root)  # The path of a socket may have at most 107 characters.
     os.mkfifo("pipe.csv")
     os.mkfifo("_hidden.csv")
     source.link("link.csv", "pipe.csv")

@@ -46,7 +46,7 @@ NEWLINE_KEYS = ["new\nline.csv", "return\r.csv", "tab\t.csv"]
 
 
 def rows(source: str, client: Any = None, **options: Any) -> list[dict[str, Any]]:
-    """Return what is listed, as it comes but for the order of its intervals."""
+    """Return the listed rows in the order of their intervals; within an interval they stay as they were listed."""
     intervals = sorted(Listing(Location.parse(source), client, **options), key=lambda interval: interval.after or "")
     return [row for interval in intervals for row in interval.rows.to_pylist()]
 
@@ -56,7 +56,7 @@ def listed(source: str, client: Any = None, **options: Any) -> list[str]:
 
 
 def refuse_page(client: Any, number: int, code: str, status: int) -> None:
-    """Let S3 refuse one page of every listing."""
+    """Make S3 refuse one page of every listing."""
     pages = iter(range(1, 1_000))
 
     def answer(**_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""S3 Metadata tables: what changed since a position, what is there, and what is wrong with them."""
+"""S3 Metadata tables: the changes since a position, the objects that exist, and problems with the tables."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_all_records_are_read_when_the_journal_was_empty_before(tables: Metadata
 
 
 def test_snapshot_may_expire_when_the_records_are_there_still(tables: MetadataTables) -> None:
-    """S3 keeps snapshots of these tables for a day at most."""
+    """S3 keeps snapshots of these tables for one day at most."""
     tables.record(tables.row("in/a.csv"))
     position = journal(tables).read(IN, None).position
     tables.wait(hours=30)
@@ -226,7 +226,7 @@ CONFIG = b'{"defaults": {}, "overrides": {}}'
 
 
 class Catalog(BaseHTTPRequestHandler):
-    """A REST catalog that answers all questions about tables with one status; with 0 it hangs up."""
+    """A REST catalog that answers every question about tables with one status; if the status is 0, it hangs up."""
 
     status = 0
 
@@ -242,7 +242,7 @@ class Catalog(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_error_says_who_is_to_act_when_the_catalog_fails(
 
 
 class Failing:
-    """A catalog whose every answer is one error."""
+    """A catalog whose every answer is the same error."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error

@@ -1,4 +1,4 @@
-"""Identities of objects: what they are, their order, and their rows in a ledger."""
+"""Identities of objects: their parts, their order, and their rows in a ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of identities: what holds for every key that S3 can list."""
+"""The order of identities, for any key that S3 can list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that only obstore can list: the same bookmark, with obstore's own in-memory store behind it."""
+"""Stores that only obstore can list: the same bookmark, tested with obstore's own in-memory store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts.helpers.files.bookmark import FileBookmark
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Stand in for the bucket `landing` of any store."""
+    """Replace the bucket `landing` of any store with an in-memory store."""
     memory = obstore.store.MemoryStore()
     asked: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Pages of a listing: what our parser reads is what botocore's reads, or it leaves the page to that one."""
+"""Pages of a listing: our parser reads a page exactly as botocore's does, or leaves it to botocore."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def read() -> Reader:
 
 
 def page(found: list[str], tag: str, encoded: bool = True, gap: str = "") -> bytes:
-    """Write a page of objects as S3 does."""
+    """Return a page of objects as S3 writes it."""
     encoding = "<EncodingType>url</EncodingType>" if encoded else ""
     head = f'<?xml version="1.0" encoding="UTF-8"?>\n<{ROOTS[tag]} xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
     rest = f"<Name>bucket</Name><Prefix></Prefix><MaxKeys>1000</MaxKeys>{encoding}<IsTruncated>true</IsTruncated>"
@@ -89,13 +89,13 @@ def page(found: list[str], tag: str, encoded: bool = True, gap: str = "") -> byt
 
 
 def item(fields: dict[str, str], tag: str, gap: str = "", extra: str = "") -> str:
-    """Write one object."""
+    """Return one object as XML."""
     shown = gap.join(f"<{name}>{text}</{name}>" for name, text in fields.items())
     return f"<{tag}>{gap}{shown}{extra}{gap}</{tag}>"
 
 
 def fields_of(found: dict[str, str], tag: str, encoded: bool, etag: str) -> dict[str, str]:
-    """Return the texts of an object's elements in the order of S3."""
+    """Return the values of an object's elements in the order in which S3 writes them."""
     key = quote_plus(found["Key"], safe="/*-._") if encoded else escape(found["Key"])
     names = ["Key", "VersionId", "IsLatest"] if tag == "Version" else ["Key"]
     names += ["LastModified", "ETag", "Size", "StorageClass"]
@@ -103,7 +103,7 @@ def fields_of(found: dict[str, str], tag: str, encoded: bool, etag: str) -> dict
 
 
 def check_same(body: bytes, tag: str, read: Callable[[bytes, str], dict[str, Any]]) -> bool:
-    """Assert that we read what botocore reads, if anything; tell whether we do."""
+    """Assert that our parser, if it reads the page, reads the same as botocore; return whether it reads the page."""
     rest, rows = take_objects(body, tag)
     expected = read(body, tag)
     if rows is None:

@@ -1,4 +1,4 @@
-"""Cuts that are made beforehand: by what a ledger remembers, or by a look at the prefix."""
+"""Cuts that are made before a listing: from the keys in a ledger, or by probing the prefix."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHAPES = {"flat": FLAT, "hex": HEX, "folder": sorted(BIG_FOLDER), "devices": DEV
 
 
 def sizes(keys: Sequence[str], cuts: Sequence[str]) -> list[int]:
-    """Return how many keys lie in each range between cuts."""
+    """Return the number of keys in each range between cuts."""
     order = sorted(map(byte_order, keys))
     ends = [0, *(bisect_right(order, byte_order(cut)) for cut in cuts), len(keys)]
     return [end - start for start, end in pairwise(ends)]
@@ -99,7 +99,7 @@ def test_requests_for_cuts_are_bounded_when_keys_are_many(shape: str) -> None:
 
     find_cuts(pages, WANTED)
 
-    # The cuts of the ranges that are looked at last may take more than is left.
+    # The cuts of the last ranges may take more requests than are left.
     assert pages.pages + pages.probes <= 1.5 * (LEAST_REQUESTS + REQUESTS_PER_RANGE * WANTED)
 
 

@@ -1,4 +1,4 @@
-"""Which keys Spark reads: its own hidden-file rule, and keys that no Hadoop path can name."""
+"""Which keys Spark reads: its rule for hidden files, and keys that no Hadoop path can name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of a listing: who asks for pages, how ranges are cut, how much waits, and how errors end it all."""
+"""Ranges of a listing: which worker requests pages, how ranges are cut, how much waits, and how errors end it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def keys_of(intervals: list[Interval]) -> list[str]:
 
 
 class PageTimes:
-    """Stands for `time`: the pages that are timed take so long, each with a second of work."""
+    """Replaces `time`: the timed pages take the given seconds, and each takes one second of CPU time."""
 
     def __init__(self, *seconds: float) -> None:
         self._wall, self._work = ([each for page in pages for each in (0.0, page)] for pages in (seconds, (1.0,) * 9))
@@ -93,10 +93,10 @@ def test_order_is_not_asked_for_when_the_listing_has_none() -> None:
 
 
 class RepeatedToken(ListedPages):
-    """A server that gets stuck behind its second page: without keys, or in no order with the same ones."""
+    """A server that repeats its second page: without keys, or with the same keys if the listing is unordered."""
 
     def page(self, after: str | None, token: str | None) -> Page:
-        """Return a page as before, then one whose token is the one that was asked for."""
+        """Return the first page as usual, then a page whose token is the one that was sent."""
         assert self.pages < 50, "the listing goes on for ever"
         page = super().page(after, token)
         if token is None:
@@ -129,7 +129,7 @@ def test_many_requests_are_sent_at_once_when_keys_are_many(keys: list[str]) -> N
 
 
 class HeldBack(ListedPages):
-    """Answers with its second page once somebody has looked for cuts, and notes the folders that were asked for."""
+    """Holds back its second page until a worker has looked for cuts, and records the folders that were requested."""
 
     def __init__(self, keys: list[str], size: int) -> None:
         super().__init__(keys, size)
@@ -166,7 +166,7 @@ def test_folder_of_a_page_is_not_searched_when_the_whole_page_lies_in_it() -> No
 
 
 class SlowAtFirst(ListedPages):
-    """Answers with its second page once two more ranges were begun, and notes where they begin."""
+    """Holds back its second page until two more ranges were begun, and records where these begin."""
 
     def __init__(self, keys: list[str], size: int) -> None:
         super().__init__(keys, size)
@@ -194,7 +194,7 @@ def test_range_is_cut_again_when_the_part_behind_its_cut_is_listed_first() -> No
 
 
 class SlowToDeliver(RangeListing):
-    """Holds the last interval of each range back on its way to the caller."""
+    """Delays the last interval of each range on its way to the caller."""
 
     def _put(self, interval: Interval) -> None:
         keys = interval.rows.column("key").to_pylist()
@@ -229,7 +229,7 @@ def test_pages_wait_to_be_asked_for_when_the_caller_is_slow() -> None:
 
 
 class Broken(ListedPages):
-    """Fails with an error that nobody expects, at its third page."""
+    """Fails at its third page with an error of an unexpected type."""
 
     def page(self, after: str | None, token: str | None) -> Page:
         if self.pages == 2:

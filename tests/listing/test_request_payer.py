@@ -1,4 +1,4 @@
-"""Every request to a bucket whose owner does not pay says who does."""
+"""With `request_payer=True`, every request to the bucket names the requester as its payer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that something named, beside what a listing shows: each looked at, or neighbours on pages of a listing."""
+"""Objects that an event or plan names: each is looked up by itself, or with its neighbours on pages of a listing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEYS = ["b", "a b+c%25", "🎉", "\ue000", "x/y=1/z", "archived"]
 
 @pytest.fixture
 def filled(s3: Any, bucket: str) -> Location:
-    """Return a location in a bucket with versions, of which one object is in another storage class."""
+    """Return a location in a versioned bucket, where one object is in another storage class."""
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     for key in KEYS:
         more = {"StorageClass": "GLACIER"} if key == "archived" else {}
@@ -90,7 +90,7 @@ def test_object_is_as_listed_when_s3_refuses_to_show_it_and_lists_it(s3: Any, fi
 
 
 class Refusing:
-    """A client that answers every look with an error."""
+    """A client that answers every lookup with an error."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -125,7 +125,7 @@ NAMES = ["", " ", "+%2B", "<&>\"'", "é", "\ue000", "🎉", *(f"{number:02}" for
 
 
 class Asked:
-    """A client of its own that counts its requests, and whose pages have no more than so many keys."""
+    """A client that counts its requests, and whose pages hold at most `page_size` keys."""
 
     def __init__(self, s3: Any) -> None:
         self.client = boto3.client("s3", endpoint_url=s3.meta.endpoint_url, config=ONE_ATTEMPT)
@@ -152,7 +152,7 @@ def asked(s3: Any) -> Asked:
 
 @pytest.fixture
 def pages_from(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return what sets how many objects pay a page, the keys looked at after one that does not, and those of a part."""
+    """Return a function that sets the hits that make a page pay off, the lookups after a bad page, and the keys per part."""
 
     def choose(pays: int, apart: int, part: int = 1_000) -> None:
         monkeypatch.setattr(listing, "PAYS", pays)
@@ -206,7 +206,7 @@ def test_neighbours_take_one_page_when_events_name_them(
         delta = job.new_files(f"s3://{bucket}/in/", events=events, on_changed=None, request_payer=True)
 
     assert [file.key for file in delta.files] == there
-    # The page begins behind the first one. What it lacks is gone only if S3 says so of it.
+    # The page begins behind the first key. Objects that are not on it are gone only if S3 confirms it.
     assert asked.counts == {"ListObjectsV2": 1, "HeadObject": 30}
     assert asked.payers == {"requester"}
 
@@ -216,7 +216,7 @@ OF_DAY = [f"day=1/{number:02}" for number in range(60)]
 
 @pytest.fixture
 def day(s3: Any, bucket: str, pages_from: Callable[..., None]) -> Location:
-    """Return a location with a folder of 60 objects, of which every tenth is gone. Pages are tried from 51 keys on."""
+    """Return a location with a folder of 60 keys, every tenth of which is gone. Pages are tried for 51 keys or more."""
     pages_from(13, 50)
     put_objects(s3, bucket, *(f"in/{key}" for number, key in enumerate(OF_DAY) if number % 10))
     return Location.parse(f"s3://{bucket}/in/")
@@ -253,7 +253,7 @@ def test_each_is_looked_at_when_the_bucket_is_in_no_order(pages_from: Callable[.
 
 
 def page_of(names: Iterable[str]) -> bytes:
-    """Return a page as a server writes it that only resembles S3."""
+    """Return a page as written by a server that only resembles S3."""
     objects = [
         f"<Contents><Key>in/day=1/{name}</Key><LastModified>2026-03-16T15:45:00.999Z</LastModified>"
         "<ETag>&quot;1&quot;</ETag><Size>1</Size></Contents>"
@@ -263,7 +263,7 @@ def page_of(names: Iterable[str]) -> bytes:
 
 
 def answer_pages(asked: Asked, status: int, body: bytes) -> None:
-    """Let all requests for pages have one answer."""
+    """Answer all requests for pages with one answer."""
 
     def send(request: Any, **_: Any) -> Any:
         return AWSResponse(request.url, status, {}, Raw(body))  # type: ignore[arg-type]
