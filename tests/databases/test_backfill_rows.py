@@ -1,4 +1,4 @@
-"""A backfill that reads a table of a database: its own bounds only, beside the live watermark."""
+"""A backfill from a database table reads only the rows within its bounds and leaves the live watermark alone."""
 
 from __future__ import annotations
 

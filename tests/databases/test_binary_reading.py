@@ -1,4 +1,4 @@
-"""PostgreSQL's values come in binary: they are those that come as text, whatever their type."""
+"""PostgreSQL's values are read in binary form and equal those read as text, whatever their type."""
 
 from __future__ import annotations
 

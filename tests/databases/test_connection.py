@@ -1,4 +1,4 @@
-"""Questions of a plan: the same answers with and without a JVM to ask by, and nothing left open."""
+"""Queries of a plan: the same answers with and without a JVM, and no connection stays open."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATABASES = pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
 
 
 def options_of(server: Any, **more: str) -> dict[str, str]:
-    """Return the options of Spark's reader for a server."""
+    """Return the options of Spark's JDBC reader for a server."""
     return JdbcTable(None, server.url, "t", properties={**server.properties, **more})._options  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""A database that is down, refuses, or is asked for what it has not: typed errors that hold no secret."""
+"""A database that is down, refuses, or lacks what a query asks for: typed errors that contain no secret."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_plan_stays_and_is_replayed_when_the_login_ended_before_its_rows_were_re
 def test_nothing_is_lost_when_the_user_may_not_read_the_catalogue(
     jdbc: Any, watermarks: Watermarks, stoppable: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of columns and tables it is an error. Who may not see the open transactions waits for the delay."""
+    """Without access to columns or tables the run fails; without access to open transactions it waits for the delay."""
     name, user = stoppable.new_table("id serial PRIMARY KEY"), "reader"
     stoppable.sql(f"INSERT INTO {name} VALUES (1)", f"CREATE ROLE {user} LOGIN", f"GRANT SELECT ON {name} TO {user}")
     source = JdbcTable(jdbc, stoppable.url, name, properties={**stoppable.properties, "user": user})
@@ -258,7 +258,7 @@ def test_source_is_unavailable_when_only_the_class_of_a_broken_connection_is_lef
 
 
 class JavaError(Exception):
-    """One of PySpark's errors, with the class of Java's behind it, and its SQLSTATE if it has one."""
+    """A PySpark error with the class of its Java exception, and with an SQLSTATE if one is given."""
 
     def __init__(self, name: str, state: str | None = None) -> None:
         super().__init__("no values here")
@@ -285,7 +285,7 @@ class JavaError(Exception):
         ("org.apache.spark.sql.AnalysisException", False),
     ],
 )
-def test_error_without_state_is_the_databases_when_its_class_is_a_drivers(name: str, translated: bool) -> None:
+def test_error_without_sqlstate_is_translated_when_its_class_is_from_a_driver(name: str, translated: bool) -> None:
     with pytest.raises(Exception, match=r".") as caught:
         with typed_database_errors("parking"):
             raise JavaError(name)
@@ -354,7 +354,7 @@ ASKED: dict[str, Callable[[JdbcTable], Any]] = {
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[SourceError], JdbcTable]:
-    """Return what makes a table of a PostgreSQL that answers each query with an error."""
+    """Return a function that makes a PostgreSQL table that answers each query with an error."""
 
     def make(error: SourceError) -> JdbcTable:
         def fail(*_: Any) -> Any:
@@ -368,7 +368,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[SourceError], JdbcTabl
 
 
 @pytest.mark.parametrize("asked", ASKED.values(), ids=list(ASKED))
-def test_run_ends_when_the_database_is_down_while_it_is_asked_what_it_may_not_know(
+def test_run_fails_when_the_database_goes_down_during_an_optional_query(
     asked: Callable[[JdbcTable], Any], failing: Callable[[SourceError], JdbcTable]
 ) -> None:
     table = failing(SourceUnavailableError("PostgreSQL table parking", "08006"))

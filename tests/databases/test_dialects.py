@@ -1,4 +1,4 @@
-"""SQL of each dialect: literals and exact text mean the same value, executed where we can and parsed elsewhere."""
+"""SQL of each dialect: literals and exact text mean the same value; executed if the database is here, else parsed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shown(value: Any) -> str:
 
 
 def parsed(database: Any, query: str) -> Any:
-    """Parse exactly one statement; an error if the grammar does not take it."""
+    """Parse exactly one statement; fail if the grammar does not accept it."""
     (found,) = sqlglot.parse(query, dialect=GRAMMARS[database.name])
     assert found is not None
     return found
@@ -111,7 +111,7 @@ def test_catalogue_and_clock_and_count_are_queries_when_parsed(database: Any) ->
     ]  # fmt: skip
     assert [column.alias for column in clock.expressions] == ["now", "nulls"]
     assert few.find(exp.Count) is not None
-    # A row behind others is what follows them in an order, and one row.
+    # The query for a row at an offset skips the rows before it in an order, and returns one row.
     at = parsed(database, database.some_rows(1, sql("SELECT 1 AS one FROM t ORDER BY id"), 10))
     assert at.args["offset"].expression.this == "10"
     assert at.find(exp.Limit, exp.Fetch) is not None

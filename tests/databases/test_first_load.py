@@ -1,4 +1,4 @@
-"""Large windows are read by ranges of the cursor, side by side, and no row is in two or in none."""
+"""Large windows are read in parallel by ranges of the cursor; each row is in exactly one range."""
 
 from __future__ import annotations
 

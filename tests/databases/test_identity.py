@@ -1,4 +1,4 @@
-"""A table is what it was: another one, one made anew and one that went back are refused, and the remedies work."""
+"""A source table must stay the same: another, recreated or reset table is refused, and the remedies work."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_plan_is_replayed_on_its_own_table_only_when_it_says_which(
     watermarks: Watermarks, postgres: Any, table_in: Maker, monkeypatch: pytest.MonkeyPatch, is_old: bool
 ) -> None:
     name = numbered(postgres, 3)
-    if is_old:  # A plan of an earlier version is that of a source without an identity.
+    if is_old:  # A plan of an earlier version has no identity of its source.
         monkeypatch.setattr(JdbcTable, "identity", lambda self: None)
     with pytest.raises(ZeroDivisionError), IncrementalJob(watermarks, "repairs", "jr_1") as job:
         job.rows_since(table_in(name), "id", transformation_ctx="repairs")
@@ -310,7 +310,7 @@ def test_last_rows_are_kept_as_digests_when_numbers_are_read(
 def test_run_is_refused_when_a_time_column_was_altered_to_other_decimal_places(
     watermarks: Watermarks, postgres: Any, table_in: Any, kinds: tuple[str, str]
 ) -> None:
-    """Values are rounded to fewer, and rows that were read would come again."""
+    """Fewer decimal places would round the values, and rows that were read would be read again."""
     before, after = kinds
     name = postgres.new_table(f"id int, at {before} NOT NULL")
     postgres.sql(f"INSERT INTO {name} VALUES (1, '2026-01-01 00:00:00.6')")
@@ -323,7 +323,7 @@ def test_run_is_refused_when_a_time_column_was_altered_to_other_decimal_places(
     postgres.sql(f"ALTER TABLE {name} ALTER at TYPE {after}")
     with pytest.raises(CursorError, match="its decimal places were altered"):
         run_once("jr_2")
-    # A state of before the steps of times were kept takes those that it sees.
+    # A state that predates stored ticks adopts the current ticks.
     watermarks.set_watermark("repairs", {"tick": None}, transformation_ctx="repairs", why="as it was")
     run_once("jr_3")
     assert watermarks.get_watermark_values("repairs")["repairs"]["tick"] == [1_000_000 if after[-2] == "0" else 1]

@@ -1,4 +1,4 @@
-"""The runnable job on a real database that is written to all the while: the sink ends equal to the source."""
+"""The ready-made job on a real database with concurrent writes: at the end, the target equals the source."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def parking(postgres: PostgresServer) -> str:
-    """Return a table of many rows of an hour ago, whose stamps and versions a trigger keeps."""
+    """Return a table of many rows stamped an hour ago; a trigger maintains stamps and versions."""
     name = postgres.new_table(
         "id int primary key, version int NOT NULL DEFAULT 1, last_modified timestamptz NOT NULL DEFAULT"
         " clock_timestamp(), changed xid8 NOT NULL DEFAULT pg_current_xact_id()"
@@ -63,7 +63,7 @@ def run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Run:
-    """Return the job's main function with the arguments that do not change."""
+    """Return the job's main function, with the arguments that all tests share."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("SHOP_USER", postgres.properties["user"])
     monkeypatch.setenv("SHOP_PASSWORD", SECRET)
@@ -110,7 +110,7 @@ def _commit_late(postgres: PostgresServer, name: str, stop: threading.Event) -> 
 
 
 def with_rows(live: Watermarks) -> list[int]:
-    """Return how many rows each run wrote that wrote any."""
+    """Return the number of rows written by each run that wrote any."""
     written = [int(entry.change.metrics.get("rows_written", 0)) for entry in live.history("parking")]
     return [count for count in written if count]
 
@@ -257,7 +257,7 @@ def test_rows_are_those_of_the_bounds_when_they_are_given(
 def test_rows_wait_for_the_delay_by_the_clock_of_their_zone_when_it_is_named(
     run: Run, jdbc: Any, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    """By UTC the row would be hours old."""
+    """Read as UTC, the row would be hours old."""
     name = postgres.new_table("id int NOT NULL, at timestamp NOT NULL")
     postgres.sql(
         f"INSERT INTO {name} VALUES (1, timezone('Pacific/Honolulu', now()) - interval '1 hour'),"

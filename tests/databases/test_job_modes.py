@@ -1,4 +1,4 @@
-"""Modes of a job over a table of a database: everything, and a range of runs, within the server."""
+"""Job modes with a database table: reading everything, and reading a range of runs, both inside the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts.helpers.watermarks import Watermarks
 
 @pytest.fixture
 def table(postgres: Any) -> str:
-    """Return a table of ten rows, one of them without a cursor."""
+    """Return a table of ten rows; one of them has NULL as its cursor."""
     name: str = postgres.new_table("id int primary key, number bigint")
     postgres.sql(f"INSERT INTO {name} SELECT n, nullif(n, 10) FROM generate_series(1, 10) n")
     return name

@@ -1,4 +1,4 @@
-"""What reaches a database logs no password, also where py4j logs all that it sends to the JVM."""
+"""Values on their way to a database: no password is logged, even if py4j logs everything it sends to the JVM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_password_is_in_no_line_when_a_job_reads_and_writes_a_database_and_every
     source = postgres.new_table("id bigint primary key")
     target = postgres.new_table("id bigint")
     postgres.sql(f"INSERT INTO {source} SELECT n FROM generate_series(1, 4) n")
-    login = {**postgres.properties, "password": PASSWORD}  # The server trusts everybody from this machine.
+    login = {**postgres.properties, "password": PASSWORD}  # The server accepts any password from this machine.
     url = f"{postgres.url}?password={PASSWORD}"
     caplog.set_level(logging.DEBUG)
 
@@ -42,7 +42,7 @@ def test_password_is_in_no_line_when_a_job_reads_and_writes_a_database_and_every
         monkeypatch.setattr(logging.getLogger(name), "filters", [])
     ask(jdbc, {"driver": "org.postgresql.Driver", "url": url, **login}, sql("SELECT 1 AS one"), ["one"])
 
-    assert PASSWORD in caplog.text  # So it does travel, and is shown to whoever does not ask for the filter.
+    assert PASSWORD in caplog.text  # So the password is sent, and would be logged without the filter.
 
 
 @pytest.mark.parametrize(

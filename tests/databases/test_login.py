@@ -1,4 +1,4 @@
-"""Logins that AWS Secrets Manager keeps: read by name, never shown, and a typed error where there is none."""
+"""Logins stored in AWS Secrets Manager: read by name, never logged, and a typed error if there is none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_login_is_that_of_the_secret_when_it_is_of_rds(secrets: Any, caplog: pyt
 
     assert login_of_secret(kept(secrets, SecretString=SECRET)) == LOGIN
     assert "GetSecretValue" in caplog.text
-    # What the test itself stored is logged before it is asked for.
+    # Storing the secret in this test logs its text before it is read.
     assert "my-own-password" not in caplog.text.partition("GetSecretValue")[2]
 
 

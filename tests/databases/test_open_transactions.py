@@ -1,4 +1,4 @@
-"""Ids and stamps that commit out of order, on real databases: none is lost while transactions are open."""
+"""Ids and times that commit out of order, on real databases: no row is lost while transactions are open."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SERIAL = "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, s text"
 
 @contextmanager
 def open_transaction(connection: Any) -> Iterator[Any]:
-    """Give a cursor of a transaction that stays open until it is committed or the block ends."""
+    """Yield a cursor of a transaction that stays open until it is committed or the block ends."""
     connection.autocommit = False
     with closing(connection), connection.cursor() as cursor:
         yield cursor
@@ -155,7 +155,7 @@ def test_readers_and_writers_of_other_tables_hold_nothing_back(postgres: Any, ta
     ],
     ids=["cached", "view"],
 )
-def test_time_decides_when_locks_tell_nothing(postgres: Any, table_in: Maker, change: str) -> None:
+def test_delay_decides_when_locks_do_not_show_the_transactions(postgres: Any, table_in: Maker, change: str) -> None:
     name = postgres.new_table("id bigserial PRIMARY KEY, s text")
     postgres.sql(f"INSERT INTO {name} (s) VALUES ('y')", *change.format(name=name).split("; "))
     source = table_in(name)
@@ -235,7 +235,7 @@ CODED = {
 
 @pytest.fixture
 def numbered(postgres: Any) -> Iterator[Callable[..., str]]:
-    """Return a maker of tables whose ids come from the sequence ``numbering.counter``, by some code."""
+    """Return a function that makes tables whose ids some code draws from the sequence ``numbering.counter``."""
 
     def make(kind: str, options: str) -> str:
         columns, *code = CODED[kind]
@@ -330,7 +330,7 @@ TIMED_IDS = "id bigint PRIMARY KEY, s text, at timestamptz NOT NULL DEFAULT now(
 
 @pytest.fixture
 def elsewhere(postgres: Any) -> Iterator[str]:
-    """Return the name of another database, with a table of rows that a table of this name in the first one shows."""
+    """Return the name of another database whose table `shown` is visible through a table of that name in the first."""
     postgres.sql("DROP DATABASE IF EXISTS elsewhere", "CREATE DATABASE elsewhere", "DROP TABLE IF EXISTS shown CASCADE")
     postgres.sql(f"CREATE TABLE shown ({TIMED_IDS})", database="elsewhere")
     yield "elsewhere"
@@ -410,7 +410,7 @@ def test_lower_id_is_taken_when_another_server_commits_it_later(
 def test_snapshot_is_refused_when_another_server_writes_the_rows(
     request: pytest.FixtureRequest, postgres: Any, table_in: Maker, kind: str, shown: str, cursor: str
 ) -> None:
-    """The other server has ids of its own, and of ``xmin`` a foreign table has 0: later rows would be lost."""
+    """The other server has its own transaction ids, and a foreign table has ``xmin`` 0, so later rows would be lost."""
     request.getfixturevalue(kind)
     postgres.sql("CREATE VIEW seen AS SELECT * FROM shown")
 
@@ -532,7 +532,7 @@ def test_stamp_is_taken_once_when_its_transaction_is_open_past_the_delay(
     postgres: Any, table_in: Maker, caplog: pytest.LogCaptureFixture, columns: str
 ) -> None:
     name = postgres.new_table(columns)
-    # The server's zone, in which now() becomes a wall clock.
+    # The server's zone, in which now() is stored in a column without a zone.
     source = table_in(name, zone="America/New_York")
     postgres.sql(f"INSERT INTO {name} VALUES (1)")
     with open_transaction(postgres.connect()) as slow:
@@ -719,14 +719,14 @@ def test_time_decides_when_mariadb_is_a_replica_that_can_be_written_to(jdbc: Any
     name = maria.new_table("id bigint AUTO_INCREMENT PRIMARY KEY, s text")
     maria.sql(f"INSERT INTO {name} VALUES (2, 'y')")
     source = JdbcTable(jdbc, maria.url, name, properties=maria.properties)
-    # Whom it follows does not matter: nobody answers there.
+    # The address of the primary does not matter, as no server answers there.
     maria.sql(
         "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=1, MASTER_USER='x', MASTER_PASSWORD='not-a-secret'",
         "START SLAVE",
     )
     try:
         first, before = run(source, delay=timedelta(seconds=1))
-        # As a transaction of the primary that was open until now.
+        # This stands for a transaction of the primary that was open until now.
         maria.sql(f"INSERT INTO {name} VALUES (1, 'x')", "SELECT SLEEP(1)")
         _, after = run(source, first, delay=timedelta(seconds=1))
     finally:
@@ -735,7 +735,7 @@ def test_time_decides_when_mariadb_is_a_replica_that_can_be_written_to(jdbc: Any
     assert (before, after) == ([], [1, 2])
 
 
-# Stamps of the server's own zone, which is -04:00.
+# Times are in the server's own zone, -04:00.
 STAMPED_BY_MARIA = {
     "zone": "id int PRIMARY KEY, at timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)",
     "no zone": "id int PRIMARY KEY, at datetime(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)",
@@ -748,7 +748,7 @@ def stamped_in(jdbc: Any, server: Any, columns: str = "zone", **options: Any) ->
 
 
 def let_the_list_renew(maria: Any) -> None:
-    """Wait for InnoDB, which reads its list of transactions anew after a tenth of a second without a reader."""
+    """Wait for InnoDB to renew its list of transactions, which takes a tenth of a second without a reader."""
     maria.sql("SELECT SLEEP(0.3)")
 
 
@@ -821,7 +821,7 @@ READ_COMMITTED = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 @contextmanager
 def running(maria: Any, *statements: str) -> Iterator[None]:
-    """Run statements in one session aside, and wait until the last one is under way."""
+    """Run statements in another session, and wait until the last one is running."""
     with ThreadPoolExecutor(1) as aside:
         last = aside.submit(maria.sql, *statements)
         while "SLEEP(0.1)" not in maria.sql("SELECT trx_query FROM information_schema.INNODB_TRX") and not last.done():
@@ -833,7 +833,7 @@ def running(maria: Any, *statements: str) -> Iterator[None]:
 
 @pytest.fixture
 def slow_rows(maria: Any) -> Iterator[None]:
-    """Make a table of which each row takes a tenth of a second, and a function that reads it."""
+    """Make a table that takes a tenth of a second per row to read, and a function that reads it."""
     maria.sql("CREATE TABLE slow_rows (id int PRIMARY KEY)", "INSERT INTO slow_rows SELECT seq FROM seq_1_to_30")
     maria.sql(
         "CREATE FUNCTION slow_count() RETURNS int READS SQL DATA BEGIN DECLARE found int;"
@@ -945,7 +945,7 @@ def test_old_list_of_transactions_is_noticed_when_another_client_reads_it_all_th
         asking.result()
     maria.sql("SELECT SLEEP(0.5)")
 
-    # By time, delay alone decides, and it is shorter than the transaction.
+    # With a time cursor, only the delay counts, and it is shorter than the transaction.
     assert before == ([] if cursor == "id" else [2])
     assert f"event=stale_transactions source=MySQL table {name}" in caplog.text
     if cursor == "id":
@@ -978,7 +978,7 @@ def test_beginning_of_a_transaction_is_an_instant_when_the_machine_of_mariadb_ha
             slow.execute(f"INSERT INTO {name} (id) VALUES (1)")
             server.sql("SELECT SLEEP(0.5)")
             oldest = source.open_writers(SHORT).oldest
-        # In the hour that repeats, the first of the two is meant.
+        # In the hour that is repeated, 01:30 means the first of the two.
         instants = []
         for wall in ("2026-07-01 12:00", "2026-11-01 01:30", "2026-12-01 12:00"):
             instant = MySQL().instant_of_server(sql("CAST({} AS DATETIME)", in_quotes(wall)))

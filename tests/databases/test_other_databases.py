@@ -1,4 +1,4 @@
-"""MariaDB and SQLite as sources: by either URL, with their own indexes and catalogues."""
+"""MariaDB and SQLite as sources: with either URL, and with their own indexes and catalogues."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_rows_are_taken_once_when_batches_are_limited(
         window = plan(source, cursor, window, strings=True, max_rows=7)
         batches.append(taken(source, window))
 
-    # Three rows have one text, so a batch of seven ends after six.
+    # Three rows share each text, so a batch of at most seven rows ends after six.
     size = 6 if cursor == "s" else 7
     assert batches == [list(range(20))[start : start + size] for start in range(0, 20, size)]
 

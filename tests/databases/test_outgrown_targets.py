@@ -1,4 +1,4 @@
-"""Columns of a table that grow beyond the target's: a value is written as it is, or the run stops."""
+"""Source columns that outgrow the target's columns: a value is written unchanged, or the run stops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEFORE, AFTER = "id bigint, n integer, word varchar(3)", {"n": "bigint", "word":
 
 
 class Copies:
-    """Runs of one job that copies the new rows of a table of two columns."""
+    """Runs of one job that copies the new rows of a source table."""
 
     def __init__(self, written: Written, jdbc: Any, watermarks: Watermarks) -> None:
         self.written, self.spark, self.watermarks = written, jdbc, watermarks

@@ -1,4 +1,4 @@
-"""A file of SQLite with altered bytes and values, as a table of the package and as a source: errors are typed."""
+"""A SQLite file with altered bytes and values, as the package's table and as a source: errors are typed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DOORS: list[Callable[[Watermarks, str], Any]] = [
 
 
 def ids_read(watermarks: Watermarks, shop: Path, job_id: str) -> list[int]:
-    """Let a job read a source of SQLite."""
+    """Return the ids that a job reads from a SQLite source."""
     with IncrementalJob(watermarks, job_id) as job:
         rows = job.rows_since(SqlTable(f"sqlite:{shop}", "repairs", zone="UTC"), "id", delay=timedelta(0))
         return sorted(rows.read_all()["id"].to_pylist())
@@ -46,7 +46,7 @@ def ids_read(watermarks: Watermarks, shop: Path, job_id: str) -> list[int]:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """Return a source with rows on several pages."""
+    """Return a SQLite source whose rows take several pages."""
     with closing(sqlite3.connect(tmp_path / "shop.db")) as there:
         there.executescript("CREATE TABLE repairs (id integer PRIMARY KEY, price numeric(12,2), note text, day date)")
         rows = ((number, number / 4, "n" * 100, "2026-01-01") for number in range(ROWS))

@@ -1,4 +1,4 @@
-"""A query in place of a table: what it may be, what it is known by, and what it costs to be sure of its rows."""
+"""A query in place of a table: which queries are accepted, how a query is identified, and how its rows stay exact."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_query_is_taken_when_a_column_has_the_name_of_a_clause_or_the_database_q
     assert query in QueryText(query, GRAMMARS[database], "query").relation
 
 
-def test_query_is_another_when_mysql_takes_no_comment_for_two_signs() -> None:
+def test_digest_differs_when_two_dashes_start_no_comment_in_mysql() -> None:
     texts = ["SELECT id FROM t WHERE id < 0--2", "SELECT id FROM t WHERE id < 0--99"]
 
     assert len({QueryText(text, MYSQL, "query").digest for text in texts}) == 2
@@ -317,7 +317,7 @@ def test_types_of_a_query_are_those_of_its_table_when_databases_are_asked(jdbc: 
         for query in (of(server, jdbc, text), sql_table(server, query=text)):
             of_query = query.columns(names, strings=True)
             assert of_table == of_query
-            # ADBC has the digits of numbers only, so each time of a query is one of microseconds.
+            # ADBC reports digits for numbers, but not for times, so a query's times have ticks of a microsecond.
             if server is maria or query.__class__ is JdbcTable:
                 assert [column.tick for column in of_table] == [column.tick for column in of_query]
 

@@ -1,4 +1,4 @@
-"""A plan asks its database in one connection and in few statements, as the servers' own logs count them."""
+"""A plan queries its database in one connection and with few statements, as counted in the servers' own logs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DATABASES = {
 
 
 class Asked:
-    """What is asked of a server meanwhile: a list of statements for each connection."""
+    """The statements that a server received in a block, by connection."""
 
     def __init__(self) -> None:
         self.connections: dict[str, list[str]] = {}
@@ -47,7 +47,7 @@ class Asked:
     def counts(self) -> tuple[int, int]:
         """Connections and statements, without those of Spark's reader."""
         ours = [asked for asked in self.connections.values() if not any(map(OF_READER.search, asked))]
-        # MariaDB shows an old list to who looked a moment ago, and each further look is a connection of its own.
+        # MariaDB may show an old list of transactions; looking again takes a new connection, so count one look.
         looks = [asked for asked in ours if asked and asked[0].startswith("START TRANSACTION")]
         ours = [*(asked for asked in ours if asked not in looks), *looks[:1]]
         return len(ours), sum(map(len, ours))
@@ -80,7 +80,7 @@ def asked_of_maria(server: Any) -> Iterator[Asked]:
 
 @pytest.fixture
 def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """Return what opens a count of what a database is asked."""
+    """Return a function that opens a block and records the statements that a database receives in it."""
 
     @contextmanager
     def of_sqlite() -> Iterator[Asked]:
@@ -105,7 +105,7 @@ def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ca
 
 
 def run(watermarks: Watermarks, source: JdbcTable, run_id: str, cursor: str, *, fails: bool = False) -> None:
-    """Plan a batch and read nothing; one that fails leaves its plan to the next run."""
+    """Plan a batch and read no row; a run that fails leaves its plan to the next run."""
     with IncrementalJob(watermarks, "repairs", run_id) as job:
         job.rows_since(source, cursor, transformation_ctx="repairs", strings=True)
         job.freeze()
@@ -173,7 +173,7 @@ def test_each_question_sees_its_own_moment_when_a_connection_is_shared(
 
 
 def clients(server: Any) -> set[str]:
-    # Not those of the tests' own driver, which may still be about to end.
+    # Connections of the tests' own driver are left out, because they may still be about to close.
     found = server.sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'PostgreSQL JDBC Driver'")
     return {pid for (pid,) in found}
 
@@ -229,5 +229,5 @@ def test_no_connection_is_left_when_a_plan_is_refused_or_its_rows_are_read(postg
         window = RowWindow(table.columns(["id"], strings=False), None, (9,))
         assert clients(postgres) - before
         table.rows(window)
-        # Spark opens one of its own, and a user may have no more than one at a time.
+        # Spark opens its own connection, and a user may be limited to one connection at a time.
         assert gone(lambda: clients(postgres) - before)

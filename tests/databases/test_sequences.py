@@ -1,4 +1,4 @@
-"""Ids of sequences that run downwards or start again: refused before the first row, on real databases."""
+"""Ids from sequences that run downwards or wrap around: refused before the first row, on real databases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Maker = Callable[..., JdbcTable]
 
 
 def table_of(server: Any, columns: str, *sequences: str) -> str:
-    """Make a table of ids with the sequences that it needs, and give it two rows; return its name."""
+    """Make a table of ids and its sequences, insert two rows, and return the table's name."""
     server.sql("DROP TABLE IF EXISTS numbered", *[f"DROP SEQUENCE IF EXISTS {one.split()[0]}" for one in sequences])
     server.sql(*[f"CREATE SEQUENCE {one}" for one in sequences], f"CREATE TABLE numbered ({columns}, s varchar(9))")
     server.sql("INSERT INTO numbered (s) VALUES ('x'), ('y')")
@@ -27,7 +27,7 @@ def table_of(server: Any, columns: str, *sequences: str) -> str:
 
 @pytest.fixture
 def postgres_table(postgres: Any) -> Any:
-    """Return a maker of tables that are dropped with their sequences: other tests have names of their own."""
+    """Return a function that makes tables that are dropped with their sequences, as other tests use other names."""
     yield lambda *columns: table_of(postgres, *columns)
     postgres.sql("DROP TABLE IF EXISTS numbered", "DROP SEQUENCE IF EXISTS falling, again, rising")
 

@@ -1,4 +1,4 @@
-"""Transactions that stay open across runs: nothing is lost up to the snapshot, and without it rows are."""
+"""Transactions that stay open across runs: no row is lost with the snapshot as the bound; without it, rows are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CURSORS = pytest.mark.parametrize("cursor", ["xid8", "bigint", "xmin"])
 
 @pytest.fixture
 def table(postgres: Any) -> Callable[[str], str]:
-    """Return a maker of tables whose column `changed` holds the id of the last transaction."""
+    """Return a function that makes tables whose column `changed` holds the id of the last transaction."""
 
     def make(cursor: str) -> str:
         kind = "bigint" if cursor == "bigint" else "xid8"
@@ -46,7 +46,7 @@ def table(postgres: Any) -> Callable[[str], str]:
 
 @pytest.fixture
 def writer(postgres: Any) -> Iterator[Callable[[], Any]]:
-    """Return a maker of connections that are closed at the end, whatever they hold open."""
+    """Return a function that opens connections; all are closed at the end, even with open transactions."""
     with ExitStack() as stack:
         yield lambda: stack.enter_context(postgres.connect())
 
@@ -175,7 +175,7 @@ def test_server_uses_the_index_when_transaction_ids_have_one(
 
     assert taken(source, second) == [0]
     sent = [line for line in postgres.log_since(before).splitlines() if f'"{name}"' in line and "1=0" not in line]
-    assert len(sent) == 3  # facts, how many rows there are, and the rows
+    assert len(sent) == 3  # the facts, the count of rows, and the rows
     for statement in sent:
         explained = "\n".join(row[0] for row in postgres.sql(f"EXPLAIN {statement[statement.index('SELECT') :]}"))
         assert f"using {name}_changed_idx" in explained and f"Seq Scan on {name}" not in explained, explained

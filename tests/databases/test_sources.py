@@ -1,4 +1,4 @@
-"""What holds of every source of rows: NULLs, the order of cursors, and batches, whatever holds the rows."""
+"""Rules for every source of rows, whatever holds the rows: NULLs, the order of cursors, and batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCES = ["DataFrame", "pandas", "pyarrow", *BY_DATABASE]
 
 
 class Growing:
-    """Rows of an id and of cursors `a` and `b`, in a source that only grows."""
+    """A source that only grows; its rows have an id and the cursor columns `a` and `b`."""
 
     def __init__(self, request: pytest.FixtureRequest, kind: str) -> None:
         self.kind, _, database = kind.partition("-")
@@ -41,7 +41,7 @@ class Growing:
 
     @property
     def source(self) -> Any:
-        """The source as it is now."""
+        """The source with its current rows."""
         columns = zip(*self.rows, strict=True)
         table = pa.table({name: pa.array(of, pa.int32()) for name, of in zip("iab", columns, strict=True)})
         table = table.rename_columns(["id", "a", "b"])
@@ -54,7 +54,7 @@ class Growing:
         }[self.kind]()
 
     def take(self, window: RowWindow) -> list[int]:
-        """Return the ids of a window, as a replay of its plan has them."""
+        """Return the ids of a window that a replay of its plan reads."""
         source, window = self.source, replayed(window)
         if isinstance(source, PandasRows | ArrowRows):
             rows = source.rows(window)
@@ -95,7 +95,7 @@ def test_rows_with_null_go_by_the_policy_when_there_are_some(
 def test_rows_of_one_cursor_are_split_by_the_next_column_when_there_are_several(growing: Growing) -> None:
     found: list[list[int]] = []
     window: RowWindow | None = None
-    for rows in [[(1, 1, 9), (2, 2, 2)], [(3, 2, 3)], [(4, 3, 1)], [(5, 3, 0)]]:  # The last is below the watermark.
+    for rows in [[(1, 1, 9), (2, 2, 2)], [(3, 2, 3)], [(4, 3, 1)], [(5, 3, 0)]]:  # The last row is below the watermark.
         growing.grow(*rows)
         window = plan(growing.source, ["a", "b"], window)
         found.append(growing.take(window))

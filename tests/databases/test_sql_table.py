@@ -1,4 +1,4 @@
-"""Rows of a database without Spark: the same plans and values as by JDBC, in batches, from three real databases."""
+"""Database rows without Spark: the same plans and values as over JDBC, in batches, from three real databases."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_values_and_types_are_those_of_jdbc_when_a_table_has_every_common_type(
         f"INSERT INTO {name} VALUES (2, {', '.join('NULL' for _ in columns)})",
     )
     source, other = sql_table(server, name), JdbcTable(jdbc, server.url, name, properties=server.properties)
-    # In a query, the driver does not say how long a BIT of PostgreSQL is.
+    # For a query, the driver does not report the length of PostgreSQL's BIT.
     of_query_too = ["id", *(column.split()[0] for column in columns if not column.startswith("flag"))]
     of_query = sql_table(server, query=f"SELECT * FROM {name}", columns=of_query_too)
 
@@ -331,7 +331,7 @@ def test_columns_and_rows_of_a_query_are_those_of_a_view_when_mariadb_describes_
 
 
 def cursor_of(source: SqlTable, name: str) -> Any:
-    """Return type and tick of a column as a cursor; None if it can be none."""
+    """Return the type and tick of a column as a cursor; None if it cannot be a cursor."""
     try:
         (column,) = source.columns([name], strings=True)
     except CursorError:
@@ -359,7 +359,7 @@ def test_windows_of_a_query_of_mariadb_are_those_of_its_table_when_rows_come_bet
     query = f"SELECT id, at FROM {name} WHERE id <> 2"
     source = sql_table(maria, query=query, zone="UTC")
     others: list[Any] = [sql_table(maria, name, where="id <> 2", zone="UTC")]
-    # In a query, its driver takes a UUID for a text.
+    # For a query, the JDBC driver reports a UUID as text.
     if declared != "uuid":
         others.append(JdbcTable(jdbc, maria.url, query=query, properties=maria.properties, zone="UTC"))
 
@@ -470,14 +470,14 @@ def test_memory_is_flat_when_a_window_is_large(postgres: Any, watermarks: Waterm
         job.write(rows.mapped(watched), tmp_path / "raw")
 
     assert len(ids_in(tmp_path / "raw")) == 100_000
-    # All rows take 105 MB.
+    # All rows together take 105 MB.
     assert 0 < most < 80_000_000
 
 
 def test_nothing_is_committed_when_the_cursor_is_altered_before_its_rows_are_read(
     postgres: Any, watermarks: Watermarks, tmp_path: Path
 ) -> None:
-    """Bounds of a time without zone would be compared with instants, and rows passed over."""
+    """The bounds of a time without zone would be compared with instants, and rows would be skipped."""
     name = postgres.new_table("id int, at timestamp NOT NULL")
     postgres.sql(f"INSERT INTO {name} SELECT n, timestamp '2026-01-01 12:00' FROM generate_series(1, 5) n")
     source = sql_table(postgres, name, zone="America/New_York")
@@ -508,7 +508,7 @@ def test_query_is_read_when_a_table_of_sqlite_is_called_asked(tmp_path: Path, wa
 
 
 def types_of_rows(job: IncrementalJob, table: JdbcTable, snapshot: PostgresSnapshot, frame: DataFrame) -> None:
-    """What mypy says of the rows of Spark; nobody runs it."""
+    """mypy checks the types that jobs return for Spark; the function is never called."""
     assert_type(job.rows_since(table, "id", transformation_ctx="repairs", nulls="take"), DataFrame)
     assert_type(job.rows_since(snapshot, "xmin"), DataFrame)
     assert_type(job.rows_since(frame, ["last_modified", "id"]), DataFrame)
@@ -564,7 +564,7 @@ def test_rows_arrive_when_source_and_target_are_in_one_file_of_sqlite(watermarks
         there.executescript(
             "CREATE TABLE repairs (id integer PRIMARY KEY, note text); CREATE TABLE raw (id int, note text)"
         )
-        # More than SQLite keeps in memory until it has to write.
+        # More rows than SQLite can hold in memory before it has to write.
         there.executemany("INSERT INTO repairs VALUES (?, ?)", ((at, "n" * 400) for at in range(30_000)))
         there.commit()
 
@@ -708,9 +708,7 @@ def test_error_says_what_is_wrong_without_host_and_password_when_the_database_re
      ({"table": "t", "where": "no = 1"}, r"Check query=, where= and columns="),
      ({"query": "SELECT unheard_of(id) AS id FROM t"}, "or the query in a client, says why")],
 )  # fmt: skip
-def test_error_says_what_to_mend_when_sqlite_has_no_log_that_would(
-    asked: dict[str, str], said: str, tmp_path: Path
-) -> None:
+def test_error_says_what_to_fix_when_sqlite_has_no_server_log(asked: dict[str, str], said: str, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
         shop.executescript(
             "CREATE TABLE t (id integer PRIMARY KEY, note text); INSERT INTO t VALUES (1, CAST(x'ff' AS text))"

@@ -184,7 +184,7 @@ def test_server_uses_the_index_when_little_is_new_in_a_large_table(postgres: Any
 
     assert count == 30
     sent = [line for line in postgres.log_since(before).splitlines() if f'"{name}"' in line and "1=0" not in line]
-    assert len(sent) == 3  # facts, how many rows there are, and the rows
+    assert len(sent) == 3  # the facts, the count of rows, and the rows
     for statement in sent:
         query = statement[statement.index("SELECT") :]
         explained = "\n".join(row[0] for row in postgres.sql(f"EXPLAIN {query}"))
@@ -192,7 +192,7 @@ def test_server_uses_the_index_when_little_is_new_in_a_large_table(postgres: Any
 
 
 def rows_looked_at(step: dict[str, Any]) -> int:
-    """Return how many rows and entries of indexes a plan of EXPLAIN ANALYZE went through."""
+    """Return the number of rows and index entries that a plan of EXPLAIN ANALYZE read."""
     own = 0
     if "Scan" in step["Node Type"]:
         own = step["Actual Rows"] + step.get("Rows Removed by Filter", 0) + step.get("Rows Removed by Index Recheck", 0)
@@ -221,7 +221,7 @@ def test_server_looks_at_new_rows_and_nulls_only_when_rows_with_null_are_include
 
     assert count == 500 + 13
     sent = [line for line in postgres.log_since(before).splitlines() if f'"{name}"' in line and "1=0" not in line]
-    assert len(sent) == 3  # facts, how many rows there are, and the rows
+    assert len(sent) == 3  # the facts, the count of rows, and the rows
     for statement in sent:
         query = statement[statement.index("SELECT") :]
         ((explained,),) = postgres.sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}")

@@ -1,4 +1,4 @@
-"""Each type of cursor in each database that runs here: bounds are exact, and rows come back as they are."""
+"""Each cursor type in each database that runs here: bounds are exact, and rows are returned unchanged."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_each_run_warns_of_texts_when_their_lengths_differ(
 
 @pytest.fixture
 def zones(jdbc: Any) -> Iterator[Callable[[str, str], None]]:
-    """Return a function that sets the zone of the Spark session and that of Java."""
+    """Return a function that sets the zones of the Spark session and of Java."""
     timezones = jdbc._jvm.java.util.TimeZone
     before, java = jdbc.conf.get("spark.sql.session.timeZone"), timezones.getDefault()
 

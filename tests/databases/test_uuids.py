@@ -1,4 +1,4 @@
-"""UUIDs as cursors in real databases: compared by bytes, by an index, and refused where they do not rise."""
+"""UUIDs as cursors in real databases: compared by bytes, found by an index, and refused if they do not rise."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_uuids_are_taken_once_in_the_order_of_their_bytes(
     jdbc: Any, request: pytest.FixtureRequest, database: str, kind: str
 ) -> None:
     server = request.getfixturevalue(database)
-    # The last byte falls while the first ones rise.
+    # The last byte falls while the first bytes rise.
     source = table_of(server, jdbc, kind, [made(minute, 0xFF - minute) for minute in range(3)])
 
     first = plan(source, "id", strings=True)
@@ -67,7 +67,7 @@ def test_uuids_are_refused_when_they_are_random(
     jdbc: Any, request: pytest.FixtureRequest, database: str, kind: str
 ) -> None:
     server = request.getfixturevalue(database)
-    # The last one, whether a database sorts by the first bytes or, as MariaDB does with this version, by the node.
+    # The largest UUID, both by the first bytes and by the node, by which MariaDB sorts this version.
     random = UUID(int=uuid4().int | (0xF << 124) | 0xFFFFFFFFFFFF)
     source = table_of(server, jdbc, kind, [made(0), random])
 
@@ -75,7 +75,7 @@ def test_uuids_are_refused_when_they_are_random(
         plan(source, "id", strings=True)
 
 
-# MariaDB sorts UUIDs of other versions by another order, so that one may be anywhere.
+# MariaDB sorts UUIDs of other versions in another order, so a random UUID may be at any place.
 @pytest.mark.parametrize(("database", "kind"), [KINDS[0], KINDS[2]])
 def test_random_uuids_below_the_last_one_are_counted_when_they_are_past_the_watermark(
     jdbc: Any, request: pytest.FixtureRequest, database: str, kind: str
@@ -117,7 +117,7 @@ def test_uniqueidentifier_is_refused_with_the_order_that_it_has() -> None:
 
 @pytest.fixture
 def unsorted(monkeypatch: pytest.MonkeyPatch) -> JdbcTable:
-    """Return a table of a MariaDB that says that it does not sort UUIDs by their bytes."""
+    """Return a table of a MariaDB that reports that it does not sort UUIDs by their bytes."""
     answers = {"now": "2026-03-16 12:00:00+00:00", "nulls": "0", "uuids": "-1", "last_0": None}
 
     def answer(_: JdbcTable, query: str, names: Sequence[str]) -> list[Any]:
@@ -138,7 +138,7 @@ def test_uuids_are_refused_with_the_version_that_sorts_them_when_mariadb_does_no
     )
 
 
-def test_mariadb_is_asked_whether_it_sorts_uuids_when_it_counts_others() -> None:
+def test_mariadb_is_asked_for_its_uuid_order_when_uuids_of_other_versions_are_counted() -> None:
     catalogue = {"id": TableColumn("uuid", True, False)}
     maria, postgres = (TableQueries(kind, sql("t"), catalogue) for kind in (MariaDB(), PostgreSQL()))
     column = CursorColumn("id", "uuid")
@@ -148,7 +148,7 @@ def test_mariadb_is_asked_whether_it_sorts_uuids_when_it_counts_others() -> None
     assert postgres.other_uuids((column,), None).startswith("(SELECT COUNT(*) ")
 
 
-def test_texts_hide_no_column_when_a_column_has_the_name_of_one() -> None:
+def test_generated_text_columns_get_free_names_when_the_table_has_such_names() -> None:
     catalogue = {name: TableColumn("datetime2", True, False) for name in ("at", "Text_0")}
 
     found = TableQueries(SQLServer(), sql("[t]"), catalogue).as_text([])

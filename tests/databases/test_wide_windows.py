@@ -1,4 +1,4 @@
-"""Windows of a thousand years: no more queries than for any other, and each row once."""
+"""Windows of a thousand years: no more queries than for any other window, and each row once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def filled(postgres: Any) -> Callable[[str], str]:
-    """Return a maker of a table with a row for each half year of a thousand years."""
+    """Return a function that makes a table with one row for each half year of a thousand years."""
 
     def make(kind: str) -> str:
         name: str = postgres.new_table(f"id int primary key, at {kind} NOT NULL")
@@ -46,7 +46,7 @@ def filled(postgres: Any) -> Callable[[str], str]:
 
 
 def queries(postgres: Any, name: str, work: Callable[[], Any]) -> int:
-    """Count the statements over a table that bring rows, as the server logged them."""
+    """Return the number of statements over a table that return rows, from the server's log."""
     before = postgres.log()
     work()
     sent = [line for line in postgres.log_since(before).splitlines() if f'"{name}"' in line and "1=0" not in line]
@@ -72,7 +72,7 @@ def test_queries_are_no_more_than_asked_for_when_the_window_is_a_thousand_years(
 def test_planning_and_cutting_are_a_few_queries_when_the_window_is_a_thousand_years(
     postgres: Any, table_in: Maker, filled: Callable[[str], str]
 ) -> None:
-    """One for the facts; one for the ends and the count; what Spark asks about columns has no rows."""
+    """One query for the facts, one for the ends and the count; Spark's queries about columns return no rows."""
     name = filled("date")
     source = table_in(name, zone="UTC")
     windows: list[RowWindow] = []

@@ -152,7 +152,7 @@ def asked(s3: Any) -> Asked:
 
 @pytest.fixture
 def pages_from(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return a function that sets the hits that make a page pay off, the lookups after a bad page, and the keys per part."""
+    """Return a function that sets `PAYS`, `APART` and `KEYS_PER_PAGE` of `listing`."""
 
     def choose(pays: int, apart: int, part: int = 1_000) -> None:
         monkeypatch.setattr(listing, "PAYS", pays)
