@@ -1,4 +1,4 @@
-"""One state and one plan of each kind, made by what writes them, with every field that they can have."""
+"""One state and one plan of each kind, made by the package's own writers, with every field that they can have."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _with_schemas(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rows_of(columns: tuple[CursorColumn, ...], low: tuple[Any, ...], high: tuple[Any, ...]) -> dict[str, Any]:
-    """Return a state of rows with each field."""
+    """Return a state of rows that has every field."""
     edge = edge_of([SeenRow(low, {"a": "x"})] * 2, 2)
     window = RowWindow(
         columns, low, high, descending=False, start=low, source={"server": "db:5432", "oid": 7}, last=low,
@@ -62,7 +62,7 @@ def _files() -> dict[str, Any]:
 
 
 def kinds() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return where each is stored, and what is stored there, by a name."""
+    """Return, by name, each kind of state or plan and the place where it is stored."""
     at, number = CursorColumn("at", "timestamp"), CursorColumn("id", "bigint")
     price, day = CursorColumn("price", "decimal(10,2)"), CursorColumn("day", "date")
     several = (at, number)
@@ -103,7 +103,7 @@ def kinds() -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def paths_of(value: Any, before: Path = ()) -> Iterator[Path]:
-    """Yield where each field of a state or plan stands, those within maps and lists included."""
+    """Yield the path of each field of a state or plan, including fields within maps and lists."""
     steps: Any = ()
     if isinstance(value, Mapping):
         steps = value.items()
@@ -115,7 +115,7 @@ def paths_of(value: Any, before: Path = ()) -> Iterator[Path]:
 
 
 def altered(value: Any, path: Path, instead: Any) -> Any:
-    """Return a state or plan with something else at a place, or without it if that is the class of all values."""
+    """Return a state or plan with the value at a path replaced, or removed if the new value is `GONE`."""
     made = deepcopy(value)
     holder = made
     for step in path[:-1]:

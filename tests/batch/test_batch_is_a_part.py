@@ -1,4 +1,4 @@
-"""A WARNING where a job computes from a batch what only the whole source can answer, with real Spark."""
+"""A WARNING if a job computes from a batch a result that needs the whole source, with real Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVENT = re.compile(r"event=batch_is_a_part job=sales target=\S+: its rows are co
 
 
 class Sources:
-    """The new rows of a job, the whole of their source, and two sets of new files, also as views."""
+    """A job's new rows, all rows of their source, and two sets of new files; some also as views."""
 
     def __init__(self, spark: Any, job: IncrementalJob, folder: Path) -> None:
         self.spark, self.job, self.folder = spark, job, folder
@@ -78,7 +78,7 @@ Warned = Callable[[Callable[[Any], Any], Any], "list[str]"]
 
 @pytest.fixture
 def warned(caplog: pytest.LogCaptureFixture) -> Warned:
-    """Return what writes rows, and returns what the WARNING about them names."""
+    """Return a function that writes rows and returns the operations that the WARNING names."""
 
     def warned(write: Callable[[Any], Any], rows: Any) -> list[str]:
         caplog.clear()
@@ -148,7 +148,7 @@ RIGHT: dict[str, Callable[[Sources], Any]] = {
 
 @pytest.fixture(autouse=True)
 def nothing_is_staged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each write end before its first row: the plan is looked at by then."""
+    """Stop each write before its first row; the plan was examined by then."""
 
     def refuse(sink: Any, *rows: Any, **options: Any) -> None:
         raise TargetError(sink.name, "not in this test")

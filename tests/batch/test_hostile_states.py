@@ -1,6 +1,6 @@
-"""States and plans that somebody altered: each field of each kind, one by one and in pairs, costs a typed error.
+"""Altered states and plans: any field of any kind, alone or in pairs, leads to a typed error.
 
-Whatever a field is replaced by, a run or a command raises a WatermarkError, or goes on as with a state that says so.
+Whatever replaces a field, a run or command raises a WatermarkError, or continues as if that value had been stored.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ DAY = timedelta(days=1)
 
 
 def is_read(place: str, stored: Any) -> bool:
-    """Tell whether something is read; it comes out as it is, or is refused by the name of a field."""
+    """Return whether a value is read. A reader returns it unchanged, or refuses it and names the field."""
     told = ""
     try:
         assert checked(place, "x", stored) is stored
@@ -97,7 +97,7 @@ def test_state_or_plan_is_read_or_refused_when_any_field_of_it_is_altered(name: 
         for value in values:
             is_read(place, altered(stored, path, value))
     for one, other in data.draw(st.lists(st.tuples(st.sampled_from(paths), st.sampled_from(paths)), max_size=8)):
-        # One of the two may have gone with the other.
+        # Replacing the outer field would remove the inner one.
         if one != other[: len(one)] and other != one[: len(other)]:
             is_read(place, altered(altered(stored, one, values[0]), other, values[1]))
 
@@ -148,7 +148,7 @@ def test_file_that_was_set_aside_is_read_or_refused_when_a_field_of_it_is_altere
 
 
 class World:
-    """A folder, a table of Delta and rows, and runs of jobs that read them."""
+    """A folder, a Delta table and rows, and runs of jobs that read them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.delta = f"{folder}/landing", f"{folder}/delta"
@@ -160,7 +160,7 @@ class World:
         self.ids = pd.DataFrame({"id": [1, 5, 7], "at": pd.to_datetime([NOW - DAY, NOW, NOW], utc=True)})
 
     def read(self, name: str, job: IncrementalJob) -> None:
-        """Read a source as a run does, by its name."""
+        """Read the source of that name as a run does."""
         if name == "table":
             job.rows_since(DeltaTable(self.delta, returns="arrow"), transformation_ctx="x")
         elif name == "files":
@@ -178,7 +178,7 @@ SOURCES = ("numbers", "times", "several", "files", "partitions", "latest", "tabl
 
 
 class Scanned(FakeDynamoDB):
-    """The double with Scan, in one segment that has all."""
+    """The fake DynamoDB with Scan; segment 0 holds all items."""
 
     def scan(self, **given: Any) -> dict[str, Any]:
         found = [] if given.get("Segment") else list(self.items.values())
@@ -190,7 +190,7 @@ def table() -> Watermarks:
 
 
 def left_open(watermarks: Watermarks, plan: Any, following: Any) -> None:
-    """Freeze a plan and let go of the job, as a run does that fails."""
+    """Freeze a plan and release the job, as a failed run does."""
     run = watermarks.begin("job", "jr_3")
     run.freeze(plan, following)
     run.abort()
@@ -219,7 +219,7 @@ def written(world: World, source: str) -> tuple[Any, Any]:
 
 
 def taken(world: World, source: str, watermarks: Watermarks) -> bool:
-    """Run the job; tell whether it took something, and was not refused."""
+    """Run the job; return whether it was accepted."""
     try:
         with IncrementalJob(watermarks, "job", "jr_9", clock=watermarks.clock) as job:
             world.read(source, job)

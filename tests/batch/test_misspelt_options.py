@@ -1,4 +1,4 @@
-"""Options by their names: a misspelt one is refused before anything is read, and editors know the others."""
+"""Names of options: a misspelt option is refused before anything is read, and editors know the valid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A context that an old job has not got yet is announced: it reads everything, and may be another under a new name."""
+"""A context that is new to an existing job is logged: it reads everything, and may be a renamed context."""
 
 from __future__ import annotations
 

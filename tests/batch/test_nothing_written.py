@@ -1,4 +1,4 @@
-"""Rows and files that a run commits and gives to no sink: a WARNING for each context."""
+"""Rows and files that a run commits without passing them to a sink: a WARNING for each context."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Warned = Callable[[], list[str]]
 
 @pytest.fixture
 def table(tmp_path: Path) -> Watermarks:
-    """Return a table in a file."""
+    """Return a watermark table in a file."""
     made = Watermarks(f"sqlite:{tmp_path}/watermarks.db")
     made.create_table()
     return made
@@ -31,7 +31,7 @@ def table(tmp_path: Path) -> Watermarks:
 
 @pytest.fixture
 def warned(caplog: pytest.LogCaptureFixture) -> Warned:
-    """Return what returns the contexts that a WARNING names."""
+    """Return a function that returns the contexts named in WARNINGs."""
 
     def found() -> list[str]:
         return [
@@ -44,7 +44,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> Warned:
 
 
 def land(tmp_path: Path, *names: str) -> str:
-    """Write files of one row each, and return their folder."""
+    """Write files with one row each, and return their folder."""
     folder = tmp_path / "landing"
     folder.mkdir(exist_ok=True)
     for name in names:
@@ -64,7 +64,7 @@ def test_context_is_named_once_when_its_rows_are_written_outside_the_block_or_ne
         with IncrementalJob(table, "j") as job:
             job.rows_since(frame, "id", delay=AT_ONCE)
 
-    # The second run takes nothing.
+    # The second run finds no new rows, so there is one warning.
     assert warned() == ["rows"]
 
 

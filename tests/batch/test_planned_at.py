@@ -1,4 +1,4 @@
-"""The time of the plan, which every attempt at a batch has, for columns such as import_date."""
+"""The time of the plan, which is the same for every attempt at a batch, for columns such as import_date."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = pd.DataFrame({"id": [1, 2]})
 
 
 def plan_and_die(watermarks: Watermarks) -> datetime:
-    """Plan a batch, ask for its time, and leave it open."""
+    """Plan a batch, read its time, and leave the plan open."""
     times: list[datetime] = []
     with pytest.raises(KilledError), IncrementalJob(watermarks, "repairs") as job:
         job.rows_since(ROWS, "id")
@@ -46,7 +46,7 @@ def test_time_is_that_of_the_first_attempt_when_the_plan_is_replayed_a_day_later
 
     assert first == replayed == datetime(2026, 3, 16, 22, 59, 59, 123456, timezone.utc)
     assert first.tzinfo == replayed.tzinfo == timezone.utc
-    # That run has the very time of the commit before it.
+    # That run begins at the time of the last commit, so a microsecond is added.
     assert after == first + timedelta(days=1, microseconds=1)
 
 
@@ -63,7 +63,7 @@ def test_times_go_on_growing_when_the_clock_of_an_earlier_run_was_ahead(
     ahead, tick = right + timedelta(minutes=10), timedelta(microseconds=1)
     assert times == [ahead, ahead + tick, ahead + 2 * tick, ahead + 3 * tick, right + timedelta(minutes=11)]
     assert sum("event=clock_behind" in message for message in caplog.messages) == 3
-    # What ages and lags are computed from keeps the clock.
+    # Recorded times, from which ages and lags are computed, follow the clock.
     made = [entry.change.at - right for entry in watermarks.history("repairs")]
     assert made == [timedelta(minutes=minutes) for minutes in (11, 2, 1, 0, 10)]
 

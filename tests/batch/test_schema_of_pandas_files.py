@@ -1,4 +1,4 @@
-"""Files read by pandas whose columns change from batch to batch: each policy, without Spark."""
+"""Files read by pandas whose columns change from batch to batch, under each policy, without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEW = "colour,ID,bay\nred,2,B\n"
 
 
 class Nights:
-    """Runs of one job over a folder, each of which reads what came since the last."""
+    """Runs of one job over a folder; each reads the files added since the last run."""
 
     def __init__(self, folder: Path, watermarks: Watermarks) -> None:
         self.folder, self.watermarks = folder, watermarks

@@ -1,4 +1,4 @@
-"""Rows whose columns change from run to run: each policy, for rows of pyarrow, pandas and Spark."""
+"""Rows whose columns change from run to run, under each policy, for rows of pyarrow, pandas and Spark."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_rows_have_the_columns_of_the_policy_when_the_source_changed(
     assert found.to_pylist() == [row]
     assert runs.kept == {"arrow": kept}
     (told,) = [record for record in caplog.records if "event=schema_changed job=loans" in record.getMessage()]
-    # What the policy adds is expected; what is lost or of another type is not.
+    # Columns added by the policy are expected; lost columns or other types are a WARNING.
     is_kept_whole = columns != GONE and set(row) == set(columns) and columns != OTHER
     assert told.levelname == ("INFO" if is_kept_whole else "WARNING")
 

@@ -1,4 +1,4 @@
-"""States and plans that versions before the types of states wrote: they are read, and written back as they were."""
+"""States and plans of versions that predate typed states: they are read, and written back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may go from the folder of a ledger, with a table in which many jobs, versions and plans refer to it."""
+"""Which files a sweep may delete from a ledger's folder, when many jobs, versions and plans refer to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class World:
             (self.source / name).write_text(name)
 
     def run(self, job_id: str = JOB, **options: Any) -> int:
-        """Commit a run; return how many files it took."""
+        """Commit a run; return the number of files it took."""
         self._runs += 1
         with IncrementalJob(self.watermarks, job_id, f"jr_{self._runs}") as job:
             return job.new_files(str(self.source), transformation_ctx=CONTEXT, ledger_uri=self.uri, **options).count
@@ -46,13 +46,13 @@ class World:
         return set(os.listdir(self.folder))
 
     def age(self, days: float = 30) -> None:
-        """Make all files look as if they had been written so long ago."""
+        """Set the modification time of all files to that many days ago."""
         for name in self.names():
             at = (REAL_NOW - timedelta(days=days)).timestamp()
             os.utime(self.folder / name, (at, at))
 
     def orphan(self) -> str:
-        """Leave a file behind as a run that was killed before its plan."""
+        """Leave a file behind, as a run does that is killed before it has a plan."""
         name = f"{len(self.names()):032x}.parquet"
         (self.folder / name).write_bytes(b"rows")
         return name
@@ -65,7 +65,7 @@ class World:
         return names_in(self.watermarks.get_watermark_values(job_id)[CONTEXT])
 
     def sweep(self, job_id: str = JOB, **options: Any) -> set[str]:
-        """Sweep, and return what is gone."""
+        """Sweep, and return the names of the deleted files."""
         before, opened = self.names(), self.opened(job_id)
         opened.sweep(opened.to_sweep(**options), **options)
         return before - self.names()
@@ -84,7 +84,7 @@ def test_only_what_no_version_refers_to_goes_when_segments_were_merged(world: Wo
     world.land("1", "2")
     world.run()
     world.land("3")
-    world.run()  # Merges into one segment; version 1 still has the first, and the batch's own file is left over.
+    world.run()  # This merges into one segment. Version 1 still refers to the first; the batch's own is a leftover.
     orphan = world.orphan()
     world.age()
 
@@ -148,7 +148,7 @@ def test_names_are_found_when_they_are_packed_and_stored_in_chunks(
 
 
 def test_nothing_goes_that_a_run_at_work_may_refer_to_yet(world: World) -> None:
-    """It began forty days ago, has written its segments, and has no plan yet."""
+    """The run began forty days ago, has written its segments, and has no plan yet."""
     world.land("1")
     world.run()
     world.land("2")
@@ -167,13 +167,13 @@ def test_nothing_goes_that_a_run_at_work_may_refer_to_yet(world: World) -> None:
     assert shown.held_by.claim.run_id == "jr_slow"
 
 
-def test_nothing_that_was_read_before_can_be_written_when_the_fence_was_raised(world: World) -> None:
+def test_run_cannot_freeze_a_plan_when_a_sweep_raised_the_fence(world: World) -> None:
     world.land("1")
     world.run()
     world.run("repairs")
     began = REAL_NOW - timedelta(days=20)
     slow = Watermarks(world.watermarks.table_name, world.watermarks.store.client, clock=lambda: began)
-    zombie = slow.begin(JOB, "jr_zombie")  # Its lease is over, and nobody has taken the job from it.
+    zombie = slow.begin(JOB, "jr_zombie")  # Its lease has expired, and no other run has taken over the job.
     orphan = world.orphan()
     world.age()
 
@@ -200,7 +200,7 @@ def test_run_goes_on_when_its_lease_lives(world: World) -> None:
     assert world.watermarks.latest(JOB).version == 2
 
 
-def test_what_was_shown_stays_when_a_job_refers_to_it_by_the_time_of_the_answer(world: World) -> None:
+def test_file_stays_when_a_job_refers_to_it_after_it_was_listed_for_deletion(world: World) -> None:
     world.land("1")
     world.run()
     state = world.watermarks.get_watermark_values(JOB)[CONTEXT]

@@ -1,4 +1,4 @@
-"""What a run that saves nothing says when it begins: its log is where somebody looks who wonders what it took."""
+"""The first log lines of a run that saves nothing, for an operator who wonders which rows the run took."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.steps import commit
 
 
 def said(caplog: pytest.LogCaptureFixture, watermarks: Watermarks, **options: str) -> list[str]:
-    """Begin a run that saves nothing; return its events of note, without the values after them."""
+    """Begin a run that saves nothing; return the names of the relevant events that it logs."""
     caplog.clear()
     with caplog.at_level("INFO", logger="scripts"), IncrementalJob(watermarks, "repairs", "jr_9", **options):  # type: ignore[arg-type]
         pass

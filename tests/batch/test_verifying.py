@@ -1,4 +1,4 @@
-"""`job.verify`: real sources and targets, made wrong in each way."""
+"""`job.verify` with real sources and targets, damaged in each way."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def load(watermarks: Watermarks, source: Any, target: str, cursor: str | list[st
 
 
 def replace_file(target: str, table: pa.Table) -> None:
-    """Put a table in place of the newest file of a target."""
+    """Replace the newest file of a target with a table."""
     newest = max(Path(target).glob("*.parquet"), key=lambda path: path.name)
     pq.write_table(table, newest)
 
@@ -218,7 +218,7 @@ def test_rows_past_the_watermark_and_older_versions_are_no_difference(
     target = str(tmp_path / "raw")
     load(watermarks, rows(0, 1, 30), target)
 
-    # Row 1 was updated at hour 99, and row 100 is new: the next run takes both.
+    # Row 1 was updated at hour 99, and row 100 is new: the next run will take both.
     source = pa.concat_tables([rows(0, 30), rows(99, 100)])
     found = job.verify(source, target)
 
@@ -373,7 +373,7 @@ def test_target_is_read_as_it_is_now_when_the_script_has_cached_it(
     for hours in (range(1), range(40)):
         table = rows(*hours).select(["at", "id"])
         source = spark.createDataFrame(table.to_pandas())
-        # What Spark writes to Delta renews its cache.
+        # A write by Spark would renew its cache of a Delta table, so the rows are written without Spark.
         given, session = (table, None) if kind == "delta" else (source, spark)
         with IncrementalJob(watermarks, JOB, spark=session, clock=lambda: NOW) as job:
             job.write(job.rows_since(given, "at"), target, format=kind)
