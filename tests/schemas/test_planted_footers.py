@@ -1,4 +1,4 @@
-"""The footer of a Parquet file with anything in it: no code of it runs, and what a job raises names the file."""
+"""Parquet footers with arbitrary contents: no code in them runs, and the error that a job raises names the file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPARK_ERRORS = (AnalysisException, IllegalArgumentException, PythonException)
 
 @pytest.fixture
 def markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Return the files that a planted module and a planted pickle would make."""
+    """Return the paths of the files that a planted module and a planted pickle would create."""
     imported, unpickled = tmp_path / "imported", tmp_path / "unpickled"
     (tmp_path / "planted_footer.py").write_text(f"open({str(imported)!r}, 'w')")
     monkeypatch.syspath_prepend(tmp_path)
@@ -36,7 +36,7 @@ def markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def read_by_spark(spark: Any, watermarks: Watermarks, landing: Path, job_id: str) -> None:
-    """Let a job read files; an action may raise Spark's own error, of a value of a file."""
+    """Read files in a job; an action may raise Spark's own error about a value in a file."""
     with suppress(WatermarkError), IncrementalJob(watermarks, job_id, spark=spark) as job:
         rows = job.new_files(landing).read(spark, "parquet")
         with suppress(Py4JError, *SPARK_ERRORS):
@@ -44,7 +44,7 @@ def read_by_spark(spark: Any, watermarks: Watermarks, landing: Path, job_id: str
 
 
 def loaded_by_pandas(watermarks: Watermarks, landing: Path, target: Path, job_id: str) -> bool:
-    """Let a job load files without those that cannot be read; return whether it did, and raised no error of ours."""
+    """Load files in a job, setting unreadable ones aside; return False if the package raised one of its errors."""
     with suppress(WatermarkError), IncrementalJob(watermarks, job_id) as job:
         landed = job.new_files(landing, on_unreadable="set_aside")
         job.write(landed.read_pandas("parquet", columns=["id"]), target)
@@ -90,7 +90,7 @@ def test_other_files_are_loaded_when_a_type_of_pandas_in_a_footer_is_damaged(
 ) -> None:
     landing, target = tmp_path / "landing", tmp_path / "raw"
     landing.mkdir()
-    # pandas registers its types where it writes or reads one.
+    # pandas registers its types when it first writes or reads one.
     pd.DataFrame({"id": [7], "at": pd.PeriodIndex(["2026-01-01"], freq="D")}).to_parquet(landing / "1.parquet")
     plant_extension(landing / "2.parquet", "pandas.period", said)
 

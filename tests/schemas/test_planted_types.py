@@ -1,4 +1,4 @@
-"""A type that somebody planted in a kept schema: no code of it runs, on any Spark."""
+"""A type planted in a stored schema: no code in it runs, on any version of Spark."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ print(struct_of({"a": planted}).simpleString())
 
 
 def left_by(code: str, folder: Path) -> tuple[str, set[str]]:
-    """Run code in a process of its own; return what it prints, and the files that what was planted has made."""
+    """Run code in a new process; return its output and the files that the planted code created."""
     (folder / "planted_module.py").write_text("open('imported', 'w')")
     environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
@@ -106,7 +106,7 @@ def test_job_runs_no_code_when_a_type_was_planted_in_its_state(
         with pytest.raises(CorruptItemError, match=r"watermarks\.rows\.schemas is not columns with types"):
             run()
     else:
-        # The column that the source lacks by now, with the type that it is stored as.
+        # The source no longer has the column, so it is NULL, with the type that it is stored as.
         assert [tuple(row) for row in run()] == [(1, None), (2, None)]
 
     assert not imported.exists()

@@ -1,4 +1,4 @@
-"""Which type holds two others, what counts as a change, and what each policy does about it."""
+"""The common type of two types, what counts as a change of schema, and how each policy handles a change."""
 
 from __future__ import annotations
 
