@@ -1,4 +1,4 @@
-"""A session of Spark Connect."""
+"""Fixtures for a session of Spark Connect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def connect_client(spark: Any) -> Iterator[Any]:
         missing_component("The client of Spark Connect", "pip install grpcio grpcio-status googleapis-common-protos")
     from pyspark.sql.connect.session import SparkSession
 
-    # Spark 4 brings its server along.
+    # Spark 4 includes its server.
     if spark.version < "4" and maven_jars.jars().unreachable:
         pytest.skip(maven_jars.jars().unreachable)
     server = ConnectServer(spark)
@@ -31,7 +31,7 @@ def connect_client(spark: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def connect(connect_client: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a session of Spark Connect, whose functions are those of PySpark as long as the test runs."""
-    # As `SparkSession.builder.remote` sets it, for good: the other tests of this process need the classic functions.
+    """Return a session of Spark Connect; PySpark's functions work with it as long as the test runs."""
+    # `SparkSession.builder.remote` sets it for good, but other tests in this process need the classic functions.
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
     return connect_client

@@ -1,4 +1,4 @@
-"""Jobs over Spark Connect, with its own server: rows, files, databases, sinks and counts, and what is refused."""
+"""Jobs over Spark Connect with a real server: rows, files, databases, sinks and counts, and what is refused."""
 
 from __future__ import annotations
 

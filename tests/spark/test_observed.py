@@ -1,4 +1,4 @@
-"""Aggregates that Spark hands out after an action: over Spark Connect of PySpark 4, and on Sparks before 3.5."""
+"""Aggregates that Spark returns after an action: over Spark Connect in PySpark 4, and in versions before 3.5."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_rows_are_observed_when_the_client_of_spark_connect_hands_out_what_it_co
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Frame:
-        """Rows of Spark Connect, which keep what they are asked to observe."""
+        """A DataFrame of Spark Connect that returns what it is asked to observe."""
 
         def observe(self, *asked: Any) -> Any:
             return asked
@@ -43,7 +43,7 @@ def test_rows_are_observed_when_the_client_of_spark_connect_hands_out_what_it_co
 
 
 class Java:
-    """An observation of Java before Spark 3.5, with a private field in place of a future."""
+    """A Java observation of Spark before 3.5, which has a private field instead of a future."""
 
     def __init__(self, *, is_filled: bool) -> None:
         self.is_filled, self.is_accessible = is_filled, False

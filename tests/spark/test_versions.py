@@ -1,4 +1,4 @@
-"""What is older than the oldest Python or Spark is refused by name, before any work is done."""
+"""Versions older than the oldest supported Python or Spark are refused by name, before any work is done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OLD = "import sys\nsys.version_info = (3, 9, 18)\nimport scripts.helpers.waterma
 
 
 def say(monkeypatch: pytest.MonkeyPatch, spark: Any, version: str) -> None:
-    """Let a session tell another version. Spark 4 keeps what it told, which only a property comes before."""
+    """Make a session report another version. Spark 4 caches the version, so only a property can replace it."""
     monkeypatch.setattr(type(spark), "version", property(lambda _: version))
 
 
