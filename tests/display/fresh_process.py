@@ -1,7 +1,7 @@
-"""Calls, each in a process where nothing was called before that adds the filter of log lines; everything is logged.
+"""Calls, each in a process in which no earlier call has added the filter of log lines; everything is logged.
 
-`python -m tests.display.fresh_process FOLDER CALLS` forks for each call and writes its log to the folder. What the
-calls need of AWS is at AWS_ENDPOINT_URL. Spark's JVM is that of the caller, as one of its own takes seconds to start.
+`python -m tests.display.fresh_process FOLDER CALLS` forks for each call and writes its log to the folder. AWS calls go
+to AWS_ENDPOINT_URL. The calls use the caller's JVM for Spark, because a new JVM takes seconds to start.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def iceberg_catalog() -> None:
 
 
 def _spark() -> Any:
-    """Return a session of the caller's JVM, and log everything from here on."""
+    """Return a session in the caller's JVM, and log everything from here on."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -196,17 +196,17 @@ USED = (
 
 
 def _logged(name: str, log: Path) -> None:
-    """Make a call in this process, with all that it prints and logs in a file."""
+    """Make a call in this process; redirect all that it prints and logs to a file."""
     with log.open("wb") as file:
         os.dup2(file.fileno(), sys.stdout.fileno())
         os.dup2(file.fileno(), sys.stderr.fileno())
-    # Spark's own start is not logged: it is no doing of the package.
+    # Spark's own start is not logged, because the package is not involved in it.
     logging.basicConfig(level=logging.DEBUG if name in CALLS else logging.WARNING)
     {**CALLS, **CALLS_WITH_SPARK}[name]()
 
 
 def main(folder: str, *names: str) -> None:
-    """Make each call in a process that is forked for it, and print its exit code."""
+    """Make each call in a forked process, and print its exit code."""
     for module in USED:
         import_module(module)
     for name in names:

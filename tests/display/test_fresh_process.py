@@ -1,4 +1,4 @@
-"""Whoever makes a client of AWS, or is given a password, adds the filter: no caller has to think of it."""
+"""Every call that creates an AWS client or receives a password adds the filter itself, so no caller needs to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET = "hunter2"
 
 @pytest.fixture(scope="module")
 def shop(endpoint: str) -> None:
-    """Make two connections to a database that has a password, a table of it, and a secret."""
+    """Create two connections to a database with a password, one of its tables, and a secret."""
     glue, secrets = (boto3.client(service, endpoint_url=endpoint) for service in ("glue", "secretsmanager"))
     secrets.create_secret(Name="redacted-login", SecretString=f'{{"username": "ann", "password": "{SECRET}"}}')
     login = {"USERNAME": "ann", "PASSWORD": SECRET}
@@ -39,7 +39,7 @@ def shop(endpoint: str) -> None:
 
 
 def logged(calls: Collection[str], folder: Path, **variables: str) -> dict[str, tuple[int, str]]:
-    """Return the exit code and the log of each call, which a process makes that made none before."""
+    """Return the exit code and the log of each call, made in a process without earlier calls."""
     standin = REPOSITORY / "tests" / "support" / "awsglue_standin"
     given = {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{standin}"}
     done = subprocess.run(
@@ -54,7 +54,7 @@ def logged(calls: Collection[str], folder: Path, **variables: str) -> dict[str, 
 
 @pytest.fixture(scope="module")
 def logs(endpoint: str, shop: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
-    """Return what each call logs that asks AWS."""
+    """Return the log of each call that sends requests to AWS."""
     variables = {"AWS_SESSION_TOKEN": SECRET, "PYICEBERG_CATALOG__LAKE__TYPE": "glue"}
     return logged(CALLS, tmp_path_factory.mktemp("logs"), AWS_ENDPOINT_URL=endpoint, **variables)
 
@@ -63,7 +63,7 @@ def logs(endpoint: str, shop: None, tmp_path_factory: pytest.TempPathFactory) ->
 def logs_with_spark(
     endpoint: str, shop: None, spark: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[int, str]]:
-    """Return what each call logs that gives the JVM a password."""
+    """Return the log of each call that passes a password to the JVM."""
     parameters = spark.sparkContext._gateway.gateway_parameters
     gateway = {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
     variables = {"AWS_ENDPOINT_URL": endpoint, "AWS_SECRET_ACCESS_KEY": SECRET, **gateway}

@@ -1,4 +1,4 @@
-"""Passwords, keys and tokens do not get into log lines, whatever the level."""
+"""Passwords, keys and tokens are kept out of log lines at every level."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_rest_of_the_line_stays_when_a_secret_in_it_is_hidden(line: str, shown: 
     ],
 )  # fmt: skip
 def test_long_body_takes_no_longer_than_its_length_when_it_is_logged(part: str) -> None:
-    """An expression that looks back from each sign would take minutes for this, and the job with it."""
+    """A regular expression that looks back from each character would take minutes here, and stall the job."""
     began = time.process_time()
 
     redacted(part * (200_000 // len(part)))
@@ -226,7 +226,7 @@ def test_only_loggers_of_these_packages_are_touched_when_it_is_called_again() ->
 
 @pytest.mark.parametrize("name", ["py4j.signals", "botocore.docs.bcdoc.style", "scripts.helpers.spark.java_errors"])
 def test_logger_of_a_module_is_redacted_when_it_is_imported_later(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    # As before the first call: nobody has asked for the logger yet.
+    # As before the first call: nothing has requested the logger yet.
     monkeypatch.setattr(redaction, "_filtered", set())
     monkeypatch.delitem(logging.root.manager.loggerDict, name, raising=False)
 

@@ -1,4 +1,4 @@
-"""Times, durations, sizes, counts and names as people read them."""
+"""Times, durations, sizes, counts and names in readable form."""
 
 from __future__ import annotations
 
