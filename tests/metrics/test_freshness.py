@@ -1,4 +1,4 @@
-"""How old a job is, how far its cursors lag, and when that is too much."""
+"""The age of a job, the lag of its cursors, and the thresholds for both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 def head(committed: timedelta | None = HOUR, **watermarks: Any) -> Head:
-    """Return a job whose last version was made so long ago."""
+    """Return a job whose last version was committed that long ago."""
     last = None if committed is None else Change("COMMIT", "token", NOW - committed, "jr_1")
     return replace(Head.first("parking"), last=last, watermarks=watermarks)
 

@@ -1,4 +1,4 @@
-"""What is usual for a job: how long it takes to its next commit, and how much a run takes."""
+"""The usual values of a job: the time to its next commit, and the number of rows of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR = timedelta(hours=1)
 
 
 def commits(gaps: Sequence[timedelta], rows: Sequence[int]) -> list[PastCommit]:
-    """Return one commit more than there are times between them."""
+    """Return commits with the given times between them, so one commit more than gaps."""
     times = [EVENING + sum(gaps[:number], timedelta(0)) for number in range(len(gaps) + 1)]
     return [PastCommit(at, rows=count) for at, count in zip(times, rows, strict=True)]
 

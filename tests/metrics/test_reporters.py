@@ -1,4 +1,4 @@
-"""What a run tells CloudWatch and OpenTelemetry at its end."""
+"""The metrics that a run reports to CloudWatch and OpenTelemetry at its end."""
 
 from __future__ import annotations
 

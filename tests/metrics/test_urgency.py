@@ -1,4 +1,4 @@
-"""What is wrong with a job: late, missing, of an unusual size, left open; and what is most urgent of it."""
+"""Problems of a job: late, missing, of an unusual size, left open; and which of them is most urgent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.known_jobs import DAY, HOUR, MINUTE, NOW, UNWELL, known_jobs
 
 @pytest.fixture(scope="module")
 def jobs() -> dict[str, Head]:
-    """Return the heads of 61 jobs, as they come back from the table."""
+    """Return the heads of 61 jobs as they are read from the table."""
     return {head.job_id: head_from_item(head_to_item(head)) for head in known_jobs()}
 
 
