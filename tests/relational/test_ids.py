@@ -1,4 +1,4 @@
-"""Blocks of ids: none comes twice, whatever people decide meanwhile, and what is not a number is refused."""
+"""Blocks of ids: no id is given out twice, whatever operators change meanwhile, and a non-number is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.reasons import because
 
 
 def commit(states: dict[str, Any], version: int, *contexts: str) -> tuple[dict[str, Any], list[int]]:
-    """Run one batch; return what is committed then, and where the ids of each context begin."""
+    """Run one batch; return the states after its commit and the first id of each context."""
     blocks = [IdBlock.of_batch(context, version, slot, states) for slot, context in enumerate(contexts)]
     return states | {block.context: block.state_after(["root"]) for block in blocks}, [block.first for block in blocks]
 

@@ -1,4 +1,4 @@
-"""Values that Spark takes for equal though they are not the same: what keeps them apart in the order of rows."""
+"""Values that Spark treats as equal although they differ: how the order of rows tells them apart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_zeros_of_either_sign_differ_when_written_exactly(spark: Any) -> None:
 
 
 def test_texts_that_a_collation_takes_for_equal_differ_when_written_exactly(spark: Any) -> None:
-    """Spark has collations from version 4 on. Before, a type of that name writes the same expression."""
+    """Spark has collations since version 4. Earlier versions build the same expression for a type of that name."""
     collated: Any = StringType()
     collated.collation = "UTF8_LCASE"
     rows = spark.sql("SELECT name FROM VALUES ('a'), ('A') AS source (name)")

@@ -1,4 +1,4 @@
-"""Whatever the nesting: the tables joined together again are the rows, and each id has one parent."""
+"""However rows are nested: joining the tables gives the rows again, and each id has one parent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCHEMAS = st.dictionaries(st.sampled_from(NAMES), KINDS, min_size=1, max_size=3)
 
 
 def ddl(kind: Any) -> str:
-    """Write a kind as Spark does."""
+    """Return a type as Spark writes it."""
     if isinstance(kind, str):
         return kind
     outer, inner = kind
@@ -49,7 +49,7 @@ def quoted(name: str) -> str:
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Draw a value of a kind, NULL among them."""
+    """Draw a value of a type; it may be NULL."""
     if isinstance(kind, str):
         return st.none() | ATOMS[kind]
     outer, inner = kind
@@ -72,7 +72,7 @@ def batches(draw: Any) -> tuple[Any, list[Any]]:
 
 
 def plain(kind: Any, value: Any) -> Any:
-    """Return a value as tables can tell it: a struct that is NULL is one of NULLs, a map is its entries."""
+    """Return a value as tables store it: a NULL struct becomes a struct of NULLs, a map becomes its entries."""
     if isinstance(kind, str):
         return value
     outer, inner = kind
@@ -87,7 +87,7 @@ def plain(kind: Any, value: Any) -> Any:
 
 
 class Joined:
-    """The tables of one batch, put together to rows again."""
+    """The tables of one batch, joined to rows again."""
 
     def __init__(self, tables: dict[str, Any]) -> None:
         self.root = [row.asDict() for row in tables["root"].collect()]
@@ -117,7 +117,7 @@ class Joined:
 
 @pytest.fixture(scope="module")
 def interpreting(spark: Any) -> Iterator[Any]:
-    """Return a Spark session that does not compile each plan, which takes longer than to run it on some rows."""
+    """Return a Spark session that does not compile plans, because compiling takes longer than running on a few rows."""
     before = spark.conf.get("spark.sql.codegen.wholeStage")
     spark.conf.set("spark.sql.codegen.wholeStage", "false")
     yield spark

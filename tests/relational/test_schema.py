@@ -1,4 +1,4 @@
-"""Names of tables and columns, as Glue's Relationalize gives them, and names that would be one."""
+"""Names of tables and columns, as in Glue's Relationalize, and names that would collide."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_names_are_refused_when_two_fields_would_have_one(schema: dict[str, Any]
     assert str(caught.value) == text
 
 
-def test_names_are_two_when_they_differ_in_case_and_that_counts() -> None:
+def test_names_are_distinct_when_they_differ_in_case_and_spark_is_case_sensitive() -> None:
     (table,) = tables_of(named([("a", "int"), ("A", "int")]), "root", case_sensitive=True)
 
     assert [column.name for column in table.columns] == ["a", "A"]
