@@ -128,4 +128,4 @@ def altered(value: Any, path: Path, instead: Any) -> Any:
 
 
 GONE: Any = object
-"""Takes a field away."""
+"""A value that removes a field."""

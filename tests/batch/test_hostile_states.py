@@ -50,12 +50,12 @@ ENDS = [
     datetime.min.replace(tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc), date.min, date.max, NOW,
     2**63, 2**63 - 1, -(2**63) - 1, Decimal("1E+8"), Decimal("0.01"), "\U0010ffff", f"{2**128 - 1:x}",
 ]  # fmt: skip
-"""Values at the ends of what columns hold: they are read, and nothing may overflow by them."""
+"""The smallest and largest values of columns: they are read, and must not cause an overflow."""
 VALUES = (
     nested_values | st.just(GONE) | JSON.map(pack_json) | st.sampled_from(ENDS)
     | st.sampled_from(["x" * 5_000, 10**120, -1, [[[[]]]], {"kind": "rows"}, b"x" * 99, "", 0, [], {}, False])
 )  # fmt: skip
-"""Anything that a table can hold, packed values of any form, and a field that is gone."""
+"""Any value that a table can hold, packed values of any form, and a removed field."""
 QUICK = settings(
     max_examples=cases(50, long=1_000),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -329,7 +329,7 @@ LOOKS: dict[str, Callable[[Watermarks], Any]] = {
     "references": lambda watermarks: LedgerSweep(watermarks, "job", "ledger/").references(),
     "value": lambda watermarks: watermarks.set_watermark("job", {"value": 7}, transformation_ctx="x", **WHY),
 }
-"""What looks at a state, and may be refused."""
+"""Calls that read a state, and may be refused."""
 ALWAYS: dict[str, Callable[[Watermarks], Any]] = {
     "doctor": lambda watermarks: watermarks.doctor("job"),
     "report": lambda watermarks: build_report(watermarks, now=NOW + DAY),
@@ -338,7 +338,7 @@ ALWAYS: dict[str, Callable[[Watermarks], Any]] = {
     "reset": lambda watermarks: watermarks.reset("job", transformation_ctx="x", **WHY),
     "rewind": lambda watermarks: watermarks.rewind("job", to_version=1, **WHY),
 }
-"""What a person repairs a job with, in this order: none of it is ever refused."""
+"""Calls with which an operator repairs a job, in this order; none of them may be refused."""
 
 
 @pytest.mark.parametrize("name", [name for name, (place, _) in KINDS.items() if place == STATES])

@@ -26,7 +26,7 @@ from tests.support.reasons import because
 AT_ONCE = timedelta(0)
 ROWS = pd.DataFrame({"id": [1]})
 NONE: Any = None
-"""As of a variable of the environment that is not set."""
+"""As read from an environment variable that is not set."""
 Call = Callable[[IncrementalJob, str], Any]
 
 

@@ -20,7 +20,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
 
 OLD: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "stored_states.json").read_text())
-"""One of each kind, with each field that it can have, as attributes of an item; bytes as base64."""
+"""One state or plan of each kind with all its fields, as attributes of an item; bytes are in base64."""
 WHOLE = [name for name, one in OLD.items() if one["place"] == STATES and name != "backfills"]
 
 
@@ -66,7 +66,7 @@ def test_state_has_read_all_that_it_passed_when_it_is_older_than_coverage() -> N
 # --- open plans of heads ------------------------------------------------------------------------------------------
 
 HEADS: dict[str, Any] = json.loads((Path(__file__).parent / "stored_plans.json").read_text(), object_hook=_with_bytes)
-"""Heads of a job whose run planned and ended, by the option that the run was given."""
+"""Heads of a job whose run ended after it had planned, by the option given to the run."""
 REPLAYS: dict[str, tuple[dict[str, Any], list[int]]] = {
     "a sink that merges": ({"write_disposition": "merge"}, [2, 3, 4]),
     "behind source": ({}, [4, 5, 6]),

@@ -26,7 +26,7 @@ from tests.support.row_windows import JOB_CLOCK, plan, taken
 
 Maker = Callable[..., JdbcTable]
 SHORT = timedelta(milliseconds=300)
-"""A delay that a test can wait for; whoever does not tell of transactions is told apart by a longer one."""
+"""A delay that a test can wait for. Tests of sources that report no transactions use a longer delay."""
 SERIAL = "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, s text"
 
 

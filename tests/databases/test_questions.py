@@ -23,9 +23,9 @@ from tests.support.patience import gone
 
 Maker = Callable[..., JdbcTable]
 OF_DRIVERS = re.compile("SET extra_float_digits|SET application_name|set autocommit|SELECT @@max_allowed_packet")
-"""What a driver sends by itself when it connects."""
+"""Statements that a driver itself sends when it connects."""
 OF_READER = re.compile(r"WHERE 1=0|SELECT c\.oid, a\.attnum")
-"""What Spark asks in a connection of its own, for the types of the rows that it is to read."""
+"""Queries that Spark sends in its own connection to find the types of the rows."""
 DATABASES = {
     "postgres": "id serial PRIMARY KEY, at timestamptz NOT NULL DEFAULT '2026-01-01'",
     "maria": "id integer AUTO_INCREMENT PRIMARY KEY, at timestamp(6) NOT NULL DEFAULT '2026-01-01 00:00:00'",
@@ -120,7 +120,7 @@ COUNTS = {
     ("maria", "at"): [(2, 8), (2, 8), (2, 8), (1, 4)],
     ("sqlite", "id"): [(1, 0), (1, 0), (1, 0), (1, 0)],
 }
-"""Connections and statements of the first run, one in which nothing is new, one of new rows, and its replay.
+"""Connections and statements of the first run, of a run without new rows, of one with new rows, and of its replay.
 
 SQLite has no log, so only its connections are counted. MariaDB's list of transactions needs a connection of its own.
 """

@@ -67,7 +67,7 @@ COLUMNS = {
         "data blob": "x'00ff'", "price decimal(12,2)": "1.5", "yes boolean": "1", "clock text": "'12:00:01.5'",
     },
 }  # fmt: skip
-"""A value for each common type; a second row has none."""
+"""A value for each common type; a second row is all NULL except for its id."""
 
 
 KINDS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
@@ -292,7 +292,7 @@ FEW = {
     "mid_plus mediumint unsigned": "16777215", "second_ datetime": "'2026-10-25 00:30:00'",
     "of_second timestamp(3)": "'2026-10-25 00:30:00.001'", "short_time time(3)": "'-10:00:00.5'",
 }  # fmt: skip
-"""Types of MariaDB that its protocol has in forms of their own, with a value of each."""
+"""MariaDB types with a special form in its protocol, and a value of each."""
 GROUPED = """
 SELECT t.*, count(*) AS n, sum(whole) AS s, avg(price) AS mean, max(mood) AS last_mood, max(of_second) AS last_at,
     max(key_) AS last_key, coalesce(at, wall) AS either, now(6) AS asked, whole + larger AS larger_yet,

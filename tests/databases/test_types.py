@@ -50,7 +50,7 @@ RISING = {
     ("sqlite", "TIMESTAMP"): ["1790000000", "1790000001.5", "2026-10-25"],
     ("sqlite", "DATETIME"): ["2026-10-25T00:30:00Z", "2026-10-25T00:30:01Z", "2026-10-25T01:30:00Z"],
 }
-"""Three values of each type in order, as close together or as far out as the type allows where that matters."""
+"""Three values of each type, in order; where it matters, one step apart or at an end of the type."""
 TYPES = pytest.mark.parametrize(("database", "declared"), RISING, ids=lambda text: text.replace(" ", "_"))
 
 
@@ -238,7 +238,7 @@ AS_THEY_ARE = {
     ("postgres", "numeric(60,2)"): (["9" * 36 + ".12"], None),
     ("postgres", "numeric(60,50)"): (["0.5"], ["0.5" + "0" * 37]),
 }
-"""Values whose type Spark and the drivers would change, and what is read of them, unless it is the same text."""
+"""Values that Spark or a driver would read as another type, and the values read; None if the text is the same."""
 
 
 @pytest.mark.parametrize(("database", "declared"), AS_THEY_ARE, ids=lambda text: text.replace(" ", "_"))

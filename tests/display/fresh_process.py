@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 URL = "jdbc:postgresql://127.0.0.1:1/shop"
-"""Of a database that is not there: what is logged is how it is asked for."""
+"""The URL of a database that does not exist: only the attempts to connect are logged."""
 
 
 def secret() -> None:
@@ -177,13 +177,13 @@ CALLS: dict[str, Callable[[], None]] = {
     "Surroundings.client": command, "target_rows": iceberg_catalog, "watermarks jobs": command_line,
     "Watermarks with a client": table_by_a_client_of_others,
 }  # fmt: skip
-"""What asks AWS, with a session token, and some of it for a password."""
+"""Calls that send requests to AWS with a session token; some request a password."""
 CALLS_WITH_SPARK: dict[str, Callable[[], None]] = {
     "extract_jdbc_conf": extract_jdbc_conf, "create_dynamic_frame.from_catalog": read_catalog_table,
     "create_dynamic_frame.from_options": read_by_connection, "write_dynamic_frame.from_jdbc_conf": write_by_connection,
     "write_dynamic_frame.from_options": write_by_options, "place_of": keys_of_spark,
 }  # fmt: skip
-"""What hands a password to the JVM, or is told one by it."""
+"""Calls that pass a password to the JVM or receive one from it."""
 
 
 USED = (
@@ -192,7 +192,7 @@ USED = (
     "scripts.helpers.listing.s3", "scripts.helpers.protocol.dynamodb", "scripts.helpers.sinks.targets",
     "scripts.helpers.watermarks",
 )  # fmt: skip
-"""Imported once for all calls, which import them first. boto3 is not: its loggers are to come after the filter."""
+"""Imported once, before all calls, which need them. boto3 is not imported: its loggers must come after the filter."""
 
 
 def _logged(name: str, log: Path) -> None:

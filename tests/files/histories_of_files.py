@@ -13,9 +13,9 @@ KEYS = st.sampled_from(NAMES) | st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1, max_size=3
 )
 CHANGES = st.lists(st.tuples(KEYS, st.none() | st.integers(0, 2), st.integers(-100_000, 0)), max_size=6)
-"""Of one run: put a key with some content and an age in seconds, or delete it."""
+"""The changes before one run: a key is put, with some content and an age in seconds, or deleted."""
 RUNS = st.lists(st.tuples(CHANGES, st.booleans()), min_size=1, max_size=6)
-"""Of one history: the changes before each run, and whether that run commits."""
+"""One history: the changes before each run, and whether the run commits."""
 LIMITS = st.fixed_dictionaries(
     {}, optional={"max_files": st.integers(1, 4), "max_bytes": st.integers(1, 4), "workers": st.just(1)}
 )

@@ -22,7 +22,7 @@ OBJECTS = st.tuples(
 """ETag, VersionId, size and second of change."""
 LISTINGS = st.dictionaries(KEYS, OBJECTS, max_size=12)
 SEGMENTS = st.lists(st.dictionaries(KEYS, st.none() | OBJECTS, max_size=8), max_size=4)
-"""Oldest first; None is an object that is gone."""
+"""The oldest segment first; None stands for an object that is gone."""
 CUTS = st.lists(KEYS, max_size=4, unique=True)
 Facts = tuple[str, str | None, int, int]
 

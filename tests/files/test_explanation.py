@@ -132,7 +132,7 @@ LEFT_FOR_GOOD: dict[str, Any] = {
         ),
     }],
 }  # fmt: skip
-"""The state of a job that remembered cold.csv, of GLACIER, for good. No option of today does."""
+"""A state that records the GLACIER object cold.csv as skipped forever, which no current option does."""
 
 
 def test_archived_file_is_explained_and_stays_when_an_earlier_version_left_it_for_good() -> None:

@@ -35,9 +35,9 @@ from tests.support.events import Told
 from tests.support.long import cases
 
 COLUMNS = ["key", "etag", "version_id", "size", "modified", "status", "version", "run_id"]
-"""As documented for Spark, Athena and DuckDB."""
+"""The columns that are documented for Spark, Athena and DuckDB."""
 NAME = f"{'0' * 32}.parquet"
-"""Of a file as a ledger calls it."""
+"""A valid name of a ledger file."""
 
 ROW = {"etag": "e", "version_id": None, "size": 1, "modified": NOON, "status": "taken", "version": 1, "run_id": "r"}
 

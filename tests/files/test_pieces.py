@@ -22,7 +22,7 @@ from tests.files.histories_of_files import LIMITS, RUNS, change
 from tests.support.buckets import NOON, Bucket, Job
 
 TILES = st.lists(st.integers(0, 4), min_size=1, max_size=20)
-"""How many keys each interval of a listing has."""
+"""The number of keys in each interval of a listing."""
 
 
 def tiled(sizes: list[int], bounds: tuple[str | None, str | None] = (None, None)) -> list[Interval]:

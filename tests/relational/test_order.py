@@ -15,7 +15,7 @@ from scripts.helpers.relational.relations import check_order, exactly
 from tests.support.reasons import because
 
 VariantType: Any = getattr(types, "VariantType", type("VariantType", (DataType,), {}))
-"""Spark 4's, or one of its name."""
+"""Spark 4's type, or in earlier versions a type of that name."""
 
 
 def test_zeros_of_either_sign_differ_when_written_exactly(spark: Any) -> None:

@@ -14,7 +14,7 @@ from scripts.helpers.relational.ids import IdBlock
 from scripts.helpers.relational.relations import Relations
 
 EXAMPLES = 6
-"""Each is a Spark job for each of its tables, which Spark has to plan anew."""
+"""Few, because each example runs one Spark job per table, which Spark plans anew."""
 NAMES = ["a", "b c", "x.y", "q`q", "ä"]
 ATOMS: dict[str, st.SearchStrategy[Any]] = {
     "int": st.integers(-9, 9),

@@ -38,7 +38,7 @@ OUTLIER = 10**6
 WAITING = (
     "event=undecided_rows", "event=source_empty", "event=future_stamps", "event=large_tie", "event=long_transaction",
 )  # fmt: skip
-"""WARNINGs after which nobody need do anything."""
+"""WARNINGs that need no action."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from tests.support.places import REPOSITORY
 
 JOB = "shell job"
 NOON = datetime(2026, 10, 25, 0, 30, tzinfo=timezone.utc)
-"""Half an hour before London turns its clocks back."""
+"""Half an hour before the clocks go back in London."""
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ QUESTIONS = sorted(
 OF_A_SLICE = {
     "asking", "columns", "cursor_at", "counts", "is_partition", "open_writers", "rows", "typed_errors", "writers",
 }  # fmt: skip
-"""What a slice does not answer by itself. The rest is about rows past the slice; see `tests/jobs/test_backfill.py`."""
+"""Questions that a slice forwards. The others concern rows past the slice; see `tests/jobs/test_backfill.py`."""
 
 
 class Answering(ListedRows):

@@ -32,7 +32,7 @@ RISING = {
     "decimal(10,2)": ["-0.01", "0.00", "12345678.90"],
     "decimal(5,0)": ["-1", "0", "99"],
 }
-"""Three values of each type, in order, the first two as close together as the type allows where that matters."""
+"""Three values of each type, in order; where it matters, the first two are one step of the type apart."""
 TYPES = pytest.mark.parametrize("kind", RISING)
 NARROW = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
 

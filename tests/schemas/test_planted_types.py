@@ -36,7 +36,7 @@ planted = {
     "sqlType": "string",
 }
 """
-"""Writes the file ``unpickled`` where the pickle is loaded; the module that it names writes ``imported``."""
+"""Loading the pickle writes the file ``unpickled``; importing the module that it names writes ``imported``."""
 RAW = """
 from pyspark.sql.types import StructType
 field = {"name": "a", "type": planted, "nullable": True, "metadata": {}}

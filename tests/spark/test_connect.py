@@ -37,7 +37,7 @@ from tests.support.staging import staged_by
 
 JOB = "parking"
 COUNTS = version("pyspark") >= "4"
-"""PySpark 3.5 drops what a server of Spark Connect has counted on the way."""
+"""PySpark 3.5 drops the counts that a Spark Connect server returns."""
 
 
 @pytest.fixture
