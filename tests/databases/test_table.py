@@ -260,7 +260,7 @@ def test_view_is_read_without_a_warning_when_it_is_the_source(
     assert "no_index" not in caplog.text
 
 
-# --- what must not get in --------------------------------------------------------------------------------
+# --- names that contain SQL ------------------------------------------------------------------------------
 
 ATTACKS = ['at" OR 1=1; DROP TABLE victims; --', "at'; DROP TABLE victims; --", "at) UNION SELECT 1 --", "at\\"]
 

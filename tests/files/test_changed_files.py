@@ -92,7 +92,7 @@ def test_plan_is_committed_as_it_is_when_nobody_looks_again(runs: Runs) -> None:
     assert runs.run(on_changed=None) == ["a.csv"]
 
 
-# --- versions that are none -------------------------------------------------------------------------------------
+# --- objects without a version ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suspended", [False, True])

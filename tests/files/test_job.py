@@ -216,7 +216,7 @@ def keys_of_state(landing: Ingestion) -> list[str]:
     return sorted(found)
 
 
-# --- decisions of people -------------------------------------------------------------------------------------------
+# --- decisions of an operator --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("context", [None, "parking"])

@@ -115,7 +115,7 @@ def work(job: Job) -> list[Any]:
     return [*found, sorted(map(repr, known.to_pylist()))]
 
 
-# --- the same answer everywhere ------------------------------------------------------------------------------------
+# --- the same answers in every store -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_newest_rows_are_kept_in_order_when_segments_of_many_files_are_merged(
     assert most <= 160
 
 
-# --- readable by others --------------------------------------------------------------------------------------------
+# --- read by other programs ----------------------------------------------------------------------------------------
 
 
 def test_files_have_the_documented_columns_sorted_by_key_when_read_by_pyarrow(

@@ -108,7 +108,7 @@ def nights(tmp_path: Path, watermarks: Watermarks, clock: Clock) -> Nights:
     return Nights(tmp_path, watermarks, clock)
 
 
-# --- the night and the morning -------------------------------------------------------------------------------------
+# --- files set aside, and decisions about them ---------------------------------------------------------------------
 
 
 def test_rest_of_the_batch_commits_and_the_bad_file_is_listed_when_one_cannot_be_read(
@@ -199,7 +199,7 @@ def test_file_stays_listed_when_it_is_gone_by_the_retry(nights: Nights, caplog: 
     assert "event=retry_is_gone" in caplog.text
 
 
-# --- whose fault it is ---------------------------------------------------------------------------------------------
+# --- errors of the call, or of every file --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_reason_names_the_link_when_an_earlier_version_took_a_file_through_it(so
     )
 
 
-# --- what changes between the listing and the opening --------------------------------------------------------------
+# --- changes between listing and opening ---------------------------------------------------------------------------
 
 SWAPPED = pytest.mark.parametrize(("swapped", "key"), [("a.csv", "a.csv"), ("day", "day/b.csv")])
 OPENERS: dict[str, Callable[[FileDelta], Any]] = {
@@ -315,7 +315,7 @@ def test_error_is_of_the_ledger_when_one_of_its_files_has_the_name_of_another_fo
         SegmentFiles(str(source.root)).get({"file": "../secret/credentials.csv"})
 
 
-# --- what is no file ------------------------------------------------------------------------------------------------
+# --- pipes, sockets and links to themselves -------------------------------------------------------------------------
 
 
 def test_files_are_read_when_there_is_also_a_pipe_a_socket_and_a_link_to_itself(

@@ -41,7 +41,7 @@ def sizes(keys: Sequence[str], cuts: Sequence[str]) -> list[int]:
     return [end - start for start, end in pairwise(ends)]
 
 
-# --- by what a ledger remembers -----------------------------------------------------------------------
+# --- cuts from a ledger -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -78,7 +78,7 @@ def test_no_range_is_empty_when_one_key_was_overwritten_often() -> None:
     assert quantiles([], 4) == []
 
 
-# --- by a look ----------------------------------------------------------------------------------------
+# --- cuts from probes ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -41,7 +41,7 @@ class PageTimes:
         self.thread_time: Callable[[], float] = lambda: self._work.pop(0)
 
 
-# --- who asks -----------------------------------------------------------------------------------------
+# --- which workers request pages ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])

@@ -208,7 +208,7 @@ class Numbers(RuleBasedStateMachine):
         self.table.shown[OUTLIER] = self.born()
         self.was_meddled_with = True
 
-    # --- what people do to it ---------------------------------------------------------------------
+    # --- what operators do to it ------------------------------------------------------------------
 
     @precondition(lambda self: not self.table.open)
     @rule(restarts=st.booleans())

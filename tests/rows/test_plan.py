@@ -1174,7 +1174,7 @@ def test_second_column_needs_no_zone_when_only_the_first_meets_the_clock() -> No
     assert plan_window(PandasRows(frame), ["id", "at"], now=NOW).high is not None
 
 
-# --- numbers of which no database tells --------------------------------------------------------------------
+# --- ids that come from no database ------------------------------------------------------------------------
 
 
 WarnedOf = Callable[..., tuple[RowWindow, bool]]

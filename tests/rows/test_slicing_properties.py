@@ -155,7 +155,7 @@ class Backfills(RuleBasedStateMachine):
         assert self.process().gaps(JOB, CONTEXT, start=0) == []
         assert self.process().unfinished(JOB, CONTEXT) == {}
 
-    # --- what always holds ------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------------
 
     @invariant()
     def coverage_is_what_was_read(self) -> None:

@@ -335,7 +335,7 @@ def test_server_of_a_bucket_is_that_of_the_environment_when_spark_does_not_tell_
     assert place.login()["AWS_ENDPOINT_URL"] == "http://localhost:9000"
 
 
-# --- what needs a JVM ----------------------------------------------------------------------------------
+# --- features that need a JVM --------------------------------------------------------------------------
 
 REFUSED: dict[str, Callable[[Any], object]] = {
     "A Delta table": lambda spark: DeltaSink("s3://lake/repairs/", spark=spark),
