@@ -1,4 +1,4 @@
-"""Two actors with clocks of their own, a growing source and a sink; every call is held against the model."""
+"""Two actors with clocks of their own, a growing source and a sink; the model checks every call."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ DECISIONS = ("IMPORT", "REWIND", "RESET", "SET")
 
 
 class Trouble(NamedTuple):
-    """What goes wrong in a call: at its `request`-th request, and at `times` - 1 after it."""
+    """What goes wrong in a call: the fault hits the `request`-th request and the `times` - 1 requests after it."""
 
     request: int
     fault: str | None = None
     times: int = 1
     meanwhile: Callable[[], None] | None = None
-    """Done by somebody else before that request."""
+    """Called before that request, as another actor's work."""
 
 
 @dataclass(eq=False)
 class Handle:
-    """A run as its process knows it. It may act at any time, also long after others have gone on."""
+    """A run as its process knows it. It may act at any time, even long after other runs have taken the job."""
 
     run: Run
     actor: str
@@ -60,10 +60,10 @@ class Outcome(NamedTuple):
         return isinstance(self.error, (*UNKNOWN, Died))
 
     def refused(self, *errors: type[BaseException]) -> bool:
-        """Tell whether the call was refused, which must be by one of these, or ended unknown."""
+        """Return whether the call failed, with one of these errors or an unknown outcome; fail on any other error."""
         if self.error is None:
             return False
-        # Of a job that is on its way to another table any call may be refused.
+        # Any call may be refused while the job is being moved to another table.
         assert self.unknown or isinstance(self.error, (JobMovedError, *errors)), repr(self.error)
         return True
 
@@ -101,7 +101,7 @@ class Actors:
     # --- one call -------------------------------------------------------------------------------
 
     def call(self, intent: Intent, trouble: Trouble | None, function: Callable[[], Any]) -> Outcome:
-        """Make a call; unless its outcome is unknown, what it reports must be what it wrote."""
+        """Make a call. If its outcome is known, check that it reports what it wrote."""
         count = 0
         hit = False
 
@@ -152,9 +152,9 @@ def position(watermarks: Mapping[str, Any], context: str) -> int:
 
 
 def mark(context: str, value: int, parts: Sequence[Blob] = ()) -> dict[str, Any]:
-    """Return the watermark of a context that was taken up to `value`; of several types (I14), and growing.
+    """Return the watermark of a context that was read up to `value`: it grows, and mixes value types (I14).
 
-    Files are remembered in parts that each run adds one to, as by `FileBookmark`.
+    The files are remembered in parts, and each run adds one part, as in `FileBookmark`.
     """
     names = rows_of(context, 0, value)
     return {

@@ -12,7 +12,7 @@ from scripts.helpers.protocol.values import RESERVED_NAMES
 
 @st.composite
 def decimals(draw: st.DrawFn) -> Decimal:
-    """Any Decimal that a table can hold and boto3 can read, 38 digits and both ends included."""
+    """Any Decimal that a table can hold and boto3 can read, up to 38 digits and both limits included."""
     digits = draw(st.integers(1, 10**38 - 1))
     width = len(str(digits))
     magnitude = draw(st.integers(max(-130, width - 166), 125))

@@ -1,7 +1,7 @@
 """Consumed capacity by DynamoDB's own rules, worked out from the sizes of the items that a client moves.
 
 Developer Guide, "DynamoDB item sizes and formats" and "read and write operations": a strongly
-consistent read costs one unit per 4 KB, begun ones counted whole; a query the sum of its items; a
+consistent read costs one unit per 4 KB, rounded up; a query the sum of its items; a
 write one unit per KB of the larger of the item before and after. An emulator's own figures are kept
 beside them.
 """
@@ -20,7 +20,7 @@ def item_bytes(item: Item) -> int:
 
 
 def value_bytes(attribute: dict[str, Any]) -> int:
-    """Return the size of one value: a number is a byte for two digits and one more, a map 3 and 1 for each entry."""
+    """Return the size of a value: a number takes one byte for two digits plus one, a map 3 plus 1 for each entry."""
     ((tag, value),) = attribute.items()
     if tag == "S":
         return len(value.encode())
@@ -36,17 +36,17 @@ def value_bytes(attribute: dict[str, Any]) -> int:
 
 
 def read_units(items: list[Item]) -> int:
-    """Return what one strongly consistent request costs that reads these items, or none."""
+    """Return the read units of one strongly consistent request that returns these items, possibly none."""
     return max(1, math.ceil(sum(map(item_bytes, items)) / 4096))
 
 
 def write_units(before: Item | None, after: Item | None) -> int:
-    """Return what one write costs; a refused or empty one costs one unit at least."""
+    """Return the write units of one write; a refused write, or one of a missing item, costs at least one unit."""
     return max(1, math.ceil(max(item_bytes(before or {}), item_bytes(after or {})) / 1024))
 
 
 class Meter:
-    """Adds up what a client's requests cost; `clear` starts anew.
+    """Adds up what a client's requests cost; `clear` resets the sums.
 
     Attributes
     ----------

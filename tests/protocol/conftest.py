@@ -20,7 +20,7 @@ from tests.support.servers import free_port, served
 
 @pytest.fixture(scope="session")
 def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the URL of a MiniStack server that serves DynamoDB alone."""
+    """Return the URL of a MiniStack server that serves only DynamoDB."""
     if importlib.util.find_spec("ministack") is None:
         missing_component("MiniStack", "pip install 'ministack>=1.4.21'")
     port = free_port()
@@ -39,20 +39,20 @@ def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(params=["moto_process", "ministack", "sqlite"])
 def server(request: pytest.FixtureRequest) -> str:
-    """Return the URL of each server in turn, and none for a table in a file."""
+    """Return the URL of each server in turn, then an empty URL for a table in a file."""
     url: str = request.getfixturevalue(request.param) if request.param != "sqlite" else ""
     return url
 
 
 @pytest.fixture
 def double(store_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each `ModelJob` a table of the kind that the test asks for."""
+    """Give each `ModelJob` a table of the kind that the test requests."""
     monkeypatch.setattr(ModelJob, "make_double", FaultyFile if store_kind == "sqlite" else FakeDynamoDB)
 
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Spill early and into two chunks, so that a crash may come between them; the real limits are only slower."""
-    caplog.set_level(logging.ERROR, logger="scripts")  # Thousands of expected warnings stay out of a failure's report.
+    """Spill early and into two chunks, so that a crash can hit between them; the real limits are only slower."""
+    caplog.set_level(logging.ERROR, logger="scripts")  # Keep thousands of expected warnings out of a failure's report.
     monkeypatch.setattr(chunks, "MAX_BYTES", PAD_BYTES)
     monkeypatch.setattr(chunks, "CHUNK_BYTES", PAD_BYTES * 3 // 4)

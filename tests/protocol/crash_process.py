@@ -1,4 +1,4 @@
-"""One run of a job in a process of its own, which kills itself at a numbered request; the package has no part in it."""
+"""Run a job once in a process of its own that kills itself at a numbered request; the package is not changed for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROCESSES.set_forkserver_preload([__name__])
 
 
 class FileSink(Sink):
-    """A sink that outlives the process: each line of its file is one batch as it was written."""
+    """A sink that outlives the process: each line of its file is one batch, as written."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class FileSink(Sink):
 
 
 def kill_at(client: Any, number: int, when: str) -> list[str]:
-    """Count requests, and end this process before request `number` is sent or after it took effect."""
+    """Count requests, and kill this process before request `number` is sent or after it took effect."""
     sent: list[str] = []
 
     def before_send(event_name: str, **_: Any) -> None:
@@ -61,7 +61,7 @@ def kill_at(client: Any, number: int, when: str) -> list[str]:
 
 
 def kill_at_table(table: WatchedTable, number: int, when: str) -> Sized:
-    """Count requests to a file, and end this process as `kill_at` does."""
+    """Count requests to a file, and kill this process as `kill_at` does."""
 
     def kill(_: Request) -> None:
         if len(table.wire.requests) == number:
@@ -72,7 +72,7 @@ def kill_at_table(table: WatchedTable, number: int, when: str) -> Sized:
 
 
 def run_apart(settings: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Run in a process of its own; return what it ended with, and how many requests it made if it was not killed.
+    """Run in a process of its own; return its exit code, and its number of requests if it was not killed.
 
     `settings` are endpoint, table, job, run, rows, sink, pad_bytes and, to be killed, kill_at and when.
     """

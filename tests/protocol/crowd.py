@@ -1,4 +1,4 @@
-"""Starts workers, stops and kills them, and afterwards tells what went wrong and what was tried."""
+"""Start, stop and kill workers, then report what went wrong and how often each event happened."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ENDED = ("fenced", "committed", "aborted", "unanswered", "failure")
 
 @dataclass(frozen=True)
 class Process:
-    """A worker in a process of its own; `seed` names its log, and with the process id its notes."""
+    """A worker in a process of its own. Its log is named by `seed`, its notes by the process id and `seed`."""
 
     popen: subprocess.Popen[bytes]
     seed: str
@@ -46,7 +46,7 @@ class Process:
         return f"{self.popen.pid}-{self.seed}"
 
     def is_stopped(self) -> bool:
-        """Tell whether the process has stopped itself. Its note alone would tell so too soon for a SIGCONT."""
+        """Return whether the process has stopped. Its note precedes SIGSTOP, so it is too early for a SIGCONT."""
         return os.waitid(os.P_PID, self.popen.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
     def wake(self) -> None:
@@ -54,14 +54,14 @@ class Process:
 
 
 class Crowd:
-    """Many processes on one job, one source and one sink: some do as they are told, some by chance.
+    """Many processes on one job, one source and one sink: some follow a script, some act at random.
 
     Attributes
     ----------
     kills : Counter
         How many processes were killed, by the last step that they had noted.
     ended : list of str
-        Processes that ended by themselves, with what they said.
+        Processes that ended by themselves, with the end of their log.
     """
 
     def __init__(self, watermarks: Watermarks, url: str, root: Path, seed: int, *, forgetful: bool = False) -> None:
@@ -78,14 +78,14 @@ class Crowd:
         self._last_run: str | None = None
         self.folder.grow(0)
 
-    # --- what must happen ------------------------------------------------------------------------
+    # --- scripted events -------------------------------------------------------------------------
 
     def play(self) -> None:
-        """Make each event without which a run proves nothing. No chance and no clock has a part in it.
+        """Make each event happen that a valid run needs, without depending on chance or a clock.
 
-        A worker is killed at every stage of its run. The next one tries again: by the same run id, or by a new
-        one that takes the job over, and it replays what is frozen. Two workers come late: while they were stopped,
-        another one took the job over, and has either nothing done yet or committed their plan.
+        A worker is killed at every stage of its run. The next worker replays the frozen plan, with the same run id or
+        with a new one that takes the job over. Two workers are late: while they were stopped, another worker took the
+        job over, and has either done nothing yet or committed their plan.
         """
         with self._killing_all():
             for stage in STAGES:
@@ -94,7 +94,7 @@ class Crowd:
             self._be_late("stored", "committed")
 
     def _be_late(self, stage: str, other_stage: str) -> None:
-        """Let a worker go on from a stage after another one has come as far as its stage."""
+        """Stop a worker at `stage`, let another one take over and reach `other_stage`, then wake the first one."""
         late = self._reach(stage)
         other = self._reach(other_stage)
         before = len(self._noted(late.notes))
@@ -111,15 +111,15 @@ class Crowd:
         return process
 
     def _wait_for(self, process: Process, happened: Callable[[], bool]) -> None:
-        """Wait as long as the process lives; how long a test may last is pytest's to say."""
+        """Wait until it happened; fail if the process ends. pytest's timeout limits the wait."""
         while not happened():
             assert process.popen.poll() is None, (self._root / f"{process.seed}.log").read_text()[-1000:]
             time.sleep(0.005)
 
-    # --- what chance does ------------------------------------------------------------------------
+    # --- random events ---------------------------------------------------------------------------
 
     def work(self, seconds: float) -> None:
-        """Let rows come and processes work and die by chance for some seconds; kill all that is left."""
+        """Add rows, start workers and kill some at random for some seconds; then kill the rest."""
         deadline, next_kill = time.monotonic() + seconds, 0.0
         with self._killing_all():
             while time.monotonic() < deadline:
@@ -133,7 +133,7 @@ class Crowd:
                 time.sleep(0.05)
 
     def drain(self) -> None:
-        """Let one clean worker take what is left."""
+        """Let one worker without pauses or randomness process the remaining rows."""
         worker = Worker(self.folder, self.watermarks, "drain", hasty=True)
         for _ in range(10_000):
             if not worker.step():
@@ -161,7 +161,7 @@ class Crowd:
         return process
 
     def _wake_late_ones(self) -> None:
-        """Let those go on that have stopped, once another has the job: now they are late."""
+        """Wake stopped workers once another run has taken the job: now they are late."""
         for process in [process for process in self._processes if process.is_stopped()]:
             self._processes.remove(process)
             self._stopped.append(process)
@@ -177,7 +177,7 @@ class Crowd:
                 self._woken.add((process.seed, last["run"]))
 
     def _kill_some(self) -> bool:
-        """Kill one that has a plan in hand, or any one, or all as a power cut does; False if there was none."""
+        """Kill a worker with a plan in hand, any worker, or all as in a power cut; False if none may be killed."""
         fit = [process for process in self._processes if self._is_fit(process)]
         if not fit:
             return False
@@ -188,7 +188,7 @@ class Crowd:
         return True
 
     def _is_fit(self, process: Process) -> bool:
-        """Tell whether one may be killed now; one that was woken may first try to end its run."""
+        """Return whether a process may be killed now; one that was woken up may first try to end its run."""
         last = self._last_step(process)
         if last["step"] in IN_HAND:
             return (process.seed, last["run"]) not in self._woken
@@ -196,7 +196,7 @@ class Crowd:
 
     @contextmanager
     def _killing_all(self) -> Iterator[None]:
-        """Leave no process behind, least of all a stopped one, which would never end."""
+        """Kill every process at the end of the block; a stopped one would never end by itself."""
         try:
             yield
         finally:
@@ -232,16 +232,16 @@ class Crowd:
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def steps(self) -> list[dict[str, Any]]:
-        """Return all that all processes noted."""
+        """Return the notes of all processes."""
         return [fact for path in sorted(self.folder.notes.iterdir()) for fact in self._noted(path.name)]
 
     def lacks(self, least: dict[str, int]) -> list[str]:
-        """Name what was tried less often than it must be for a proof."""
+        """Name each event that happened less often than `least` requires for a valid run."""
         tried = self.tried()
         return [name for name, count in least.items() if tried[name] < count]
 
     def tried(self) -> dict[str, int]:
-        """Count what makes a run of this crowd a proof."""
+        """Count the events that make a run of this crowd a valid proof."""
         steps = self.steps()
         return {
             "killed": sum(self.kills.values()),
@@ -256,7 +256,7 @@ class Crowd:
         }
 
     def problems(self) -> list[str]:
-        """Compare sink, source, notes and history; an empty list is what the protocol promises."""
+        """Return contradictions between sink, source, notes and history; the protocol promises that there are none."""
         history = self.watermarks.history(JOB)[::-1]
         return [*self.ended, *self._failures(), *self._sink(history), *self._commits(history), *self._log(history)]
 

@@ -1,4 +1,4 @@
-"""What goes wrong at one numbered request: death, an error, an outage from then on, a request sent again."""
+"""What goes wrong at one numbered request: a crash, an error, an outage from then on, a request sent twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAULTS = {
 
 
 class FaultAt:
-    """The `fault` of a `FakeDynamoDB`: counts requests from its making, and spoils number `k` (from 0)."""
+    """The `fault` of a `FakeDynamoDB`: counts requests from 0 since its creation, and makes request `k` fail."""
 
     def __init__(self, k: int, name: str) -> None:
         self.k = k

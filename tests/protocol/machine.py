@@ -1,4 +1,4 @@
-"""The state machine over `World`: any order of calls, by live and by dead runs, with any trouble in them."""
+"""The state machine over `World`: calls in any order, by live and by dead runs, with any trouble in them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ troubles_of_copy = (
     | st.builds(Trouble, requests_of_copy, kinds, st.sampled_from([1, 99]), st.none())
     | st.tuples(requests_of_copy, st.sampled_from(MEANWHILE))
 )
-"""It takes more requests than any other call: one for each item."""
+"""A copy takes more requests than any other call: one for each item."""
 
 
 class Protocol(RuleBasedStateMachine):
-    """Runs of two actors on one job, whose handles never go away."""
+    """Runs of two actors on one job. Handles are kept forever, so old ones can still act."""
 
     handles = Bundle("handles")
 
@@ -71,7 +71,7 @@ class Protocol(RuleBasedStateMachine):
             self._run("a", 2)
 
     def make_double(self) -> Double:
-        """Make the table of an example."""
+        """Create the table for an example."""
         return in_memory()
 
     def _trouble(self, drawn: Any, handle: Handle | None = None) -> Trouble | None:
@@ -81,7 +81,7 @@ class Protocol(RuleBasedStateMachine):
         return Trouble(request, meanwhile=lambda: self._disturb(what, handle))
 
     def _disturb(self, what: str, busy: Handle | None) -> None:
-        """Make another call while one is under way; a handle's own calls exclude each other by a lock."""
+        """Make another call while one is under way. The busy handle makes none: its lock allows one call at a time."""
         if what == "take over":
             self.world.begin("b", self.world.new_run_id(), take_over=True)
         elif what == "reset":
@@ -113,7 +113,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(minutes=st.sampled_from([1, 16, 60, 24 * 60]), skew=st.none() | st.integers(-24 * 60, 24 * 60), actor=actors)
     def pass_time(self, minutes: int, skew: int | None, actor: str) -> None:
-        """Let time pass, set a clock, or let DynamoDB delete what has expired."""
+        """Let time pass, or set a clock; then let DynamoDB delete what has expired."""
         if skew is not None:
             self.world.skew[actor] = timedelta(minutes=skew)
         else:
@@ -148,7 +148,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(target=handles, actor=actors, count=st.integers(1, 9), until=st.sampled_from(STEPS))
     def run(self, actor: str, count: int, until: str) -> Any:
-        """Do a whole run, or one that stops on the way."""
+        """Do a whole run, or one that stops after a step."""
         handle = self._run(actor, count, until)
         return handle if handle else multiple()
 
@@ -184,7 +184,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(step=st.sampled_from(["commit", "freeze", "abort", "heartbeat"]), trouble=troubles)
     def go_on(self, step: str, trouble: Any) -> None:
-        """Let the newest run act: the one that is most likely to have the job."""
+        """Let the newest run act, because it is the one most likely to hold the job."""
         for handle in self.world.handles[-1:]:
             self._act(handle, step, trouble)
 

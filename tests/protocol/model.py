@@ -1,4 +1,4 @@
-"""A dictionary model of one job that sees every write reach the table, and what must hold at each."""
+"""A dictionary model of one job that sees each write to the table and checks the invariants at each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Frozen:
 
 @dataclass(frozen=True)
 class State:
-    """What the head says, with everything that was spilled read back."""
+    """The contents of the head, with everything that was spilled read back."""
 
     epoch: str
     version: int = 0
@@ -76,7 +76,7 @@ class Version:
 
 @dataclass(frozen=True)
 class History:
-    """A job as a backup has it."""
+    """A job as it is in a backup."""
 
     items: dict[Key, bytes]
     state: State | None
@@ -87,22 +87,22 @@ class History:
 
 @dataclass
 class Intent:
-    """A call under way: what its write of the head may do, and what it did."""
+    """A call under way: which write of the head it may make, and which ones it made."""
 
     kind: str
     expected: Callable[[State | None, State], State]
     made: list[State] = field(default_factory=list)
     imported: bool = False
     given_up: bool = False
-    """A claim was taken back, as the log could not be completed."""
+    """The call withdrew its claim, because the log could not be completed."""
     disturbed: bool = False
     """Another call was made in the middle of this one."""
     most: int = 1
-    """How many writes of the head it takes."""
+    """How many writes of the head it may make."""
 
 
 class Model:
-    """A table, watched: each write of the head must be the legal step that the call under way intends."""
+    """A watched table: each write of the head must be the legal step that the call under way intends."""
 
     def __init__(self, double: Double) -> None:
         self.double = double
@@ -132,7 +132,7 @@ class Model:
     def _watch(self, after: State) -> None:
         before, intent = self.state, self.intents[-1]
         if before is None and intent.kind == "set" and after == State(after.epoch):
-            self.state = after  # Chunks come next: without a head they would be taken for a damaged job.
+            self.state = after  # Written before the chunks: chunks without a head look like a damaged job.
             return
         if before is None and self.legacy and not intent.imported:
             if intent.kind != "adopt":
@@ -158,12 +158,12 @@ class Model:
             self.see_plan(after.epoch, after.version, after.plan)
 
     def see_plan(self, epoch: str, version: int, plan: Frozen) -> None:
-        """There is one plan for a version, and everybody who sees it sees the same."""
+        """Check that there is one plan for a version, and that everyone who reads it sees the same plan."""
         seen = self.plans.setdefault((epoch, version), canonical(plan))
         assert seen == canonical(plan), f"two plans for version {version + 1} (I3)"
 
     def read_state(self) -> State:
-        """Read the head as it lies in the table; what it refers to must be there."""
+        """Read the head from the table; the chunks that it refers to must exist."""
         head = items.head_from_item(self._raw(items.HEAD_KEY))
         plan = head.plan
         return State(
@@ -179,7 +179,7 @@ class Model:
         )
 
     def resolved(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values with what is in chunks read back, wherever it stands."""
+        """Return the values with each reference to chunks, at any depth, replaced by its value."""
         return {name: replaced(value, self._joined) for name, value in values.items()}
 
     def _joined(self, reference: Spilled) -> Any:
@@ -237,7 +237,7 @@ class Model:
                 self._check_expiry(item, chunk_keys(references(run["watermarks"])), found)
 
     def _check_expiry(self, holder: Item, chunks: list[str], found: dict[str, Item]) -> None:
-        """What an item refers to is there, and stays at least as long as the item."""
+        """Check that the chunks an item refers to exist and expire no earlier than the item."""
         if holder[RANGE]["S"] == items.HEAD_KEY:
             assert TTL not in holder, "the head may expire (I8)"
         for key in chunks:
@@ -246,7 +246,7 @@ class Model:
                 lives = TTL in holder and int(holder[TTL]["N"]) <= int(found[key][TTL]["N"])
                 assert lives, f"{key} expires before {holder[RANGE]['S']}, which refers to it (I8)"
 
-    # --- what others do -------------------------------------------------------------------------
+    # --- outside the package --------------------------------------------------------------------
 
     def sweep(self, now: datetime) -> list[Key]:
         past = self.double.sweep(now)
@@ -254,11 +254,11 @@ class Model:
         return past
 
     def snapshot(self) -> History:
-        """Keep the table as a backup does."""
+        """Return a copy of the table, as a backup."""
         return History(self.double.dump(), self.state, dict(self.log), dict(self.legacy), set(self.swept))
 
     def restore(self, kept: History) -> None:
-        """Bring the table back from a backup; versions run backwards until the doctor is called."""
+        """Restore the table from a backup. Versions run backwards until the doctor is called."""
         self.double.load(kept.items)
         self.state = kept.state
         self.log, self.legacy, self.swept = dict(kept.log), dict(kept.legacy), set(kept.swept)
@@ -281,7 +281,7 @@ def chunk_keys(found: list[Spilled]) -> list[str]:
 
 
 def canonical(value: Any) -> object:
-    """Return a form that is equal only for equal values of equal types: 1, 1.0 and True are three."""
+    """Return a form that is equal only for equal values of equal types: 1, 1.0 and True stay distinct."""
     if is_dataclass(value):
         return tuple(canonical(getattr(value, part.name)) for part in fields(value))
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""One job over a model source and a model sink: what the crash tests run, kill, run again and then count."""
+"""One job over a model source and a model sink: the crash tests run it, kill it, run it again and count the rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Point = Callable[[str], None]
 
 
 class Source:
-    """Rows with a cursor: row n is visible once the source has grown past n."""
+    """Rows with a cursor column: row n is visible once the source has grown past n."""
 
     def __init__(self, count: int = 3) -> None:
         self.count = count
@@ -47,7 +47,7 @@ class Source:
 
 
 class Sink:
-    """Takes each batch id as a whole, the second time in place of the first; remembers every content."""
+    """Writes each batch as a whole and replaces an earlier write of the same batch id; remembers every content."""
 
     def __init__(self) -> None:
         self.contents: dict[str, list[tuple[list[int], bytes]]] = {}
@@ -67,7 +67,7 @@ class Sink:
 
 @lru_cache(maxsize=256)
 def padding(low: int, high: int, size: int = PAD_BYTES) -> bytes:
-    """Make bytes that cannot be compressed, the same for the same bounds."""
+    """Return bytes that cannot be compressed, the same ones for the same bounds."""
     return random.Random(f"{low}-{high}").randbytes(size)
 
 
@@ -84,7 +84,7 @@ def work(
     handles: list[Run] | None = None,
     point: Point = lambda name: None,
 ) -> bool:
-    """Do one whole run as a job author would; False if there was nothing new."""
+    """Do one whole run as a job author would; return False if there was nothing new."""
     with watermarks.begin(job_id, run_id, take_over=take_over) as run:
         if handles is not None:
             handles.append(run)
@@ -98,7 +98,7 @@ def work(
             run.freeze({CONTEXT: {"low": low, "high": high, **pad}}, {CONTEXT: {"value": high, **pad}})
         point("frozen")
         planned = run.planned(CONTEXT)
-        source.grow()  # Rows that arrive while the batch is worked on.
+        source.grow()  # Rows arrive while the batch is processed.
         run.check()
         rows = source.rows(planned["low"], planned["high"])
         sink.write(str(run.batch_id), rows, planned.get("pad", b""))
@@ -110,7 +110,7 @@ def work(
 
 @dataclass(frozen=True)
 class Moment:
-    """What is there at one moment: in the table, on the clock, in the source and in the sink."""
+    """The table, the clock, the source and the sink as they are at one moment."""
 
     items: Mapping[Key, bytes]
     now: datetime
@@ -126,13 +126,13 @@ class ModelJob:
     job_id
         The job.
     commits
-        Runs that committed already. Their requests are not among those that `client` shows.
+        How many runs have already committed. `client` does not show their requests.
     spilled
         Whether plan and state go to chunks.
     """
 
     make_double: ClassVar[Callable[[], Double]] = FakeDynamoDB
-    """What has its table; the fixture `double` chooses."""
+    """Makes the double that holds the table; the fixture `double` sets it."""
 
     def __init__(self, job_id: str, *, commits: int, spilled: bool) -> None:
         self.job_id, self.spilled = job_id, spilled
@@ -144,24 +144,24 @@ class ModelJob:
         self.client.requests.clear()
 
     def kept(self) -> Moment:
-        """Return what is there now, as `restore` takes it."""
+        """Return the current moment, as `restore` takes it."""
         return Moment(self.client.dump(), self.clock.now, self.source.count, deepcopy(self.sink.contents))
 
     def restore(self, kept: Moment) -> None:
-        """Let all be there again that was there at a moment, and nothing else, for another process."""
+        """Return to a saved moment, for another process: everything that came later is gone."""
         self.client.load(kept.items)
         self.clock.now, self.source.count, self.sink.contents = kept.now, kept.count, deepcopy(dict(kept.contents))
         self.client.requests.clear()
         self.watermarks = self.process()
 
     def state(self) -> str:
-        """Return what is there now as a text, the same for what differs in nothing but random names."""
+        """Return the current state as a text; states that differ only in random names have the same text."""
         names: dict[str, str] = {}
         text = repr((self.client.items, self.clock.now, self.source.count, self.sink.contents))
         return TOKEN.sub(lambda found: names.setdefault(found[0], f"name {len(names)}"), text)
 
     def process(self) -> Watermarks:
-        """Return what another process has of the table."""
+        """Return `Watermarks` over the table as another process would open it."""
         return opened(self.client, clock=self.clock)
 
     def run(self, run_id: str, **options: Any) -> None:
@@ -170,7 +170,7 @@ class ModelJob:
 
 
 def drain(watermarks: Watermarks, job_id: str, source: Source, sink: Sink, **options: Any) -> None:
-    """Run until nothing is new; the source stands still at the end."""
+    """Run until nothing is new; the source does not grow meanwhile."""
     for number in range(4):
         before = source.count
         if not work(watermarks, job_id, f"drain-{number}", source, sink, **options):
@@ -180,7 +180,7 @@ def drain(watermarks: Watermarks, job_id: str, source: Source, sink: Sink, **opt
 
 
 def act_as_zombie(run: Run, read_head: Callable[[], Any]) -> None:
-    """Let an old handle try everything: it may learn that it is too late, and change nothing."""
+    """Try every call on an old handle: it may learn that it is too late, but must change nothing."""
     bounds = {CONTEXT: {"low": 0, "high": 99}}
     for attempt in (run.check, run.heartbeat, lambda: run.freeze(bounds, {CONTEXT: {"value": 99}}), run.commit):
         before = read_head()
@@ -193,7 +193,7 @@ def act_as_zombie(run: Run, read_head: Callable[[], Any]) -> None:
 
 
 def legacy_read(table: ItemTable, job_id: str) -> dict[str, Any]:
-    """Read what the original class takes for a job's newest item."""
+    """Read the item that the original class considers a job's newest."""
     (found,) = table.query(Between(job_id, newest_first=True, limit=1)).items
     return found
 
@@ -209,12 +209,12 @@ def chunk_keys(values: dict[str, Any]) -> set[str]:
 
 
 def is_by_run(item: dict[str, Any]) -> bool:
-    """Tell whether a log entry is of a version that a run made, and that its run item must show."""
+    """Return whether a log entry's version was made by a run, so that the run item must show that version."""
     return item["op"]["S"] in ("COMMIT", "IMPORT")
 
 
 def check_table(watermarks: Watermarks, job_id: str) -> None:
-    """Assert what must hold for a job at rest: a dense log that equals the head, no orphan, nothing that expires."""
+    """Assert what must hold for a job at rest: a dense log that matches the head, no orphans, no expiry set."""
     legacy = legacy_read(watermarks.store.table, job_id)
     watermarks.doctor(job_id, repair=True)
     found = items_of(watermarks.store.table, job_id)
@@ -241,7 +241,7 @@ def check_table(watermarks: Watermarks, job_id: str) -> None:
 
 
 def check_delivery(watermarks: Watermarks, job_id: str, source: Source, sink: Sink) -> None:
-    """Assert that the sink is the source, each row once, and that each batch was one version's, always the same."""
+    """Assert that the sink holds each source row once, and that each batch belongs to one version and never changed."""
     assert sink.rows == source.rows(0, source.count), f"sink {sink.rows}, source {source.count}"
     assert sink.changed == [], f"batches with two contents: {sink.changed}"
     head = watermarks.latest(job_id)

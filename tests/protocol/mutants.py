@@ -22,7 +22,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def noresolve(patch: pytest.MonkeyPatch) -> None:
-    """A failed condition or a lost answer is taken for the answer; nothing is read."""
+    """The table's answer is trusted after a failed condition or a lost answer; nothing is read to check."""
 
     def settle(
         self: Store, read: Any, identity: Any, before: Any, after: Any, write: requests.Write, budget: float
@@ -33,25 +33,25 @@ def noresolve(patch: pytest.MonkeyPatch) -> None:
 
 
 def noreplay(patch: pytest.MonkeyPatch) -> None:
-    """A new run makes a plan of its own instead of the one that a dead run left."""
+    """A new run makes its own plan instead of replaying the one that a dead run left."""
     claimed = Head.claimed
     patch.setattr(Head, "claimed", lambda self, *args, **given: replace(claimed(self, *args, **given), plan=None))
 
 
 def norollfwd(patch: pytest.MonkeyPatch) -> None:
-    """The log entry that a dead run did not write is never written."""
+    """The log entry that a dead run failed to write is never written."""
     patch.setattr(Changes, "complete_log", lambda self, head: None)
 
 
 def nofence_noversion(patch: pytest.MonkeyPatch) -> None:
-    """The condition is on plan and epoch only."""
+    """The condition of a head write covers only plan and epoch."""
     unchanged = requests._unchanged
     kept = ("epoch", "planId")
     patch.setattr(requests, "_unchanged", lambda head: tuple(one for one in unchanged(head) if one.attribute in kept))
 
 
 def versionback(patch: pytest.MonkeyPatch) -> None:
-    """A rewind takes the version of what it goes back to."""
+    """A rewind sets the version number back to that of its target."""
     rewound = Head.rewound
 
     def back(self: Head, entry: LogEntry, *given: Any, **named: Any) -> Head:
@@ -85,7 +85,7 @@ def condition_dropped(patch: pytest.MonkeyPatch) -> None:
 
 
 def chunks_after_head(patch: pytest.MonkeyPatch) -> None:
-    """The head refers to chunks that are written after it."""
+    """The head is written before the chunks that it refers to."""
     swap, write_chunks = Store.swap, Store.write_chunks
     late: list[Any] = []
     patch.setattr(Store, "write_chunks", lambda self, job_id, chunks: late.append((job_id, chunks)))
@@ -112,12 +112,12 @@ def chunks_deleted_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def chunks_expire_with_one_version(patch: pytest.MonkeyPatch) -> None:
-    """Chunks end with the version that is left, though older ones without an end share them."""
+    """Chunks expire with the version that a commit supersedes, though older versions that never expire share them."""
     patch.setattr(changes, "_sharing", lambda store, entry, gone, at: ([], at))
 
 
 def lease_ignored(patch: pytest.MonkeyPatch) -> None:
-    """Whoever comes takes the job over."""
+    """Any run takes the job over, even while another run's lease is valid."""
     claimed = Head.claimed
 
     def take(self: Head, *args: Any, take_over: bool = False, **given: Any) -> Head:
@@ -127,7 +127,7 @@ def lease_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def same_fence(patch: pytest.MonkeyPatch) -> None:
-    """A take-over does not raise the fence."""
+    """A takeover does not raise the fence."""
     claimed = Head.claimed
     patch.setattr(
         Head, "claimed", lambda self, *args, **given: replace(claimed(self, *args, **given), fence=self.fence)
@@ -135,7 +135,7 @@ def same_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def already_by_version(patch: pytest.MonkeyPatch) -> None:
-    """Any later version passes for the commit of this plan."""
+    """Any later version counts as the commit of this plan."""
 
     def later(self: Run, before: Head, current: Head | None) -> Change | None:
         return current.last if current is not None and current.version > before.version else None
@@ -159,7 +159,7 @@ def same_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def reset_keeps_plan(patch: pytest.MonkeyPatch) -> None:
-    """A plan outlives the decision that made it wrong."""
+    """A reset keeps the open plan, which it has made wrong."""
     reset = Head.reset
     patch.setattr(Head, "reset", lambda self, *given, **named: replace(reset(self, *given, **named), plan=self.plan))
 
@@ -171,24 +171,24 @@ def release_makes_version(patch: pytest.MonkeyPatch) -> None:
 
 
 def release_keeps_fence(patch: pytest.MonkeyPatch) -> None:
-    """A run that was released while it lives can go on."""
+    """A released run that is still alive can continue."""
     freed = Head.freed
     patch.setattr(Head, "freed", lambda self, order: replace(freed(self, order), fence=self.fence))
 
 
 def types_lost(patch: pytest.MonkeyPatch) -> None:
-    """Values come back without the type that they went in with."""
+    """Values come back without their original types."""
     decode = values.decode
     patch.setattr(values, "decode", lambda attribute, types=None: decode(attribute))
 
 
 def chunks_without_margin(patch: pytest.MonkeyPatch) -> None:
-    """Chunks end at the very second of the version that refers to them."""
+    """Chunks expire in the same second as the version that refers to them."""
     patch.setattr(changes, "CHUNK_MARGIN", timedelta())
 
 
 def run_item_stays(patch: pytest.MonkeyPatch) -> None:
-    """The item of the run in force gets no end, though its version gets one."""
+    """The run item of a superseded version gets no expiry, though its log entry gets one."""
     expire = Store.expire
 
     def only_log(self: Store, job_id: str, range_key: str, at: datetime, version: int | None = None) -> None:
@@ -210,12 +210,12 @@ def _delete_after_commit(patch: pytest.MonkeyPatch, unneeded: Callable[[Head, He
 
 
 def blobs_of_the_plan_deleted(patch: pytest.MonkeyPatch) -> None:
-    """A commit deletes all that its plan refers to, also what the state shares with it."""
+    """A commit deletes everything its plan refers to, even what the state shares with the plan."""
     _delete_after_commit(patch, lambda before, after: references(before.plan.contexts) if before.plan else [])
 
 
 def blobs_of_the_version_before_deleted(patch: pytest.MonkeyPatch) -> None:
-    """A commit deletes what the new state has no more, though the version before is in the history."""
+    """A commit deletes what the new state no longer uses, though the previous version is still in the history."""
 
     def left(before: Head, after: Head) -> list[Spilled]:
         return [
@@ -235,7 +235,7 @@ def begins_where_it_moved(patch: pytest.MonkeyPatch) -> None:
 
 
 def moved_with_the_same_fence(patch: pytest.MonkeyPatch) -> None:
-    """A run that is thought dead may commit at the table that its job has left."""
+    """A run that is presumed dead may commit at the table that its job has left."""
     patch.setattr(Head, "moved", lambda self, to: replace(self, claim=None, moved_to=to))
 
 

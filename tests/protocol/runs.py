@@ -1,4 +1,4 @@
-"""The calls of a run, and what each may report for what it wrote (hazards I3 to I7)."""
+"""The calls of a run, and what each may report given what it wrote (hazards I3 to I7)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_PARTS = 3
 
 
 class Runs(Actors):
-    """What job code does."""
+    """The calls that job code makes."""
 
     def begin(
         self, actor: str, run_id: str, *, take_over: bool = False, trouble: Trouble | None = None
@@ -67,7 +67,7 @@ class Runs(Actors):
         return handle
 
     def freeze(self, handle: Handle, most: Mapping[str, int], trouble: Trouble | None = None) -> None:
-        """Plan at most so many rows of each context; a frozen plan is given again, or another one tried."""
+        """Freeze a plan of at most `most` rows per context; without `most`, repeat the frozen or last tried plan."""
         run = handle.run
         if handle.dead or run.closed:
             return
@@ -76,12 +76,12 @@ class Runs(Actors):
                 contexts = {name: run.planned(name) for name in run.plan.contexts}
                 following = dict(run.plan.next)
             elif handle.given is not None and not most:
-                contexts, following = handle.given  # Once more, after it is not known what became of it.
+                contexts, following = handle.given  # Try again after an unknown outcome.
             else:
                 contexts, following = handle.given = self._plan(run, most)
             given = with_data(self.model.resolved(contexts)), with_data(self.model.resolved(following))
         except (FencedError, AssertionError):
-            # Also where the chunks are gone that its state was in: it can plan nothing any more.
+            # A run also cannot plan any more if the chunks of its state are gone.
             assert not self._in_force(handle)
             return
 
@@ -95,7 +95,7 @@ class Runs(Actors):
         self._note_death(handle, call)
         if call.refused(FencedError, PlanConflictError):
             if isinstance(call.error, PlanConflictError) and not call.intent.disturbed:
-                # Equal bytes that were stored twice are two blobs, and so two plans.
+                # Equal bytes that were stored twice are two blobs, and therefore two plans.
                 is_stored_again = "part" in contexts.get("files", {})
                 assert handle.plan and (is_stored_again or canonical(handle.plan.contexts) != canonical(given[0]))
             if isinstance(call.error, FencedError) and not call.intent.disturbed:
@@ -116,13 +116,13 @@ class Runs(Actors):
             parts = state.get("parts", [])
             if context == "files" and high > low:
                 added = blob_of(rows_of(context, low, high))
-                # The plan and the state share it, and the state shares the others with the versions before.
+                # The plan and the state share the added part; the state shares its other parts with earlier versions.
                 contexts[context]["part"], parts = added, [*parts, added] if len(parts) < MOST_PARTS else []
             following[context] = mark(context, high, parts)
         return contexts, following
 
     def process(self, handle: Handle) -> None:
-        """Write the plan's rows to the sink, which holds one content for a batch id, whoever writes it."""
+        """Write the plan's rows to the sink, which must get the same content for a batch id from every run."""
         if handle.dead or handle.plan is None:
             return
         call = self.call(
@@ -134,7 +134,7 @@ class Runs(Actors):
             assert not self._in_force(handle)
             return
         if handle.run.plan is None:
-            return  # After the commit nothing is left to take.
+            return  # Nothing is left to process after the commit.
         assert canonical(call.value) == canonical(handle.plan.contexts), "another plan than the frozen one (I3)"
         taken = {name: rows_of(name, part["low"], part["high"]) for name, part in call.value.items()}
         assert self.sink.setdefault(str(handle.run.batch_id), taken) == taken, "two contents for one batch (I6)"
@@ -180,7 +180,7 @@ class Runs(Actors):
         assert run.version == handle.state.version + 1
 
     def _check_tiling(self, before: State) -> None:
-        """Each context starts where the last commit ended (I5); others keep their watermark."""
+        """Check that each context starts where the last commit ended (I5), and that all others keep their watermark."""
         assert before.plan is not None
         for context, part in before.plan.contexts.items():
             assert part["low"] == position(before.watermarks, context), "a gap or an overlap (I5)"

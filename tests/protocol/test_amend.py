@@ -1,4 +1,4 @@
-"""A run replaces its frozen plan: once, by whoever has the job, and no attempt at the old plan can commit it."""
+"""Amending: the run that holds the job replaces its frozen plan once, and no attempt can commit the old plan."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_plan_is_replaced_and_a_warning_says_so_when_its_chunks_cannot_be_delete
     assert run.planned("a") == {"files": []}
 
 
-def test_blob_is_stored_again_when_a_later_plan_has_what_an_earlier_one_left_out(
+def test_blob_is_stored_again_when_a_later_plan_needs_what_an_amended_one_left_out(
     watermarks: Watermarks, job_id: str
 ) -> None:
     names = Blob(large(1)["packed"])

@@ -1,4 +1,4 @@
-"""Chunks are written no faster than one partition takes them, and the lease is kept meanwhile."""
+"""Chunks are written no faster than one partition accepts them, and the lease is kept in the meantime."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Partition(FakeDynamoDB):
-    """One partition: a thousand write units a second, and a request that finds none left is throttled."""
+    """One partition: a thousand write units a second. A request is throttled when none is left."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,11 +136,11 @@ def test_chunk_write_is_not_sent_again_when_it_is_refused_for_another_reason(
     assert faults.hits == 1
 
 
-# --- the lease meanwhile -------------------------------------------------------------------------------------------
+# --- the lease in the meantime -------------------------------------------------------------------------------------
 
 
 def in_the_middle_of_chunks(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> list[object]:
-    """Let another thread do something while chunks are written; return what came of it."""
+    """Run `action` in another thread while chunks are written; return the list that receives its result."""
     answers: list[object] = []
     write_chunks = Store.write_chunks
 
@@ -184,7 +184,7 @@ def test_freeze_is_fenced_when_another_run_takes_over_while_chunks_are_written(
 def test_freeze_is_refused_when_the_run_is_aborted_while_its_chunks_are_written(
     watermarks: Watermarks, job_id: str, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal handler aborts in the very thread that freezes."""
+    """A signal handler aborts in the same thread that freezes."""
     run = watermarks.begin(job_id, "r1")
     write_chunks = Store.write_chunks
 

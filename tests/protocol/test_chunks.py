@@ -1,4 +1,4 @@
-"""Spilling: what goes to chunks, what stays, and what is noticed on the way back."""
+"""Spilling: which values go to chunks, which stay, and which damage is noticed when they are read."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_chunks_are_full_and_at_most_the_limit_when_a_value_is_large() -> None:
     assert 0 < len(parts[-1]) <= CHUNK_BYTES <= 350_000
 
 
-# --- which entries go --------------------------------------------------------------------------------------------
+# --- which entries are spilled -----------------------------------------------------------------------------------
 
 
 def test_nothing_is_spilled_when_the_map_fits() -> None:
@@ -233,7 +233,7 @@ def test_altered_reference_is_noticed_when_chunks_are_joined(field: dict[str, An
     ],
     ids=lambda text: text[:30],
 )
-def test_content_that_we_never_write_is_a_value_error_when_its_checksum_fits(content: str) -> None:
+def test_content_that_is_never_written_is_a_value_error_when_its_checksum_fits(content: str) -> None:
     raw = content.encode()
     reference = Spilled("p#t-0", 1, len(raw), hashlib.sha256(raw).hexdigest())
 

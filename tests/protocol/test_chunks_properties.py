@@ -41,7 +41,7 @@ quick = settings(deadline=None, max_examples=cases(20, long=300), suppress_healt
 
 
 def small_chunks(size: int = 64) -> Any:
-    """Cut into chunks so small that every value has several."""
+    """Make chunks so small that every value takes several."""
     return mock.patch.object(spill, "CHUNK_BYTES", size)
 
 
@@ -73,7 +73,7 @@ def test_any_flipped_byte_is_noticed_when_chunks_are_joined(value: Any, data: st
     except ValueError:
         return
 
-    # Bits of zlib's header, and those that fill its last byte before the checksum, mean nothing; the value is right.
+    # Some bits of zlib's header and of the last byte before its checksum carry no data: the value is intact.
     before, whole = sum(map(len, parts[:index])), sum(map(len, parts))
     assert before + place in (0, 1, whole - 5)
     assert same_values(found, [value, "something to flip"])

@@ -1,4 +1,4 @@
-"""How long and how often the client tries: time-outs and retries are explicit, pauses random, all of it bounded."""
+"""How long and how often the client tries: explicit timeouts and retries, random pauses, and a limit to it all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOB, ALWAYS = "parking", 10_000
 
 
 class Timer:
-    """A monotonic timer that only sleeping and slow requests move."""
+    """A monotonic timer that only sleeps and slow requests advance."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -37,7 +37,7 @@ class Timer:
 
 
 class TimedWatermarks:
-    """`Watermarks` whose time is fake and whose requests may fail."""
+    """`Watermarks` with a fake timer, whose requests may fail."""
 
     def __init__(self, table_name: str, client: Any, clock: Clock) -> None:
         self.client, self.timer = client, Timer()
@@ -46,7 +46,7 @@ class TimedWatermarks:
         self.watermarks.store.timer, self.watermarks.store.sleep = self.timer, self.timer.sleep
 
     def slow_down(self, seconds: float) -> None:
-        """Let every request take so long from now on."""
+        """Make every request from now on take this long."""
 
         def before_send(**_: Any) -> None:
             self.timer.now += seconds
@@ -63,7 +63,7 @@ def timed(dynamodb: Any, watermarks: Watermarks, clock: Clock) -> TimedWatermark
 
 @pytest.fixture
 def longest_pauses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
-    """Make every random pause as long as it can be; return the bounds that were asked for."""
+    """Make every random pause as long as possible; return the upper bounds that were requested."""
     bounds: list[tuple[float, float]] = []
 
     def uniform(low: float, high: float) -> float:
@@ -158,7 +158,7 @@ def test_pauses_differ_when_two_writers_are_throttled_alike(timed: TimedWatermar
     assert all(0 <= pause <= limit for three in pauses for pause, limit in zip(three, (0.2, 0.4, 0.8), strict=True))
 
 
-def test_nothing_changed_when_a_call_gave_up(timed: TimedWatermarks, clock: Clock) -> None:
+def test_nothing_changed_when_a_call_gives_up(timed: TimedWatermarks, clock: Clock) -> None:
     run = timed.watermarks.begin(JOB, "r1")
     before = timed.watermarks.latest(JOB)
     timed.faults.throttle(head_write, ALWAYS)

@@ -1,4 +1,4 @@
-"""Fifty threads commit to one job at once: every commit is one version, none is lost."""
+"""Fifty threads commit to one job at once: every commit makes one version, and none is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENT = CLIENT_CONFIG.merge(Config(max_pool_connections=THREADS, read_timeout=
 
 
 def commit_at_once(watermarks: Watermarks, run_id: str, number: int) -> None:
-    """Commit by `add_watermark`; again when others hold the job, as its error says."""
+    """Commit by `add_watermark`; retry while another run holds the job, as its error says."""
     item = watermarks.create_watermark_item(JOB, run_id, number=number)
     while True:
         try:
@@ -41,7 +41,7 @@ def commit_at_once(watermarks: Watermarks, run_id: str, number: int) -> None:
 
 
 def commit_in_steps(watermarks: Watermarks, run_id: str, number: int) -> None:
-    """Commit by begin, freeze and commit; again when others hold the job, as its error says."""
+    """Commit by begin, freeze and commit; retry while another run holds the job, as its error says."""
     while True:
         try:
             run = watermarks.begin(JOB, run_id)
@@ -54,12 +54,12 @@ def commit_in_steps(watermarks: Watermarks, run_id: str, number: int) -> None:
 
 
 def pause() -> None:
-    """Let the others go first: the threads and the server are real, so is the wait."""
+    """Let other threads go first. The threads and the server are real, and so is the wait."""
     time.sleep(random.uniform(0, 2))
 
 
 def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Watermarks) -> list[str]:
-    """Commit so many times in each of fifty threads; return what went wrong."""
+    """Commit `times` times in each of fifty threads; return the errors."""
     errors: list[str] = []
     start = threading.Barrier(THREADS)
 
@@ -68,7 +68,7 @@ def run_threads(commit: Callable[[Watermarks, str, int], None], watermarks: Wate
             start.wait(PATIENCE)
             for number in range(COMMITS):
                 commit(watermarks, f"run-{thread}-{number}", thread * COMMITS + number)
-        except Exception as error:  # Any error at all is a finding of this test.
+        except Exception as error:  # This test reports any error at all.
             errors.append(f"thread {thread}: {type(error).__name__}: {error}")
 
     threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(THREADS)]

@@ -1,4 +1,4 @@
-"""The crash matrix of the calls that decide about a job: no half state, and at most one version a call."""
+"""The crash matrix of administrative calls: no partial state, and at most one version per call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 @dataclass(frozen=True)
 class Operation:
-    """One call, the state that it needs, and what a second one of it means."""
+    """One administrative call, the state that it requires, and what a repeated call means."""
 
     call: Callable[[Watermarks], Any]
     state: str = "open plan"
@@ -77,7 +77,7 @@ REQUESTS = {
 
 
 class DecidedJob(ModelJob):
-    """A job in some state, about which somebody decides."""
+    """A job in some state, on which an administrative call acts."""
 
     def __init__(self, state: str, spilled: bool) -> None:
         super().__init__(JOB, commits=2 if state == "open plan" else 0, spilled=spilled)
@@ -113,7 +113,7 @@ def clean_requests(operation: Operation, spilled: bool) -> int:
 
 
 def fail(job: DecidedJob, operation: Operation, k: int, fault: str) -> bool:
-    """Call with a fault at request k; True if the caller was told of a success."""
+    """Make the call with a fault at request k; return whether the caller was told that it succeeded."""
     job.client.fault = plan = FaultAt(k, fault)
     told = True
     try:
@@ -128,7 +128,7 @@ def fail(job: DecidedJob, operation: Operation, k: int, fault: str) -> bool:
 
 
 def check_repeated(job: DecidedJob, operation: Operation, took_effect: bool) -> None:
-    """Call again: the state is that of the call, with one version more for each that took effect."""
+    """Repeat the call: the state is the call's, with one more version for each call that took effect."""
     before = job.stored_version()
     expected = operation.again if took_effect else 1
     if isinstance(expected, int):
@@ -146,7 +146,7 @@ def check_repeated(job: DecidedJob, operation: Operation, took_effect: bool) -> 
 
 
 def check_followed_by_runs(job: DecidedJob, operation: Operation, took_effect: bool) -> None:
-    """Run: either the decision holds or everything is as before, and the runs take what follows."""
+    """Let runs follow: either the decision holds or nothing has changed, and the runs read all remaining rows."""
     job.clock.move(hours=1)
     if job.stored_version() == 0 and operation.state == "legacy":
         operation.call(job.watermarks)
@@ -164,7 +164,7 @@ def check_followed_by_runs(job: DecidedJob, operation: Operation, took_effect: b
 
 @pytest.mark.parametrize("spilled", [False, True], ids=["inline", "spilled"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_decision_holds_or_not_when_any_request_of_it_fails_and_it_is_repeated_or_runs_follow(
+def test_decision_holds_or_not_when_any_of_its_requests_fails_and_it_is_repeated_or_runs_follow(
     name: str, spilled: bool
 ) -> None:
     operation = OPERATIONS[name]
@@ -177,7 +177,7 @@ def test_decision_holds_or_not_when_any_request_of_it_fails_and_it_is_repeated_o
                 job.restore(start)
                 took_effect = fail(job, operation, k, fault)
                 left, state = job.kept(), job.state()
-                # Nothing but this is left of a call that failed, and most faults leave what others have left.
+                # The items are all that a failed call leaves, and most faults leave the same items as another fault.
                 for check in (check_repeated, check_followed_by_runs) if state not in seen else ():
                     job.restore(left)
                     check(job, operation, took_effect)

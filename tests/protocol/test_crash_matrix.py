@@ -1,6 +1,6 @@
-"""The crash matrix: every request of a run goes wrong in every way, and no row is lost or doubled.
+"""The crash matrix: every request of a run fails in every way, and no row is lost or duplicated.
 
-Which requests there are is read off a clean run, so the matrix grows with the code.
+The list of requests is recorded from a clean run, so the matrix grows with the code.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def broken_job(name: str) -> None:
 
 
 class FailingJob(ModelJob):
-    """A job with some committed runs, and a run that is going to fail."""
+    """A job with some committed runs, and one more run that is going to fail."""
 
     def __init__(self, commits: int, spilled: bool) -> None:
         super().__init__(JOB, commits=commits, spilled=spilled)
@@ -68,7 +68,7 @@ class FailingJob(ModelJob):
         self.error: BaseException | None = None
 
     def fail(self, k: int, fault: str, point: Point = lambda name: None) -> FaultAt:
-        """Run with a fault at request k; whatever becomes of it, the process is gone then."""
+        """Run with a fault at request k. Whatever the outcome, the process is gone afterwards."""
         self.client.fault = plan = FaultAt(k, fault)
         self.error = None
         try:
@@ -82,7 +82,7 @@ class FailingJob(ModelJob):
         return self.client.items.get((JOB, HEAD))
 
     def refuses_others(self) -> bool:
-        """Tell whether the job is held against another run id."""
+        """Return whether another run id cannot begin, because the job is held."""
         try:
             self.process().begin(JOB, "r-other").abort()
         except RunInProgressError:
@@ -104,13 +104,13 @@ class FailingJob(ModelJob):
             self.run("r-new", take_over=True, point=self.zombie)
 
     def zombie(self, name: str) -> None:
-        """Let the process that seemed dead go on between the steps of the new one."""
+        """Let the process that seemed dead continue between the steps of the new one."""
         for handle in self.handles:
             act_as_zombie(handle, self.head_item)
 
 
 def labels(client: Double) -> list[str]:
-    """Name the requests so far by what they do to which kind of item."""
+    """Name each request so far by its operation and the kind of item."""
     named = []
     for method, params in client.requests:
         key = (params.get("Item") or params.get("Key") or {}).get("runId", {}).get("S", "")
@@ -134,14 +134,14 @@ def aborted_requests(commits: int, spilled: bool) -> list[str]:
 
 
 def is_mended(label: str, fault: str) -> bool:
-    """Tell whether a run must go on as if nothing had been: a head write is settled, a duplicate changes nothing."""
+    """Return whether the run must survive the fault: it resolves its head write, and a duplicate changes nothing."""
     if fault == "re-send-after":
         return True
     return label == "put ~latest" and fault in ("error-before", "error-after", "re-send-before")
 
 
 class Matrix:
-    """Failures of a run after some commits, and what retries make of each state that one leaves."""
+    """Failures of a run after some commits, and the result of each kind of retry from every state that they leave."""
 
     def __init__(self, commits: int, spilled: bool, point: Point = lambda name: None) -> None:
         self.job, self.point = FailingJob(commits, spilled), point
@@ -163,7 +163,7 @@ class Matrix:
             assert not mended or job.error is None or type(job.error) is JobError, f"the run itself saw {job.error!r}"
         except AssertionError as error:
             self.failures.append(f"request {k} ({label}), {fault}: {error}")
-        # Nothing else is left of a run that failed but its handles, which act during one kind of retry.
+        # All that a failed run leaves besides the table is its handles, and they act during only one kind of retry.
         for retry in RETRIES if state not in self.seen else RETRIES[-1:]:
             try:
                 job.restore(left)

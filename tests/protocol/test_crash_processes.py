@@ -1,4 +1,4 @@
-"""The crash matrix with real processes: killed by SIGKILL at a request, and another process goes on."""
+"""The crash matrix with real processes: SIGKILL hits at a request, and another process continues."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ SPILL_BYTES = 66_000
 INLINE_REQUESTS, SPILLED_REQUESTS = 8, 13
 RETRIES = ("same run id", "take-over", "after the lease")
 KILLS = [(number, when, 0) for number in range(1, INLINE_REQUESTS + 1) for when in ("before", "after")] + [
-    (5, "after", SPILL_BYTES),  # The chunk of the plan is written, that of the state is not.
-    (6, "after", SPILL_BYTES),  # Both are written, no head refers to them.
+    (5, "after", SPILL_BYTES),  # The plan's chunk is written, the state's chunk is not.
+    (6, "after", SPILL_BYTES),  # Both are written, but no head refers to them.
     (7, "after", SPILL_BYTES),  # The plan is frozen.
-    (10, "after", SPILL_BYTES),  # The commit took effect, nothing is written after it.
-    (11, "after", SPILL_BYTES),  # The run item is there, the log entry is not.
+    (10, "after", SPILL_BYTES),  # The commit took effect, but nothing was written after it.
+    (11, "after", SPILL_BYTES),  # The run item exists, the log entry does not.
     (13, "before", SPILL_BYTES),  # The chunk of the old plan is about to be deleted.
 ]
 
 
 class KilledJob:
-    """One job on a table, its source and a sink that all processes share."""
+    """One job on a table, with a source and a sink that all processes share."""
 
     def __init__(self, endpoint: str, watermarks: Watermarks, folder: Path, pad_bytes: int) -> None:
         self.endpoint, self.watermarks, self.pad_bytes = endpoint, watermarks, pad_bytes

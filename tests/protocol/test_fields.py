@@ -1,4 +1,4 @@
-"""What is stored is read field by field: an error names the field and what was expected, and never the value."""
+"""Stored data is read field by field: an error names the field and what was expected, and never shows the value."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FAR = datetime(2200, 1, 1, tzinfo=timezone.utc)
         ({"a": SECRET}, lambda fields: fields.map("a"), "x.a is not a map"),
     ],
 )
-def test_field_is_refused_by_name_when_it_is_not_what_is_written(
+def test_field_is_refused_by_name_when_it_differs_from_what_is_written(
     found: dict[str, Any], read: Callable[[Fields], Any], told: str
 ) -> None:
     with pytest.raises(ImplausibleError) as caught:
@@ -53,7 +53,7 @@ def test_field_is_refused_by_name_when_it_is_not_what_is_written(
     assert SECRET not in str(caught.value)
 
 
-def test_field_is_read_when_it_is_what_is_written() -> None:
+def test_field_is_read_when_it_has_the_form_that_is_written() -> None:
     at = datetime(2026, 1, 1, tzinfo=timezone.utc)
     fields = Fields({"text": "t", "zero": 0, "no": False, "names": ["a"], "at": at, "map": {"a": 1}}, "x")
 

@@ -56,7 +56,7 @@ def aborted() -> Head:
 
 
 def freed(token: str) -> Head:
-    """Return the head after a person has released a run, as another one was released before."""
+    """Return the head after an operator released a run, with one earlier release."""
     before = Release("jr_0", NOW, "kim", "why", "t0")
     return replace(claimed(), releases=(before,)).freed(Order("sam", "why", NOW, token))
 
@@ -70,7 +70,7 @@ def output(version: int, target: str, sink: str = "iceberg", **more: Any) -> Out
     [((output(1, "shop.a", "files"),), ()), ((), (output(3, "shop.a", "files"),))],
     ids=["unseen", "seen"],
 )
-def test_first_version_is_taken_back_when_a_job_is_reset(unpublished: Outputs, outputs: Outputs) -> None:
+def test_first_version_is_retracted_when_a_job_is_reset(unpublished: Outputs, outputs: Outputs) -> None:
     head = replace(idle(), unpublished=unpublished)
 
     after = head.reset(Order("sam", "why", NOW, "token"), outputs=outputs, retract=True)
@@ -79,8 +79,8 @@ def test_first_version_is_taken_back_when_a_job_is_reset(unpublished: Outputs, o
     assert after.unpublished == ()
 
 
-def test_rows_that_stay_are_told_when_their_target_cannot_take_them_back() -> None:
-    """Files go, and so do rows that a column tells apart; other rows of a table stay, and people are told of them."""
+def test_rows_that_stay_are_reported_when_their_target_cannot_delete_them() -> None:
+    """A rewind deletes files, and rows that have a batch column; it leaves other rows and reports them."""
     unseen = (
         output(2, "shop.a"), output(3, "shop.a"), output(3, "shop.b", batch_column="batch"),
         output(3, "file:///c", "files"), output(3, "shop.d", rows=0), output(1, "shop.e"),
@@ -183,12 +183,12 @@ def test_committed_refuses_with_the_remedy_when_there_is_no_plan_of_a_run(start:
 
 
 @pytest.mark.parametrize("start", [Head.first("parking"), aborted(), committed()])
-def test_head_stays_as_it_is_when_no_run_has_a_lease_to_renew_or_end(start: Head) -> None:
+def test_head_is_unchanged_when_no_run_has_a_lease_to_renew_or_end(start: Head) -> None:
     assert start.renewed(NOW + LEASE) == start
     assert start.freed(Order("sam", "why", NOW, "t2")) == start
 
 
-def test_newest_answers_are_kept_when_restores_were_answered_at_more_targets_than_a_head_keeps() -> None:
+def test_newest_answers_are_kept_when_more_restores_were_answered_than_a_head_keeps() -> None:
     head, order = replace(Head.first("parking"), version=1), Order("sam", "why", NOW, "token")
     targets = [f"s3://lake/{number}" for number in range(MOST_ANSWERS - 1)]
     first = head.restored(order, {target: {head.epoch: 2} for target in targets})
@@ -197,7 +197,7 @@ def test_newest_answers_are_kept_when_restores_were_answered_at_more_targets_tha
 
     assert sum(map(len, second.answers.values())) <= MOST_ANSWERS
     assert second.last_versions_at(targets[1])[first.epoch] == 5
-    # It is asked for again.
+    # The older answer was dropped, so it is asked for again.
     assert second.last_versions_at(targets[1])[head.epoch] == 1
 
 
@@ -220,13 +220,13 @@ def test_newest_targets_are_kept_when_more_were_published_to_or_their_names_are_
     assert back == longer
 
 
-def test_what_a_target_lacked_is_kept_until_its_rows_are_read_again_when_later_batches_are_published() -> None:
+def test_rows_that_a_target_lacks_are_recorded_until_read_again_when_later_batches_are_published() -> None:
     order = Order("sam", "why", NOW, "token")
     lost = idle(9).published((landed(5, "s3://lake/t"),), lacks_after=3).published((landed(7, "s3a://lake/t/"),))
     lost = lost.published((landed(9, "s3://lake/t"),), lacks_after=8)
 
     def lacks(version: int, *left: Output) -> list[tuple[int, int | None]]:
-        """Return what is kept after a rewind to a version: which one must be there, and after which one some went."""
+        """Return for each target, after a rewind, the version it must have and the one after which it lacks rows."""
         entry = LogEntry("parking", version, {}, replace(lost.last or Change("COMMIT", "c", NOW), outputs=left))
         return [(one.version, one.lacks_after) for one in lost.rewound(entry, order).at_targets]
 
@@ -289,7 +289,7 @@ def test_repr_shows_no_values_when_printed() -> None:
 
 
 def committed_after(head: Head, *runs: str) -> Head:
-    """Return the head after some runs began, of which the last one committed and the others let go."""
+    """Return the head after some runs began, of which only the last one committed."""
     for run_id in runs[:-1]:
         head = claimed(head, run_id).released()
     return claimed(head, runs[-1]).planned(make_plan()).committed(token="c9", now=NOW)
@@ -300,7 +300,7 @@ def counts(head: Head) -> tuple[int, int, int, str | None]:
     return head.version, head.runs, head.log_entry.change.failed, head.log_entry.change.previous_run_id
 
 
-def test_runs_grow_by_one_per_success_and_failures_are_told_when_runs_fail_in_between() -> None:
+def test_runs_grow_by_one_per_success_and_failures_are_reported_when_runs_fail_in_between() -> None:
     first = committed_after(Head.first("parking"), "jr_1")
     second = committed_after(first, "jr_2", "jr_3", "jr_4")
     third = committed_after(second, "jr_5")

@@ -38,7 +38,7 @@ def take(head: Head, step: tuple[str, Any], number: int, now: datetime) -> Head:
 
 
 def walk(steps: list[tuple[str, Any]]) -> list[tuple[str, Head, Head]]:
-    """Take the legal ones of the steps: each with the head before and after it."""
+    """Yield the legal steps, each with the head before and after it."""
     head, now, taken = Head.first("parking"), EPOCH, []
     for number, step in enumerate(steps):
         if step[0] == "tick":
@@ -56,14 +56,14 @@ def walk(steps: list[tuple[str, Any]]) -> list[tuple[str, Head, Head]]:
 
 @patient
 @given(steps)
-def test_version_grows_by_one_per_commit_and_else_stays_when_runs_compete(steps: list[tuple[str, Any]]) -> None:
+def test_version_grows_by_one_per_commit_and_otherwise_stays_when_runs_compete(steps: list[tuple[str, Any]]) -> None:
     for name, before, after in walk(steps):
         assert after.version == before.version + (name == "commit")
 
 
 @patient
 @given(steps)
-def test_fence_grows_per_claim_and_else_stays_when_runs_compete(steps: list[tuple[str, Any]]) -> None:
+def test_fence_grows_per_claim_and_otherwise_stays_when_runs_compete(steps: list[tuple[str, Any]]) -> None:
     for name, before, after in walk(steps):
         assert after.fence == before.fence + (name == "claim")
 

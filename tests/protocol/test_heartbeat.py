@@ -10,7 +10,7 @@ from tests.support.patience import PATIENCE
 
 
 class Owner:
-    """Something to keep alive, that counts its beats."""
+    """Something to keep alive, which counts its beats."""
 
     def __init__(self) -> None:
         self.beats = 0

@@ -36,7 +36,7 @@ def beating() -> list[threading.Thread]:
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """Every test starts and ends without a heartbeat."""
+    """Check that every test starts and ends without a heartbeat thread."""
     if beating():
         gc.collect()
     assert beating() == []

@@ -1,4 +1,4 @@
-"""Items and requests: what is stored under which key, on which condition, and how altered items are refused."""
+"""Items and requests: which values are stored under which key and condition, and how altered items are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state machine can fail: each of these changes to the code is caught by it."""
+"""The state machine can fail: it catches each of these changes to the code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEARCH = settings(
 
 
 def share_after_death(world: World) -> None:
-    """A run dies before it lets the old version expire; the next one leaves the chunks that both used."""
+    """A run dies before setting the old version's expiry; the next run stops using the chunks that both shared."""
     for request in range(1, 10):
         _whole_run(world, {"rows": 1, "files": 1})
         _whole_run(world, {"rows": 1}, Trouble(request, "die-before"))
@@ -48,7 +48,7 @@ def share_with_run_in_force(world: World) -> None:
 
 
 def end_by_two_clocks(world: World) -> None:
-    """Somebody whose clock is behind resets the job while a commit lets the version before it expire."""
+    """An operator whose clock is slow resets the job while a commit sets the expiry of the version before it."""
     world.skew["b"] = timedelta(hours=-8)
     for request in range(1, 12):
         _whole_run(world, {"rows": 1, "files": 1})
@@ -59,7 +59,7 @@ def end_by_two_clocks(world: World) -> None:
 
 
 def begin_after_legacy_write(world: World) -> None:
-    """The original class writes its only item, and our first run begins at once."""
+    """The original class writes its only item, and this package's first run begins at once."""
     world.model.legacy_write("jr_old_1", 2)
     _whole_run(world, {"rows": 1})
 
@@ -75,7 +75,7 @@ def copy_while_a_run_begins(world: World) -> None:
 
 
 def reset_with_an_open_plan(world: World) -> None:
-    """A person resets a job whose run has frozen a plan, and the next run begins."""
+    """An operator resets a job whose run has frozen a plan, and the next run begins."""
     _whole_run(world, {"rows": 1, "files": 1})
     handle = world.begin("a", world.new_run_id())
     assert handle is not None
@@ -134,8 +134,8 @@ def test_search_fails_when_the_code_is_mutated(mutant: Patch, monkeypatch: pytes
 
 
 @pytest.mark.long
-def test_search_passes_when_the_code_is_as_it_is() -> None:
-    """That a search finds nothing where nothing is, test_state_machine shows each time."""
+def test_search_passes_when_the_code_is_not_mutated() -> None:
+    """Run the search of the mutants on correct code; the normal search is in test_state_machine."""
     run_state_machine_as_test(Protocol, settings=SEARCH)
 
 
@@ -145,7 +145,7 @@ def test_search_passes_when_the_code_is_as_it_is() -> None:
 def test_scenario_fails_when_the_code_is_mutated(
     spilled_world: World, monkeypatch: pytest.MonkeyPatch, mutant: Patch, scenario: Callable[[World], None], broken: str
 ) -> None:
-    """Random search needs too many runs for these: they take a few steps in a certain order."""
+    """Random search would need too many runs to find these, because they take specific steps in a specific order."""
     mutant(monkeypatch)
 
     with pytest.raises(AssertionError, match=broken):
@@ -153,7 +153,7 @@ def test_scenario_fails_when_the_code_is_mutated(
 
 
 @pytest.mark.parametrize("scenario", [scenario for _, scenario, _ in SCENARIOS], ids=lambda part: part.__name__)
-def test_scenario_passes_when_the_code_is_as_it_is(spilled_world: World, scenario: Callable[[World], None]) -> None:
+def test_scenario_passes_when_the_code_is_not_mutated(spilled_world: World, scenario: Callable[[World], None]) -> None:
     scenario(spilled_world)
     spilled_world.drain()
     spilled_world.model.check()

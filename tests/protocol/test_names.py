@@ -39,7 +39,7 @@ ALL = [check_job_id, check_run_id, check_context]
         (check_context, "datasource0~!"),
     ],
 )  # fmt: skip
-def test_check_returns_the_same_text_when_it_keeps_the_rule(check: Callable[[str], str], text: str) -> None:
+def test_check_returns_the_same_text_when_it_obeys_the_rule(check: Callable[[str], str], text: str) -> None:
     assert check(text) == text
 
 
@@ -90,7 +90,7 @@ def test_remedy_names_every_forbidden_first_character_when_the_first_is_a_space(
 
 @pytest.mark.parametrize("check", ALL)
 @pytest.mark.parametrize("value", [None, 7, b"parking"])
-def test_check_refuses_with_the_type_when_it_is_no_text(check: Callable[[Any], str], value: Any) -> None:
+def test_check_refuses_with_the_type_when_the_value_is_not_text(check: Callable[[Any], str], value: Any) -> None:
     with pytest.raises(InvalidIdError, match=f"must be a str, not {type(value).__name__}"):
         check(value)
 
@@ -140,5 +140,5 @@ def test_batch_id_differs_when_job_epoch_or_version_does() -> None:
         ("nightly_attempt_1", "nightly_attempt_2", False),
     ],
 )
-def test_run_goes_on_for_its_earlier_attempts_only_when_ids_are_glues(owner: str, run_id: str, is_same: bool) -> None:
+def test_run_continues_only_its_own_earlier_attempts_when_ids_are_glues(owner: str, run_id: str, is_same: bool) -> None:
     assert same_run(owner, run_id) is is_same

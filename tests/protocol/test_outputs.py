@@ -1,4 +1,4 @@
-"""Records of what is staged and taken back come from the table: they are what is written, or they are refused."""
+"""The table's records of staged and retracted output: each has the form that is written, or it is refused."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ HOSTILE: list[Any] = [
 
 
 def spoilt(chance: random.Random, record: Any) -> Any:
-    """Return a record with one or two of its fields, at any depth, altered, taken away, or of another one."""
+    """Return a record with one or two fields, at any depth, altered, removed or set to another field's value."""
     made = json.loads(json.dumps(record))
     for _ in range(chance.randint(1, 2)):
         holder = made

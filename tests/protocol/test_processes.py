@@ -1,4 +1,4 @@
-"""Processes work on one job and are stopped and killed; afterwards every row is at the sink exactly once."""
+"""Processes work on one job and are stopped and killed; afterwards the sink holds every row exactly once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEAST = {
 
 
 def new_seed() -> int:
-    """Return the seed of this run; pytest shows it when the test fails."""
+    """Return the seed of this run; pytest shows it if the test fails."""
     seed = int(os.environ.get("GLUE_WATERMARKS_SEED") or random.randrange(10**6))
     sys.stdout.write(f"GLUE_WATERMARKS_SEED={seed}\n")
     return seed
@@ -58,7 +58,7 @@ def test_every_row_is_at_the_sink_once_when_workers_are_killed_and_taken_over(
     assert crowd.lacks(LEAST) == [], f"this run proved nothing: {crowd.tried()}"
 
 
-def test_another_content_is_noticed_when_workers_do_not_replay_the_frozen_plan(
+def test_changed_content_is_noticed_when_workers_do_not_replay_the_frozen_plan(
     moto_process: str, make_table: Callable[..., Watermarks], tmp_path: Path
 ) -> None:
     crowd = Crowd(make_table(moto_process), moto_process, tmp_path, new_seed(), forgetful=True)

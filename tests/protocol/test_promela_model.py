@@ -1,4 +1,4 @@
-"""The model of docs/model, checked by SPIN through all its states; and that each of its mutations is noticed."""
+"""SPIN checks the model in docs/model in all its states, and finds a fault in each of its mutations."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ MUTATIONS = (
 
 
 def verify(folder: Path, settings: tuple[str, ...], optimized: str) -> str:
-    """Check the model with some macros set, and return what the verifier says."""
+    """Check the model with some macros set, and return the verifier's output."""
     for tool in ("spin", "gcc"):
         if shutil.which(tool) is None:
             missing_component(tool, f"apt-get install {tool}")
-    # SPIN and gcc leave pan.* and a trail where they run.
+    # SPIN and gcc write pan.* and a trail to their working directory.
     shutil.copy(MODEL, folder)
     macros = [f"-D{setting}" for setting in settings]
-    # COLLAPSE keeps parts of states that repeat once, which takes a quarter of the memory. Nothing is left out by it.
+    # COLLAPSE stores repeated parts of states once, in a quarter of the memory. It leaves no state out.
     options = ["-DSAFETY", "-DCOLLAPSE", "-DVECTORSZ=2048", "-DMEMLIM=2000"]
     said = ""
     for command in (
@@ -68,11 +68,11 @@ def test_model_has_no_fault_when_every_state_is_visited(settings: tuple[str, ...
     said = verify(tmp_path, settings, "-O2")
 
     assert "errors: 0" in said, said
-    # Out of memory, or deeper than -m: then states are left out.
+    # Out of memory, or deeper than -m: states were left out.
     for part in ("Search not completed", "max search depth too small", "hash conflict: dropped"):
         assert part not in said, said
     assert "+ Partial Order Reduction" in said, said
-    # A step that is never taken would prove nothing.
+    # A step that is never taken proves nothing.
     left_out = said.partition("unreached in proctype Run\n")[2].partition("unreached in")[0]
     assert re.findall(r'state \d+, "(.*)"', left_out) == ["-end-"], left_out
 
@@ -80,7 +80,7 @@ def test_model_has_no_fault_when_every_state_is_visited(settings: tuple[str, ...
 @pytest.mark.timeout(LONG)
 @pytest.mark.parametrize("settings", MUTATIONS, ids=lambda settings: settings[0])
 def test_model_has_a_fault_when_it_is_mutated(settings: tuple[str, ...], tmp_path: Path) -> None:
-    # Compiled without care: a fault turns up long before that pays.
+    # Compiled without optimization: a fault turns up before optimizing would pay off.
     said = verify(tmp_path, settings, "-O0")
 
     assert "assertion violated" in said, said

@@ -1,4 +1,4 @@
-"""The sinks of docs/protocol.md, run as they stand: a batch that is written twice is there once."""
+"""The sinks of docs/protocol.md run as they are on the page: a batch that is written twice exists once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Trials of ten random run ids, without HTTP: the 70,000 requests of 1,000 would take many minutes over it.
+"""Trials of ten random run ids, without HTTP, over which the 70,000 requests of 1,000 trials would take many minutes.
 
-Every condition is evaluated by moto as ever. The same question over the wire, with fewer trials, is in
-the tests of the playbook's calls.
+moto evaluates every condition as usual. The tests of the playbook's calls run fewer trials of the same kind
+over the wire.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TableClient:
 
     def __init__(self) -> None:
         request = dynamodb.create_table("trials")
-        model: Any = Table  # Abstract by its annotations only: two methods for CloudFormation.
+        model: Any = Table  # Abstract only by its annotations: two methods for CloudFormation.
         self.table = model("trials", "123456789012", REGION, request["KeySchema"], request["AttributeDefinitions"])
         self.stored: dict[str, dict[str, Any]] = {}
 

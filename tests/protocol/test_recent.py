@@ -1,4 +1,4 @@
-"""The newest commits that a head keeps: how they grow, and how they come back from a text."""
+"""The newest commits that a head keeps: how the list grows, and how it is parsed from text."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ def test_commit_is_not_before_the_one_that_it_follows_when_a_clock_is_behind() -
     ],
     ids=repr,
 )
-def test_text_teaches_nothing_or_what_it_says_when_it_was_altered(text: str) -> None:
+def test_text_yields_no_commits_unless_valid_when_it_was_altered(text: str) -> None:
     assert len(from_text(text)) == (text == "1:2 ")

@@ -1,4 +1,4 @@
-"""Releasing a job: the lease ends, the plan and its batch id stay, and a run that lives after all can do nothing."""
+"""Releasing a job: the lease ends, the plan and its batch id stay, and a run that is still alive can do nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REQUESTS = 2
 
 
 class HeldJob(ModelJob):
-    """A job that a run has, which wrote its batch to the sink and then fell silent."""
+    """A job held by a run that wrote its batch to the sink and then fell silent."""
 
     def __init__(self, *, commits: int = 2, planned: bool = True, spilled: bool = False) -> None:
         super().__init__(JOB, commits=commits, spilled=spilled)
@@ -72,7 +72,7 @@ def test_next_run_replays_the_same_batch_at_once_when_a_dead_one_is_released() -
 
 @pytest.mark.parametrize("act", [Run.check, Run.commit], ids=["check", "commit"])
 @pytest.mark.parametrize("begun", [False, True], ids=["nobody-since", "next-run-at-work"])
-def test_released_run_is_fenced_when_it_lives_after_all(act: Callable[[Run], Any], begun: bool) -> None:
+def test_released_run_is_fenced_when_it_is_still_alive(act: Callable[[Run], Any], begun: bool) -> None:
     job = HeldJob()
     job.release()
     if begun:
@@ -88,7 +88,7 @@ def test_released_run_is_fenced_when_it_lives_after_all(act: Callable[[Run], Any
 
 @pytest.mark.parametrize("spilled", [False, True], ids=["inline", "spilled"])
 @pytest.mark.usefixtures("small_limits")
-def test_release_holds_or_not_and_no_row_is_lost_or_doubled_when_any_request_of_it_fails(spilled: bool) -> None:
+def test_release_holds_or_not_and_no_row_is_lost_or_doubled_when_any_of_its_requests_fails(spilled: bool) -> None:
     failures = []
     for k in range(REQUESTS):
         for fault in FAULTS:
@@ -101,7 +101,7 @@ def test_release_holds_or_not_and_no_row_is_lost_or_doubled_when_any_request_of_
 
 
 def check_failed_release(k: int, fault: str, spilled: bool) -> None:
-    """Let one request of a release fail, release again, and let others run the job until nothing is left."""
+    """Make one request of a release fail, release again, and let other runs process the job until nothing is left."""
     job = HeldJob(spilled=spilled)
     before = job.head
     job.client.fault = plan = FaultAt(k, fault)

@@ -1,4 +1,4 @@
-"""The tests of `Watermarks` pass on MiniStack as well: what they show is not a habit of moto."""
+"""The tests of `Watermarks` pass on MiniStack too, so they do not depend on peculiarities of moto."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.patience import LONG
 from tests.support.watermarks_suite import EVERY_REQUEST, WHOLE, run_watermarks_suite
 
 ONLY_MOTO = (
-    # MiniStack does not end a page of a query after 1 MB, as DynamoDB and moto do.
+    # MiniStack does not end a page of a query after 1 MB, unlike DynamoDB and moto.
     "tests/watermarks/test_history.py::test_page_stays_one_request_when_its_entries_are_more_than_a_megabyte",
 )
 
@@ -22,7 +22,7 @@ ONLY_MOTO = (
 @pytest.mark.timeout(LONG)
 def test_watermarks_suite_passes_when_run_on_ministack(ministack: str, make_table: Callable[..., Watermarks]) -> None:
     table = make_table(ministack)
-    # It deletes what has expired every minute, by the real clock: that of the tests stands months before it.
+    # MiniStack deletes expired items every minute by the real clock; the clock of the tests is months behind it.
     table.store.client.update_time_to_live(
         TableName=table.table_name, TimeToLiveSpecification={"AttributeName": TTL_ATTRIBUTE, "Enabled": False}
     )
@@ -40,7 +40,7 @@ def test_watermarks_suite_passes_when_run_on_ministack(ministack: str, make_tabl
 def test_number_is_trimmed_when_ministack_stores_it(
     ministack: str, make_table: Callable[..., Watermarks], sent: str, kept: str
 ) -> None:
-    """The Developer Guide says so of DynamoDB ("Supported data types"); moto returns what it was given."""
+    """DynamoDB trims numbers (Developer Guide, "Supported data types"); moto returns them as given."""
     table = make_table(ministack)
     client = table.store.client
     key = {"jobName": {"S": "parking"}, "runId": {"S": "r1"}}

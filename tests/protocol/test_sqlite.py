@@ -1,4 +1,4 @@
-"""A table in one file: the same answers as DynamoDB, typed errors, and nothing lost when processes die."""
+"""A table in one file: the same answers as DynamoDB, typed errors, and no loss when processes die."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NAME = "sqlite:watermarks.db"
 
 @pytest.fixture
 def marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Watermarks:
-    """Return a table in a file, where nothing of AWS is configured."""
+    """Return a table in a file, without any AWS configuration."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -88,10 +88,10 @@ def test_file_answers_as_dynamodb_does_when_requests_come_in_any_order(
 
 
 def answer(table: Any, asked: Any) -> Any:
-    """Return what a table says to a write, a key or a query."""
+    """Return the table's answer to a write, a key or a query."""
     if isinstance(asked, Between):
         page = table.query(asked)
-        # Of a query that ends with its limit DynamoDB says only with the next page that nothing follows.
+        # If a query ends exactly at its limit, DynamoDB reports only with the next page that nothing follows.
         return page.items
     return table.write(asked) if isinstance(asked, Write) else table.get(asked)
 
@@ -204,7 +204,7 @@ def newer(path: Path) -> None:
         (newer, "of format 99"),
     ],
 )
-def test_file_is_refused_and_stays_when_it_is_no_table_of_ours(tmp_path: Path, make: Any, why: str) -> None:
+def test_file_is_refused_and_unchanged_when_it_is_no_watermark_table(tmp_path: Path, make: Any, why: str) -> None:
     path = tmp_path / "other.db"
     make(path)
     before = path.read_bytes()
@@ -218,7 +218,7 @@ def test_file_is_refused_and_stays_when_it_is_no_table_of_ours(tmp_path: Path, m
 @pytest.mark.parametrize(
     "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["folder", "pipe", "device"]
 )
-def test_table_is_refused_when_its_name_is_not_of_a_file(tmp_path: Path, make: Any) -> None:
+def test_table_is_refused_when_its_name_is_not_that_of_a_file(tmp_path: Path, make: Any) -> None:
     make(tmp_path / "other.db")
     table = Watermarks(f"sqlite:{tmp_path}/other.db")
 
@@ -325,7 +325,7 @@ nfs /mnt/usb nfs rw 0 0
     [("/w.db", True), ("/home/w.db", False), ("/mnt/team drive/w.db", False), ("/mnt/bucket/a/w.db", False),
      ("/mnt/crypt/w.db", True), ("/mnt/usb/w.db", True), ("/homes/w.db", True)],
 )  # fmt: skip
-def test_drive_of_another_machine_is_refused_when_the_system_names_it(
+def test_drive_of_another_machine_is_refused_when_the_system_reports_it(
     monkeypatch: pytest.MonkeyPatch, path: str, is_local: bool
 ) -> None:
     monkeypatch.setattr(Path, "read_text", lambda self: MOUNTS.strip().replace("\\\\", "\\"))
@@ -337,7 +337,7 @@ def test_drive_of_another_machine_is_refused_when_the_system_names_it(
             SqliteTable(f"sqlite:{path}")
 
 
-def test_file_in_the_place_of_another_is_another_table(marks: Watermarks, tmp_path: Path) -> None:
+def test_file_is_another_table_when_it_replaces_the_first_one(marks: Watermarks, tmp_path: Path) -> None:
     commit(marks, "parking", "jr_1", {"n": 1})
     for path in tmp_path.iterdir():
         path.unlink()
@@ -370,8 +370,8 @@ time.sleep(0.5)
 """
 
 
-def test_no_commit_is_lost_when_a_copied_process_outlives_the_one_that_it_is_a_copy_of(tmp_path: Path) -> None:
-    """It took the locks of the dead process for its own, and wrote to a log that was deleted."""
+def test_no_commit_is_lost_when_a_forked_process_outlives_its_parent(tmp_path: Path) -> None:
+    """The child used to take the dead parent's locks for its own, and to write to a deleted log."""
     marks = Watermarks(f"sqlite:{tmp_path}/t.db")
     marks.create_table()
     command = [sys.executable, "-c", COPIED, marks.table_name, str(tmp_path / "go")]
@@ -381,7 +381,7 @@ def test_no_commit_is_lost_when_a_copied_process_outlives_the_one_that_it_is_a_c
         process.wait(PATIENCE)
         commit(marks, "shared", "jr_2", {"n": 2})
         (tmp_path / "go").touch()
-        assert process.stdout.read() == ""  # Until the child has ended.
+        assert process.stdout.read() == ""  # Returns when the child has ended.
 
     assert [entry.change.run_id for entry in marks.history("shared")] == ["jr_3", "jr_2", "jr_1"]
 
@@ -419,7 +419,7 @@ def test_each_number_is_committed_once_when_processes_share_a_file_and_some_are_
     try:
         for process in running[::4]:
             assert process.stdout is not None
-            first = process.stdout.readline()  # It has more to do, however slow the machine is.
+            first = process.stdout.readline()  # The process still has work to do, however slow the machine is.
             os.kill(process.pid, signal.SIGKILL)
             said.update(map(int, [first, *process.stdout.read().split()]))
         for process in running:
@@ -432,7 +432,7 @@ def test_each_number_is_committed_once_when_processes_share_a_file_and_some_are_
     found = Watermarks(name).get_watermark_values("shared")["n"]
 
     assert max(said.values()) == 1
-    # A process may be killed between its commit and what it says of it.
+    # A process may be killed after its commit and before it reports it.
     assert found - len(running[::4]) <= len(said) <= found
     assert set(said) <= set(range(1, found + 1))
 

@@ -1,4 +1,4 @@
-"""Random search for an order of calls, faults and clocks that loses or doubles a row (hazards I1 to I11, I14)."""
+"""Random search for an order of calls, faults and clocks that loses or duplicates a row (hazards I1 to I11, I14)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.long import cases
 
 
 class OnFile(Protocol):
-    """The same with a table in a file."""
+    """The same search on a table in a file."""
 
     def make_double(self) -> Double:
         return FaultyFile()

@@ -1,4 +1,4 @@
-"""Guards that no other test needed: without each of them one of these fails."""
+"""Tests of guards that no other test covers: each fails if its guard is removed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.both_stores
 def test_run_item_shows_the_newer_version_when_an_older_one_is_repaired_late(
     watermarks: Watermarks, job_id: str, stored: Stored
 ) -> None:
-    """`put_run` compares versions: a begin that was slow writes the item of a version that the same run has passed."""
+    """`put_run` compares versions, because a slow begin may write the run item of a version that its run has passed."""
     commit(watermarks, job_id, "r1", {"n": 1})
     [old] = watermarks.history(job_id)
     assert isinstance(old, LogEntry)
@@ -29,14 +29,14 @@ def test_run_item_shows_the_newer_version_when_an_older_one_is_repaired_late(
 
     watermarks.store.write_log(old)
 
-    # As it is stored: of the run in force, a look-up takes the head.
+    # Read the stored item: a look-up of the run in force would read the head instead.
     assert stored()["r1"]["version"] == {"N": "2"}
 
 
-def test_job_is_free_when_an_abort_finds_a_plan_that_its_freeze_did_not_know_of(
+def test_job_is_free_when_an_abort_finds_a_plan_that_its_freeze_did_not_see(
     hooked: Watermarks, watermarks: Watermarks, job_id: str, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`abort` swaps a second time: the first is refused, as the plan is another than the run knows."""
+    """`abort` swaps a second time: the first swap is refused, as the head has a plan that the run does not know."""
     run = hooked.begin(job_id, "r1")
     swap = Store.swap
 
@@ -59,7 +59,7 @@ def test_job_is_free_when_an_abort_finds_a_plan_that_its_freeze_did_not_know_of(
 def test_states_that_a_dropped_plan_repeats_can_be_read_when_a_decision_ends_it(
     watermarks: Watermarks, job_id: str, decision: str
 ) -> None:
-    """`unused` keeps what the versions before and after the decision refer to."""
+    """`unused` keeps the chunks that the versions before and after the decision refer to."""
     commit(watermarks, job_id, "r1", {"parking": large(1), "n": 1})
     run = watermarks.begin(job_id, "r2")
     run.freeze({"parking": run.watermarks["parking"]}, {**run.watermarks, "n": 2})

@@ -1,4 +1,4 @@
-"""Values: what is on the wire, what comes back, and every limit with its text."""
+"""Values: their form on the wire, what comes back, and every limit with its error text."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PARIS = timezone(timedelta(hours=1))
 
 
 class NanosecondTime(datetime):
-    """A datetime finer than microseconds, as pandas has."""
+    """A datetime finer than microseconds, like one of pandas."""
 
     nanosecond = 0
 
 
 class NotATime(datetime):
-    """A datetime that is none, as pandas' NaT."""
+    """A datetime that is no time, like pandas' NaT."""
 
     def __ne__(self, other: object) -> bool:
         return True
@@ -207,7 +207,7 @@ def test_encode_refuses_naming_key_limit_and_remedy_when_value_breaks_a_limit(va
         ("more", {"N": "1"}, "more is not a part of a reference to chunks"),
     ],
 )
-def test_reference_to_chunks_is_refused_when_it_is_read_and_nothing_of_ours_writes_it(
+def test_reference_to_chunks_is_refused_when_a_field_has_a_form_that_is_never_written(
     field: str, value: Any, text: str
 ) -> None:
     reference = values.Spilled("s#1-0", 1_000, 256 * 1024 * 1024, "0" * 64)
@@ -221,7 +221,7 @@ def test_reference_to_chunks_is_refused_when_it_is_read_and_nothing_of_ours_writ
 
 
 @pytest.mark.parametrize("id", ["s#0123456789abcdef-0", "p#0123456789abcdef-1999", "s#0123456789abcdef-b12"])
-def test_reference_to_chunks_is_read_when_its_id_is_one_of_ours(id: str) -> None:
+def test_reference_to_chunks_is_read_when_its_id_is_a_chunk_id(id: str) -> None:
     reference = values.Spilled(id, 1, 1, "0" * 64)
 
     assert decode(*encode({"state": reference})) == {"state": reference}
@@ -235,7 +235,7 @@ def test_refusal_does_not_show_the_value_when_it_is_secret() -> None:
     assert "54321" not in refusal(Decimal("54321" * 10 + "." + "1" * 40))
 
 
-def test_encode_names_what_the_map_is_when_it_is_no_watermark() -> None:
+def test_encode_names_what_the_map_is_when_it_is_not_a_watermark() -> None:
     with pytest.raises(InvalidValueError, match="The metric 'rows'"):
         encode({"rows": object()}, what="metric")
 
@@ -324,7 +324,7 @@ def test_decode_raises_when_attribute_and_type_do_not_fit(attribute: Any, kind: 
         decode({"M": {"cursor": attribute}}, {"M": {"cursor": kind} if kind else {}})
 
 
-def test_decode_raises_when_attribute_is_no_map() -> None:
+def test_decode_raises_when_attribute_is_not_a_map() -> None:
     with pytest.raises(ValueError, match="a map was expected"):
         decode({"L": []})
 

@@ -1,4 +1,4 @@
-"""Values: what holds for every supported value, nested as it may be."""
+"""Values: what holds for every supported value, however nested."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def typed(value: Any) -> Any:
-    """Return a form whose equality is also that of types."""
+    """Return a form in which values are equal only if their types are too."""
     if isinstance(value, dict):
         return {name: typed(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -25,7 +25,7 @@ def typed(value: Any) -> Any:
 
 
 def legacy_view(value: Any) -> Any:
-    """Return what a program with boto3's resource reads, written down without our encoder."""
+    """Return what a program with boto3's resource reads; written without using our encoder."""
     if isinstance(value, dict):
         return {name: legacy_view(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -56,7 +56,7 @@ def comparable(attribute: Any) -> Any:
 
 
 def real_size(attribute: Any) -> int:
-    """Count as the Developer Guide does: two digits a byte, one more if they fall across byte borders."""
+    """Return the size by the Developer Guide: two digits a byte, one byte more if they cross byte borders."""
     ((tag, value),) = attribute.items()
     if tag == "N":
         digits = "".join(map(str, Decimal(value).as_tuple().digits)).strip("0")

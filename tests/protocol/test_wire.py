@@ -1,6 +1,6 @@
 """What each call costs on the wire: its requests one by one, and the capacity that they consume.
 
-Those of a whole run from S3 to S3 are the ones that docs/cost.md names, in its order, with its reasons.
+docs/cost.md lists the requests of a whole run from S3 to S3, in this order and with reasons.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def kind(range_key: str | None) -> str:
 
 @pytest.fixture
 def make_metered(dynamodb: Any, make_watermarks: Callable[..., Watermarks], clock: Clock) -> Callable[..., MeteredJob]:
-    """Return a builder of a new table with two runs of one job in it; nothing of that is counted."""
+    """Return a builder of a new table with two runs of one job in it, whose requests are not counted."""
 
     def make(**options: Any) -> MeteredJob:
         config = CLIENT_CONFIG.merge(ONE_ATTEMPT)
@@ -276,7 +276,7 @@ KINDS = (
 
 
 class Asked:
-    """An application of a server, and what was asked of it, by boto3 or by anything else."""
+    """A server's application, and the requests it received, from boto3 or any other client."""
 
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
         self.lines: list[str] = []
@@ -315,7 +315,7 @@ def kind_of(key: str) -> str:
 
 
 class WholeRun:
-    """A job that writes the new files of one folder of a bucket to another."""
+    """A job that writes the new files of one folder of a bucket to another folder."""
 
     def __init__(self, asked: Asked, server: MotoServer, bucket: str, clock: Clock) -> None:
         self.asked, self.bucket, self.clock = asked, bucket, clock
@@ -336,7 +336,7 @@ class WholeRun:
         return list(self.asked.lines)
 
     def staged(self) -> list[str]:
-        """Return the keys of rows that wait, or were left."""
+        """Return the keys of rows that are staged, whether waiting or left over."""
         found = self.s3.list_objects_v2(Bucket=self.bucket, Prefix="_raw.staging/").get("Contents", [])
         return [one["Key"] for one in found if kind_of(one["Key"]) == "staged"]
 

@@ -1,4 +1,4 @@
-"""What goes over the wire: consistent reads, a condition on every head write, and no other action than these."""
+"""What goes over the wire: consistent reads, a condition on every head write, and only the known actions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def look_around(watermarks: Watermarks) -> None:
 
 
 def run_jobs(watermarks: Watermarks, clock: Clock) -> None:
-    """Call everything that a run does, also late and also spilled."""
+    """Make every call of a run, including late and spilled ones."""
     old = watermarks.begin(JOB, "r1")
     old.freeze({}, {"n": 1})
     with pytest.raises(RunInProgressError):
@@ -70,7 +70,7 @@ def run_jobs(watermarks: Watermarks, clock: Clock) -> None:
 
 
 def administrate(watermarks: Watermarks) -> None:
-    """Call everything that a person decides."""
+    """Make every administrative call."""
     watermarks.rewind(JOB, to_run="r3", **WHY)
     watermarks.rewind(JOB, to_version=2, transformation_ctx="files", **WHY)
     watermarks.set_watermark(JOB, {"n": 8}, **WHY)
@@ -99,7 +99,7 @@ def take_over_legacy(watermarks: Watermarks, put_legacy: Callable[..., None]) ->
 
 @pytest.fixture(scope="module")
 def tour(endpoint: str) -> Wire:
-    """Return the wire after every call of the package was made, with a retention, first runs and imports included."""
+    """Return the wire after every call of the package was made, including retention, first runs and imports."""
     client = boto3.client("dynamodb", endpoint_url=endpoint, config=CLIENT_CONFIG.merge(ONE_ATTEMPT))
     plain = boto3.client("dynamodb", endpoint_url=endpoint)
     wire, clock = Wire(client), Clock()
@@ -124,7 +124,7 @@ def head_writes(wire: Wire) -> list[Request]:
 
 
 def terms(request: Request) -> set[str]:
-    """Return the terms of a write's condition, all of which must hold, with names for placeholders."""
+    """Return the terms of a write's condition, all of which must hold, with placeholders replaced by names."""
     text = request.body.get("ConditionExpression", "")
     for placeholder, name in request.body.get("ExpressionAttributeNames", {}).items():
         text = text.replace(placeholder, name)

@@ -1,9 +1,9 @@
 """A process that works on a shared job until it is killed: `python -m tests.protocol.worker SETTINGS`.
 
-Source: a file with a number that grows; row n exists once the number is above n. Sink: a folder with
-one file a batch, put there by `os.replace`. Every step is noted in a file of this process, a line a
-write, so that its last line tells where a SIGKILL hit. A worker that is told a step stops itself there,
-with the plan in hand, as a machine that sleeps does: whoever started it then kills it, or lets it go on late.
+Source: a file with a growing number; row n exists once the number is above n. Sink: a folder with one file
+per batch, put there by `os.replace`. The process notes every step in a file of its own, one write per line,
+so that the last line shows where a SIGKILL hit. A worker with `stop_at` stops itself after that step, with
+the plan in hand, as a sleeping machine does; the crowd that started it then kills it or wakes it up late.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ def checksum(text: str) -> str:
 
 
 class Worker:
-    """Runs of one process: begin, freeze, write, commit, with pauses in which others come or a kill hits.
+    """Runs of one process: begin, freeze, write, commit, with pauses in which other workers act or a kill hits.
 
     Parameters
     ----------
     first_run
-        The run id of a dead process, to be tried again; None for a new one.
+        The run id of a dead process, to retry its run; None for a new one.
     hasty
-        No pauses and no dice: take over at once, work, commit. What such workers do is the same each time.
+        Without pauses or chance: take over at once, work, commit. Such workers do the same each time.
     stop_at
         The step after which the process stops itself, once.
     forgetful
-        Negative control: work out a batch again instead of replaying its plan.
+        Negative control: compute a batch anew instead of replaying its plan.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Worker:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def step(self) -> bool:
-        """Do one run; False if there was nothing to do."""
+        """Do one run; return False if there was nothing to do."""
         run_id, self._next_run = self._next_run or new_run_id(), None
         try:
             run = self._begin(run_id)
@@ -161,7 +161,7 @@ class Worker:
         return True
 
     def _new_batch(self, low: int, high: int) -> dict[str, Any]:
-        """Plan rows with a mark that no other plan has: another plan for the same rows shows in the sink."""
+        """Return a batch with a mark of its own, so that another plan for the same rows shows in the sink."""
         mark = secrets.token_hex(8)
         if self._random.random() < 0.1:
             mark = secrets.token_hex(SPILLING // 2)

@@ -1,4 +1,4 @@
-"""Decisions of people, looks from outside, and the count at the end (hazards I6, I11)."""
+"""Decisions of operators, reads from outside, and the count at the end (hazards I6, I11)."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ class World(Runs):
             assert self.model.state and self.model.state.plan is None
 
     def release(self, actor: str, trouble: Trouble | None = None) -> None:
-        """End the lease of whoever has the job: its plan and its version stay, and its fence is too old."""
+        """Release the job: its plan and version stay, and the run that held it is fenced."""
 
         def freed(before: State | None, after: State) -> State:
-            assert before  # The run may have given up meanwhile: to release it too does no harm.
+            assert before  # Releasing is harmless even if the run has given up in the meantime.
             return dataclasses.replace(before.released(), fence=before.fence + 1)
 
         old = self.model.state
@@ -128,7 +128,7 @@ class World(Runs):
         return call
 
     def restore(self, actor: str, kept: History) -> None:
-        """Bring the table back from a backup, then tell the doctor."""
+        """Restore the table from a backup, then declare the restore to the doctor."""
         self.model.restore(kept)
         self._decide(
             "restore",
@@ -140,18 +140,18 @@ class World(Runs):
     # --- another table ----------------------------------------------------------------------------
 
     def copy(self, actor: str, there: Trouble | None, back: Trouble | None) -> None:
-        """Copy the job to another table and back; a copy that died is done again, as often as it takes."""
+        """Copy the job to another table and back; a copy that died is repeated until it succeeds."""
 
         def moved(before: State | None, after: State) -> State:
             assert before, "a job was moved that is not there"
             return dataclasses.replace(before.released(), fence=before.fence + 1)
 
         def returned(before: State | None, after: State) -> State:
-            # It is announced first.
+            # The first write at the target only announces the copy.
             return before if before and after.fence == before.fence else moved(before, after)
 
         def legs(one: Store, other: Store, trouble: Trouble | None) -> bool:
-            """Copy the job from one table to the other; False: it was refused, and stays."""
+            """Copy the job from one table to the other; return False if the copy was refused."""
             lookups = Lookups(one, lambda: self.clock(actor), ".*")
             while True:
                 intent = Intent("copy", moved) if one is here else Intent("copy", returned, most=2)
@@ -192,7 +192,7 @@ class World(Runs):
     # --- looking --------------------------------------------------------------------------------
 
     def look(self, actor: str) -> None:
-        """Ask everything that can be asked; the answers are the model's (I2, I8, I14)."""
+        """Make every query; the answers must match the model (I2, I8, I14)."""
         state, watermarks = self.model.state, self.actors[actor]
         if state is None:
             return
@@ -210,7 +210,7 @@ class World(Runs):
     # --- the end --------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Take everything that is left, then count: each row since the last decision once, in order (I6, I11)."""
+        """Process what remains, then check that each row since the last decision came once, in order (I6, I11)."""
         if self.model.state is None and len(self.model.legacy) > 1:
             self.adopt("a", max(self.model.legacy))
         while True:
@@ -227,7 +227,7 @@ class World(Runs):
         self._count()
 
     def zombies(self) -> None:
-        """Let every old run try to go on; the job is done, so none of them may change it (I4, I7)."""
+        """Let every old run try to continue; the job is done, so none of them may change it (I4, I7)."""
         before = self.model.state
         for handle in self.handles:
             self.process(handle)
