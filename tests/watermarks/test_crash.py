@@ -30,7 +30,7 @@ def versions(watermarks: Watermarks, job_id: str) -> list[int]:
 def unknown_commit(
     request: pytest.FixtureRequest, hooked: Watermarks, faults: Faults, job_id: str
 ) -> tuple[Run, bool, CommitUnknownError]:
-    """Return a run whose commit got no answer, whether it was applied, and the error; all is well again after it."""
+    """Return a run whose commit got no answer, whether it was applied, and the error. Then the store works again."""
     run, applied = frozen(hooked, job_id), request.param == "applied"
     if applied:
         faults.reply_lost(head_write)

@@ -1,4 +1,4 @@
-"""Bad input: refused with its type and a remedy, before anything is sent, and with nothing changed."""
+"""Bad input is refused with a specific error and a remedy, before anything is sent, and nothing changes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ BAD_VALUES: list[Any] = [
 
 @pytest.fixture
 def seeded(hooked: Watermarks, wire: Wire, job_id: str) -> Watermarks:
-    """Return `Watermarks` over a table where the job has committed r1; the wire is clear."""
+    """Return `Watermarks` over a table where the job has committed r1; the wire is empty."""
     hooked.add_watermark(hooked.create_watermark_item(job_id=job_id, run_id="r1", mark=PRIVATE))
     wire.clear()
     return hooked
@@ -123,7 +123,7 @@ def test_run_id_is_refused_before_anything_is_sent_when_it_is_bad(
 
 @pytest.mark.parametrize("call", READS)
 @pytest.mark.parametrize("bad", ["", "!c#0000000000000000001", "~latest", "r" * 1_025, 7, b"r1"])
-def test_run_id_is_refused_before_anything_is_sent_when_it_is_a_key_of_ours(
+def test_run_id_of_a_read_is_refused_before_anything_is_sent_when_it_is_bad(
     client: Any, wire: Wire, job_id: str, bad: Any, call: str
 ) -> None:
     watermarks = Watermarks("some-table", client)
@@ -241,7 +241,7 @@ def test_add_watermark_takes_a_handmade_item_when_a_name_is_that_of_an_argument(
     assert seeded.get_watermark_values(job_id) == {name: 1}
 
 
-# --- nothing there yet ------------------------------------------------------------------------------------------
+# --- nothing stored yet -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("call", sorted(set(JOB_CALLS) - {"begin", "add_watermark", "adopt"}))

@@ -1,4 +1,4 @@
-"""Writes that are dropped, lose their answer, are sent twice or throttled; a store that is down."""
+"""Writes that are dropped, lose their answer, are sent twice or are throttled; a store that is down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that lost its job to another one can change nothing any more."""
+"""A run that lost its job to another run can no longer change anything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.both_stores
 
 @pytest.fixture(params=["lease-over", "same-run-id"])
 def take_over(request: pytest.FixtureRequest, watermarks: Watermarks, clock: Clock, job_id: str) -> Callable[..., Any]:
-    """Return a builder of (old run, new run); the old one froze a plan first if `plan` is given."""
+    """Return a builder of (old run, new run). With `plan`, the old run froze a plan before the takeover."""
 
     def make(plan: dict[str, Any] | None = None) -> tuple[Run, Run]:
         old = watermarks.begin(job_id, "r1")

@@ -1,4 +1,4 @@
-"""What a person mistypes in the first minute: the answer names it, and says what was expected."""
+"""Typical typing mistakes of a first-time user: the error names the mistake and what was expected."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_names_of_the_item_are_among_those_stored_when_one_of_them_is_mistyped(w
         watermarks.get_watermark("parking")["watermark"]
 
 
-def test_what_is_stored_prints_without_bytes_when_it_is_of_files(watermarks: Watermarks, tmp_path: Path) -> None:
+def test_watermark_is_printed_without_bytes_when_it_holds_files(watermarks: Watermarks, tmp_path: Path) -> None:
     for number in range(40):
         (tmp_path / f"{number}.json").write_text("{}")
     with IncrementalJob(watermarks, "parking") as job:
@@ -97,7 +97,7 @@ def test_a_file_is_counted_as_one_when_it_is_alone(tmp_path: Path) -> None:
         FileBookmark("s4://bucket/")
 
 
-def test_folders_are_taken_as_paths_when_a_script_has_them_so(watermarks: Watermarks, tmp_path: Path) -> None:
+def test_path_objects_are_accepted_when_a_script_passes_folders(watermarks: Watermarks, tmp_path: Path) -> None:
     landing = tmp_path / "landing"
     landing.mkdir()
     (landing / "a.json").write_text(json.dumps({"id": 1}))

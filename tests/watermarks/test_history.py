@@ -1,4 +1,4 @@
-"""`history`: the versions of a job in commit order, page by page, with who, why and how long."""
+"""`history`: the versions of a job in commit order, page by page, with author, reason and duration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.both_stores
 
 @pytest.fixture
 def seven(hooked: Watermarks, job_id: str, run_ids: list[str]) -> Watermarks:
-    """Return `Watermarks` whose job has seven versions of runs without order."""
+    """Return `Watermarks` whose job has seven versions by runs whose ids have no order."""
     for number in range(7):
         commit(hooked, job_id, run_ids[number % 5], {"n": number + 1})
     return hooked
@@ -130,7 +130,7 @@ def test_history_shows_the_newest_version_when_its_log_entry_was_not_written(
     assert [entry.version for entry in seven.history(job_id, limit=2)] == [8, 7]
 
 
-# --- what an entry tells ---------------------------------------------------------------------------------------
+# --- what an entry shows ---------------------------------------------------------------------------------------
 
 
 def test_entry_tells_attempt_duration_and_metrics_when_a_run_was_retried(

@@ -1,4 +1,4 @@
-"""The lease, and the plan that outlives the run that froze it."""
+"""The lease, and the plan that outlasts the run that froze it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_begin_grants_a_longer_lease_when_the_table_is_opened_with_one(
     run = patient.begin(job_id, "r1", lease=longer)
     clock.move(days=300)
 
-    # Renewed so late, it ends more than a year after the begin, and is no damaged item for all that.
+    # Renewed this late, the lease ends over a year after the begin, which must not count as a damaged item.
     assert run.heartbeat()
     clock.move(days=365)
     with pytest.raises(RunInProgressError) as caught:
@@ -127,7 +127,7 @@ def test_begin_grants_a_longer_lease_when_the_table_is_opened_with_one(
     ],
     ids=["nothing", "just-below", "just-above", "longest-there-is"],
 )
-def test_longest_lease_is_refused_when_it_is_no_plausible_one(max_lease: timedelta, seconds: str) -> None:
+def test_max_lease_is_refused_when_it_is_out_of_range(max_lease: timedelta, seconds: str) -> None:
     with pytest.raises(InvalidValueError, match=rf"max_lease is {seconds} seconds; it must be from 900 .* to 31622400"):
         Watermarks("council", max_lease=max_lease)
 
@@ -144,7 +144,7 @@ def test_longest_lease_is_refused_when_it_is_no_plausible_one(max_lease: timedel
     ],
     ids=["just-above", "overflow", "thousands-of-digits", "other-digits", "nothing", "negative"],
 )
-def test_job_is_refused_with_the_limit_when_its_lease_is_none(
+def test_job_is_refused_with_the_limit_when_its_lease_option_is_invalid(
     capsys: pytest.CaptureFixture[str], text: str, said: str
 ) -> None:
     with pytest.raises(SystemExit) as left:

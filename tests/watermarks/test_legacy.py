@@ -1,4 +1,4 @@
-"""Tables that the original class has filled: plain items under random run ids, and no head."""
+"""Tables that the original class filled: plain items under random run ids, and no head."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_call_names_the_runs_and_the_remedy_when_there_are_several_items(
     assert "jr_a, jr_b" in text
     assert "get_job_runs shows start times" in text
     assert "adopt(job_id, run_id=...)" in text
-    assert "808" not in text.replace(job_id, "")  # A random name may hold it.
+    assert "808" not in text.replace(job_id, "")  # The random job name may contain it.
     assert stored() == before
 
 

@@ -1,4 +1,4 @@
-"""What `Watermarks` refuses of a table that is a file, and how its answers show themselves in a notebook."""
+"""Options that `Watermarks` refuses if its table is a file, and how its answers are shown in a notebook."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_answers_are_tables_in_a_notebook_when_the_table_is_a_file() -> None:
     assert ["parking" in one._repr_html_() for one in shown] == [True, True]
 
 
-def test_file_is_below_the_home_folder_when_its_name_says_so_and_the_shell_has_left_it(
+def test_file_is_created_in_the_home_folder_when_its_name_starts_with_a_tilde(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -1,4 +1,4 @@
-"""The original class and this one on one table: the same scripts, the same answers, and what the old items become."""
+"""The original class and this one on one table: scripts get the same answers, and old items are taken over."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def original(watermarks: Watermarks, dynamodb: Any) -> OriginalWatermarks:
 
 @pytest.fixture(params=["original", "ours"])
 def either(request: pytest.FixtureRequest, watermarks: Watermarks, original: OriginalWatermarks) -> Either:
-    """Return each of the two in turn."""
+    """Return each of the two classes in turn."""
     return original if request.param == "original" else watermarks
 
 
-# --- what scripts do, with either -----------------------------------------------------------------------
+# --- what scripts do, with either class -----------------------------------------------------------------
 
 
 def test_script_of_the_playbook_reads_what_it_stored_when_either_class_runs_it(either: Either, job_id: str) -> None:
@@ -53,7 +53,7 @@ def test_values_are_found_under_their_key_when_a_script_names_one(either: Either
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["first-run", "second-run"])
-def test_script_takes_its_first_run_for_one_when_it_catches_the_errors_of_the_original(
+def test_script_recognizes_its_first_run_when_it_catches_the_errors_of_the_original(
     either: Either, job_id: str, stored: bool
 ) -> None:
     if stored:
@@ -192,7 +192,7 @@ def test_item_is_read_and_its_remedy_works_when_no_head_can_hold_it(
 
 
 @pytest.mark.parametrize("run_id", ["Lauf für März", " r", "r\n1", "r" * 300], ids=["unicode", "space", "line", "long"])
-def test_item_is_read_and_taken_over_when_its_run_id_is_one_that_no_run_may_have(
+def test_item_is_read_and_adopted_when_its_run_id_is_not_allowed(
     watermarks: Watermarks, original: OriginalWatermarks, job_id: str, run_id: str
 ) -> None:
     for name in (run_id, "jr_1"):
@@ -206,7 +206,7 @@ def test_item_is_read_and_taken_over_when_its_run_id_is_one_that_no_run_may_have
 
 
 @pytest.mark.parametrize("name", ["Straße (Nord)", "job #1", "~job", "*", "j" * 300])
-def test_job_is_told_apart_and_its_remedy_works_when_its_name_is_one_that_no_job_may_have(
+def test_remedy_works_when_the_original_class_stored_a_job_name_that_is_not_allowed(
     watermarks: Watermarks, original: OriginalWatermarks, job_id: str, name: str
 ) -> None:
     odd = f"{name} {job_id}"
@@ -220,7 +220,7 @@ def test_job_is_told_apart_and_its_remedy_works_when_its_name_is_one_that_no_job
     assert [entry.change.op for entry in wide.history(odd)] == ["COMMIT", "IMPORT"]
 
 
-# --- both at once ---------------------------------------------------------------------------------------
+# --- both classes at once -------------------------------------------------------------------------------
 
 
 def test_reader_of_the_original_class_sees_each_commit_when_this_class_writes(
@@ -235,7 +235,7 @@ def test_reader_of_the_original_class_sees_each_commit_when_this_class_writes(
     assert seen == [{"n": number, "ids": {"a", str(number)}} for number in range(5)]
 
 
-def test_latest_run_is_right_here_and_by_chance_there_when_ids_are_random(
+def test_latest_run_is_right_here_but_not_in_the_original_class_when_ids_have_no_order(
     watermarks: Watermarks, original: OriginalWatermarks, job_id: str
 ) -> None:
     ours, theirs = f"{job_id}-ours", f"{job_id}-theirs"

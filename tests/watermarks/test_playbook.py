@@ -1,4 +1,4 @@
-"""The playbook's calls: names, arguments and answers as its readers know them."""
+"""The playbook's calls, with the names, arguments and answers that its readers know."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ VALUES = [
 
 
 def original_query(watermarks: Watermarks, job_id: str) -> dict[str, Any]:
-    """Ask what the original class asks: the last item of the job by sort order."""
+    """Query as the original class does: the last item of the job by sort order."""
     item: Any
     [item] = watermarks.store.table.query(Between(job_id, newest_first=True, limit=1)).items
     return {name: TypeDeserializer().deserialize(value) for name, value in item.items()}

@@ -1,4 +1,4 @@
-"""Retention: old versions may expire; what the head or an unexpired log entry needs never does before it."""
+"""Retention: old versions may expire, but nothing that the head or an unexpired log entry needs expires before it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kept(hooked: Watermarks, clock: Clock) -> Watermarks:
 
 @pytest.fixture
 def commit(kept: Watermarks, clock: Clock, job_id: str) -> Callable[..., int]:
-    """Return what commits one run a day; it returns when the version before it may expire."""
+    """Return a function that commits a run a day later and returns when the version before it may expire."""
 
     def act(run_id: str, **following: Any) -> int:
         clock.move(days=1)
@@ -63,7 +63,7 @@ def expiries(stored: Stored) -> Callable[[], dict[str, int]]:
 
 @pytest.fixture
 def sweep(clock: Clock, expiries: Callable[[], dict[str, int]], delete: Callable[[str], None]) -> Callable[..., int]:
-    """Return what deletes everything that has expired by then, as TTL does; it returns how many items."""
+    """Return a function that moves the clock, deletes all expired items as TTL does, and returns their number."""
 
     def act(**later: float) -> int:
         clock.move(**later)

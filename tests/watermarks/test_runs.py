@@ -1,4 +1,4 @@
-"""Runs: begin, freeze, commit, abort, the with statement, and every misuse of a handle."""
+"""Runs: begin, freeze, commit, abort, the with statement, and every way to misuse a handle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad configuration: no table, another table, no credentials, no region, no permission."""
+"""Bad configuration: a missing or wrong table, no credentials, no region, no permission."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OTHER_KEYS = [(keys, call) for keys in KEYS for call in CALLS if keys != "number
 
 @pytest.fixture
 def without_settings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Return a monkeypatch for AWS settings that no session has read yet."""
+    """Return a monkeypatch for AWS settings, before any session has read them."""
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     return monkeypatch
 
@@ -130,7 +130,7 @@ def test_created_table_expires_items_and_has_backups_when_it_is_made(dynamodb: A
 def test_table_is_made_when_an_answer_is_lost_on_the_way(
     dynamodb: Any, client: Any, faults: ClientFaults, job_id: str, operation: str
 ) -> None:
-    """botocore sends the request again, and DynamoDB refuses what it has done already."""
+    """botocore sends the request again, and DynamoDB refuses it because the table exists by then."""
     watermarks = Watermarks(f"made-{secrets.token_hex(4)}", client)
     faults.resend(lambda request: request.operation == operation)
 

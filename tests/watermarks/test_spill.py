@@ -1,4 +1,4 @@
-"""Large plans and states: chunks before the head, the same values back, and nothing left behind."""
+"""Large plans and states: chunks are written before the head, values come back unchanged, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 
 def large(seed: int = 0, size: int = 400_000) -> dict[str, Any]:
-    """Return such a value with one of every type beside it."""
+    """Return a value that does not compress, with one value of every type beside it."""
     return steps.large(seed, size) | {
         "count": 3,
         "ratio": 1.0,
@@ -50,7 +50,7 @@ def chunks(stored: Stored, prefix: str = "!") -> list[str]:
 
 
 def frozen_without_an_answer(hooked: Watermarks, faults: Faults, job_id: str, contexts: Any, following: Any) -> Run:
-    """Return a run whose freeze took effect, though its caller got an error."""
+    """Return a run whose freeze took effect although its caller got an error."""
     run = hooked.begin(job_id, "r1")
     faults.reply_lost(head_write)
     faults.drop(lambda request: faults.hits > 0 and not faults.healed, times=100)
@@ -184,7 +184,7 @@ def test_heartbeat_goes_on_when_a_freeze_took_effect_without_an_answer(
     assert run.commit() == "done"
 
 
-# --- what is collected, what stays --------------------------------------------------------------------------------
+# --- what is deleted, and what stays ------------------------------------------------------------------------------
 
 
 def test_plan_chunks_are_deleted_and_state_chunks_stay_when_a_run_commits(

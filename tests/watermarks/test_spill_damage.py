@@ -1,4 +1,4 @@
-"""Chunks that are missing or altered: a typed error that names one, and nothing has changed."""
+"""Chunks that are missing or altered: a specific error names one of them, and nothing changes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def run(watermarks: Watermarks, job_id: str) -> Run:
 
 @pytest.fixture
 def damage(watermarks: Watermarks, stored: Stored, run: Run) -> Callable[[str, str], str]:
-    """Return what damages the chunks of the plan or of the committed state; it returns the one to be named."""
+    """Return a function that damages the chunks of the plan or committed state, and returns the key to be named."""
 
     def act(kind: str, prefix: str) -> str:
         change, named, _ = DAMAGE[kind]
