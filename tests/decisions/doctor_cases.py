@@ -1,4 +1,4 @@
-"""What the doctor's tests look for, and findings as they are compared."""
+"""The key of an orphaned chunk, and a short form of findings to compare, for the doctor's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions of people: rewind, reset, set, discard. One new version each, and the run at work is fenced."""
+"""Decisions of operators: rewind, reset, set, discard. Each makes one new version and fences the current run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def marks(n: int) -> dict[str, Any]:
 
 @pytest.fixture
 def two(watermarks: Watermarks, job_id: str) -> Watermarks:
-    """Return `Watermarks` with a job of two contexts that r1 and r2 have committed."""
+    """Return `Watermarks` with a job of two contexts, which r1 and r2 have committed."""
     commit(watermarks, job_id, "r1", marks(1))
     commit(watermarks, job_id, "r2", marks(2))
     return watermarks
@@ -199,7 +199,7 @@ def test_rewind_finds_a_run_when_its_items_were_never_written(
 def test_version_of_a_run_is_known_from_the_head_when_its_item_was_never_written(
     two: Watermarks, job_id: str, delete: Callable[[str], None]
 ) -> None:
-    """The command looks before a decision writes what is missing."""
+    """The command looks up the version before a decision writes the missing items."""
     delete("r2")
 
     assert two.lookups.version_of(two.latest(job_id), "r2") == 2

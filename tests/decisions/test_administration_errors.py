@@ -1,4 +1,4 @@
-"""Decisions that are refused: the error names what is wrong, and nothing has changed."""
+"""Refused decisions: the error names what is wrong, and nothing changes."""
 
 from __future__ import annotations
 

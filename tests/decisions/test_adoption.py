@@ -1,4 +1,4 @@
-"""`adopt`: which of several items of the original class is the most recent one."""
+"""`adopt`: choosing the most recent one among several items of the original class."""
 
 from __future__ import annotations
 

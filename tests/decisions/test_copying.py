@@ -1,4 +1,4 @@
-"""A job is copied to another table: it continues there, and nowhere else, whatever dies on the way."""
+"""A job is copied to another table: it continues there, and nowhere else, even if a process dies half-way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NextTo = Callable[[], Watermarks]
 
 @pytest.fixture
 def new_file(tmp_path: Path, clock: Clock) -> Callable[[], Watermarks]:
-    """Return a builder of tables in files."""
+    """Return a builder of tables that are files."""
     numbers = itertools.count(1)
 
     def make() -> Watermarks:
@@ -78,7 +78,7 @@ def copy(source: Watermarks, target: Watermarks, job_id: str = JOB) -> Copied:
 
 
 def contents(marks: Watermarks, job_id: str = JOB) -> dict[str, Any]:
-    """Return the items of a job, but for its head."""
+    """Return all items of a job except its head."""
     found = {item[items.RANGE_KEY]["S"]: item for item in marks.store.query(Between(job_id))}
     return {key: item for key, item in found.items() if key != items.HEAD_KEY}
 
@@ -241,7 +241,7 @@ def test_job_comes_back_with_what_was_done_elsewhere_when_it_is_copied_back(
     source, target = with_a_history(two[0]), two[1]
     copy(source, target)
     target.begin(JOB, "jr_5").commit()
-    target.store.delete(JOB, items.log_key(1))  # As it expires.
+    target.store.delete(JOB, items.log_key(1))  # The entry expires.
 
     copy(target, source)
 
@@ -390,15 +390,15 @@ def test_copy_is_refused_when_the_target_has_items_of_the_original_class(two: tu
     commit(source, JOB, "jr_2", {"n": 2})
 
 
-# --- what comes between ---------------------------------------------------------------------------
+# --- what happens during a copy -------------------------------------------------------------------
 
 
 class DiedError(BaseException):
-    """The process is no more."""
+    """The process has died."""
 
 
 class Dying:
-    """A table whose process dies at its n-th write: just before or just after it."""
+    """A table whose process dies at its n-th write: just before it or just after it."""
 
     def __init__(self, table: Any, left: list[int], before: bool) -> None:
         self._table, self._left, self._before = table, left, before
@@ -450,7 +450,7 @@ def test_job_is_whole_at_one_table_when_a_copy_dies_at_any_write(
 
 
 def may_begin(marks: Watermarks) -> bool:
-    """Return whether a run of the job continues there."""
+    """Return whether a run of the job can begin at this table."""
     if marks.store.read_head(JOB) is None:
         return False
     try:
@@ -464,7 +464,7 @@ def test_run_keeps_its_history_when_a_second_copy_of_its_job_is_slow(
     two: tuple[Watermarks, Watermarks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = with_a_history(two[0]), two[1]
-    copy(source, target)  # An earlier stay, of which the target keeps items.
+    copy(source, target)  # The target keeps items of this earlier stay of the job.
     target.begin(JOB, "jr_4").commit()
     commit(target, JOB, "weekly", {"n": 3})
     copy(target, source)
@@ -494,7 +494,7 @@ def test_run_keeps_its_history_when_a_second_copy_of_its_job_is_slow(
 
 
 def interrupted(source: Watermarks, target: Watermarks, writes: int) -> bool:
-    """Let a copy die right after so many writes; return whether it did."""
+    """Let a copy die right after `writes` writes; return whether it died."""
     left, tables = [writes], (source.store.table, target.store.table)
     source.store.table, target.store.table = (Dying(table, left, before=False) for table in tables)
     try:
@@ -507,7 +507,7 @@ def interrupted(source: Watermarks, target: Watermarks, writes: int) -> bool:
 
 
 @pytest.mark.parametrize("writes", range(1, 8))
-def test_history_stays_when_a_copy_that_died_is_answered_by_one_in_the_other_direction(
+def test_history_stays_when_a_copy_in_the_other_direction_follows_one_that_died(
     two: tuple[Watermarks, Watermarks], writes: int
 ) -> None:
     source, target = with_a_history(two[0]), two[1]
@@ -541,7 +541,7 @@ def test_job_is_at_one_table_when_a_copy_died_and_another_went_to_a_third(
     assert [may_begin(marks) for marks in (source, target, third)] == [False, True, False]
 
 
-def test_job_is_at_one_table_when_two_copies_of_it_go_to_two(
+def test_job_is_at_one_table_when_it_is_copied_to_two_tables_at_once(
     new_file: NextTo, two: tuple[Watermarks, Watermarks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = two
@@ -597,7 +597,7 @@ def test_copy_is_not_taken_for_done_when_the_target_was_made_anew(
         copy(source, target)
 
 
-def test_table_is_another_one_when_it_was_made_anew_under_its_name(dynamodb: Any) -> None:
+def test_table_has_another_identity_when_it_is_recreated_under_its_name(dynamodb: Any) -> None:
     places = []
     for _ in range(2):
         made = Watermarks("made-anew", dynamodb)

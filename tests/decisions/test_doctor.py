@@ -1,4 +1,4 @@
-"""The doctor: finds what is wrong with a job, and repairs only when told."""
+"""The doctor: it finds what is wrong with a job, and repairs it only on request."""
 
 from __future__ import annotations
 

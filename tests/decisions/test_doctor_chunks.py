@@ -1,4 +1,4 @@
-"""The doctor on chunks: which nothing refers to, which are missing, and when they may be deleted."""
+"""The doctor and chunks: orphaned ones, missing ones, and when orphans may be deleted."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ DECISIONS = pytest.mark.parametrize("decide", DECIDE.values(), ids=DECIDE)
 def test_chunks_of_a_decision_in_flight_are_there_afterwards_when_the_doctor_repairs(
     watermarks: Watermarks, job_id: str, monkeypatch: pytest.MonkeyPatch, decide: Decide
 ) -> None:
-    """The doctor sees chunks that nothing refers to yet."""
+    """The doctor sees the decision's chunks before anything refers to them."""
     commit(watermarks, job_id, "r1", {"parking": large(1)})
     commit(watermarks, job_id, "r2", {"parking": large(2)})
     repaired = repair_when(monkeypatch, watermarks, job_id, "write_chunks")
@@ -146,7 +146,7 @@ def test_chunks_of_a_decision_in_flight_are_there_afterwards_when_the_doctor_rep
 def test_chunks_of_a_decision_are_kept_when_it_is_made_after_the_doctor_has_looked(
     watermarks: Watermarks, job_id: str, put: Any, stored: Stored, monkeypatch: pytest.MonkeyPatch, decide: Decide
 ) -> None:
-    """The doctor has listed the items, and a decision writes its chunks and its head before anything is deleted."""
+    """The decision writes its chunks and its head after the doctor has listed the items, but before it deletes any."""
     commit(watermarks, job_id, "r1", {"parking": large(1)})
     commit(watermarks, job_id, "r2", {"parking": large(2)})
     put(ORPHAN, data={"B": b"x"})
@@ -190,7 +190,7 @@ def test_nothing_is_written_when_the_doctor_finds_no_orphan(hooked: Watermarks, 
 
 
 def repair_when(monkeypatch: pytest.MonkeyPatch, watermarks: Watermarks, job_id: str, method: str) -> list[Finding]:
-    """Let the doctor repair once, just after a method of the store has been called; return what it finds."""
+    """Let the doctor repair once, right after a method of the store was called; return its findings."""
     found: list[Finding] = []
     called = getattr(Store, method)
 

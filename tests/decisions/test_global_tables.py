@@ -1,4 +1,4 @@
-"""Conditions hold in one region only where a global table is eventually consistent: that is said, and no run asks."""
+"""Conditions hold in only one region of an eventually consistent global table: the doctor warns, runs do not check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPLICAS = [{"RegionName": "eu-west-2"}, {"RegionName": "eu-north-1"}]
 
 
 class Described(FakeDynamoDB):
-    """A table that describes itself as it is told, or to nobody."""
+    """A table with the given description; without one, DescribeTable is denied."""
 
     def __init__(self, table: dict[str, Any] | None) -> None:
         super().__init__()

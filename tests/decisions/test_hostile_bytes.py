@@ -1,4 +1,4 @@
-"""What somebody else may have written is bounded before it is unpacked: chunks and packed state."""
+"""Chunks and packed state may come from any writer of the table, so their size is limited before they are unpacked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEGABYTE = 1024 * 1024
 
 
 def packed(raw: bytes) -> tuple[Spilled, list[bytes]]:
-    """Return chunks and a reference that fits them, as only who may write to the head can make them."""
+    """Return chunks and a matching reference, as only a principal who may write to the head can make them."""
     data = zlib.compress(raw)
     return Spilled("s#1-0", 1, len(raw), hashlib.sha256(raw).hexdigest()), [data]
 
@@ -43,7 +43,7 @@ def test_chunks_are_refused_before_they_take_the_memory_when_they_unfold_to_many
     with pytest.raises(ValueError, match=r"nested too deeply|not what was written|values, and the limit is"):
         join(*packed(raw))
 
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 250 * 1024  # In KB.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 250 * 1024  # `ru_maxrss` is in KB.
 
 
 def test_chunks_are_read_when_their_texts_are_full_of_brackets() -> None:
@@ -63,7 +63,7 @@ def test_chunks_are_read_or_refused_when_they_hold_anything(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b"[" * MEGABYTE, b"[" + b"[]," * (2 * MEGABYTE) + b"[]]"], ids=["nested", "many"])
-def test_packed_names_are_refused_when_they_are_no_names(text: bytes) -> None:
+def test_packed_names_are_refused_when_they_unpack_to_too_many_or_too_deep_values(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"nested too deeply|values, and the limit is"):
         unpack_json(zlib.compress(text), 64 * MEGABYTE)
 

@@ -1,4 +1,4 @@
-"""Values set by hand, and those of the playbook's calls, leave the states of sources as they are."""
+"""Values that are set by hand or by the playbook's calls leave the states of sources unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARKING = {"kind": "files", "source": "s3://landing/parking/", "files": ["a.csv"
 
 @pytest.fixture
 def sources(watermarks: Watermarks, job_id: str) -> Watermarks:
-    """Return `Watermarks` with a job of two sources and a value."""
+    """Return `Watermarks` with a job that has two sources and a value."""
     run = watermarks.begin(job_id, "r1")
     run.freeze({}, {"repairs": REPAIRS, "parking": PARKING, "seen": 3})
     run.commit()
