@@ -1,4 +1,4 @@
-"""Jobs of one's own: with real launchers, or with none and a clock that only moves when told."""
+"""Jobs for a single test: with real launchers, or with no launcher and a clock that moves only when a test moves it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def table(moto_process: str, make_table: Callable[..., Watermarks]) -> Watermark
 
 @pytest.fixture
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where the folder of logs will be: apart from `tmp_path`, which has the scripts."""
+    """Return the path for the folder of logs, outside `tmp_path`, which has the scripts."""
     return tmp_path_factory.mktemp("logs-of") / "runs"
 
 
 @pytest.fixture
 def make_jobs(table: Watermarks, tmp_path: Path, logs: Path) -> Iterator[Callable[..., Jobs]]:
-    """Return a builder of jobs with real launchers; those that are left over are killed in the end."""
+    """Return a builder of jobs with real launchers, and kill launchers that are left over after the test."""
 
     def make(**options: Any) -> Jobs:
         return Jobs(
@@ -43,7 +43,7 @@ def make_jobs(table: Watermarks, tmp_path: Path, logs: Path) -> Iterator[Callabl
     jobs = make()
     for folder in sorted(logs.glob("*/*")):
         run = jobs.record(folder.parent.name, folder.name)
-        if run and run.state == "STARTING":  # A launcher that claims it later must not get it.
+        if run and run.state == "STARTING":  # A launcher that claims the run later must not get it.
             ended = run.ended("ERROR", jobs.scheduler.clock())
             run = jobs.scheduler.records.change_run(run, lambda now, end=ended: end if now.launcher is None else now)
         if run and run.launcher and not run.is_over and is_alive(process_of(run)):
@@ -57,7 +57,7 @@ def jobs(make_jobs: Callable[..., Jobs]) -> Jobs:
 
 @pytest.fixture
 def define(jobs: Jobs, tmp_path: Path) -> Callable[..., None]:
-    """Return what defines a Python shell job with a script."""
+    """Return a function that defines a Python shell job with a script."""
 
     def make(name: str, script: str = "", **more: Any) -> None:
         path = tmp_path / f"{name}.py"
@@ -69,7 +69,7 @@ def define(jobs: Jobs, tmp_path: Path) -> Callable[..., None]:
 
 @pytest.fixture
 def make_parked(table: Watermarks, tmp_path: Path, logs: Path, clock: Clock) -> Callable[..., Jobs]:
-    """Return a builder of jobs whose runs nothing carries out, on the clock that stands still."""
+    """Return a builder of jobs whose runs no launcher executes, on the clock that stands still."""
 
     def make(**options: Any) -> Jobs:
         made = Jobs(table, SparkSubmit(str(logs), scripts=[str(tmp_path), *PLACES]), **({"clock": clock} | options))
@@ -81,7 +81,7 @@ def make_parked(table: Watermarks, tmp_path: Path, logs: Path, clock: Clock) -> 
 
 @pytest.fixture
 def parked(make_parked: Callable[..., Jobs]) -> Jobs:
-    """Return jobs whose runs nothing carries out, one of them defined: ``parking``."""
+    """Return jobs whose runs no launcher executes, one of them defined: ``parking``."""
     made = make_parked()
     made.create_job(Name="parking", Command={"Name": "pythonshell", "ScriptLocation": "/jobs/parking.py"})
     return made

@@ -1,4 +1,4 @@
-"""What is left after an error or a break-off: no run is doubled, none is lost, and no job is blocked for good."""
+"""What remains after an error or an interruption: no run is doubled or lost, and no job is blocked forever."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def raising(error: Exception) -> Callable[..., Any]:
 
 
 def refuses(code: str) -> Callable[..., Any]:
-    """Return what answers a request of botocore with an error."""
+    """Return a handler that answers a request of botocore with an error."""
     parsed = {"Error": {"Code": code, "Message": ""}, "ResponseMetadata": {}}
     return lambda **_: (SimpleNamespace(status_code=400), parsed)
 

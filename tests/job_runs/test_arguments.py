@@ -1,4 +1,4 @@
-"""Arguments of runs: people who start a job choose some of them, and never which job or run it is."""
+"""Arguments of runs: whatever arguments a start gives, they never change which job it is or which run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ CALLS: dict[str, Callable[[Jobs, dict[str, str]], Any]] = {
 
 
 class NotStarting(SparkSubmit):
-    """The engine, without the process that it would start."""
+    """The engine, except that it starts no process."""
 
     launched: ClassVar[list[str]] = []
 
@@ -95,7 +95,7 @@ def a_run(arguments: dict[str, str], command: Mapping[str, Any] = COMMAND) -> Ru
 
 
 def plant(jobs: Jobs, arguments: dict[str, str], command: Mapping[str, Any] = COMMAND) -> None:
-    """Write a run that failed, as anybody can who may write its job's items."""
+    """Write a failed run, as any principal who may write the job's items can."""
     records, now = jobs.scheduler.records, jobs.scheduler.clock()
     records.write_run(None, a_run(arguments, command).starting(now, timedelta(minutes=1)).to("FAILED", now))
     made = JobRecord("a-inc", {"Command": command, "CreatedOn": now, "LastModifiedOn": now})
@@ -176,7 +176,7 @@ def test_arguments_of_the_run_itself_come_last_when_its_command_is_made(name: st
     command = SparkSubmit("logs", spark_home=str(tmp_path)).command(run, "/a.py")
 
     given, (name_of, job, id_of, digest, run_of, run_id) = command[-12:-6], command[-6:]
-    # Of two spellings of one option the last one counts, so a full name comes behind short ones and its abbreviations.
+    # argparse uses the last of two spellings of an option, so a full name comes after short ones and its abbreviations.
     assert given == ["-c", "3", "--a", "2", "--b", "1"]
     assert (name_of, job, id_of, run_of, run_id) == ("--JOB_NAME", "a-inc", "--JOB_ID", "--JOB_RUN_ID", RUN_ID)
     assert digest.startswith("j_")
@@ -190,7 +190,7 @@ TEXTS = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map("".join)
 
 
 def plain(argv: list[str]) -> dict[str, Any]:
-    """Parse as a script of its own kind does, with options that take one value, some, or perhaps one."""
+    """Parse as a script with a parser of its own does, with options that take one, several, or zero or one values."""
     parser = argparse.ArgumentParser()
     for option in ("JOB_NAME", "JOB_ID", "JOB_RUN_ID", "area"):
         parser.add_argument(f"--{option}", default="absent")
@@ -250,7 +250,7 @@ def test_script_gets_every_value_as_it_was_given_when_a_real_run_starts_it(
     found = {name.lstrip("-").replace("-", "_"): value for name, value in json.loads(output).items()}
     expected = {name.lstrip("-").replace("-", "_"): value for name, value in given.items()}
     if script == RESOLVED:
-        expected.pop("x")  # A positional argument, which nobody asked for.
+        expected.pop("x")  # A positional argument, which the script did not declare.
     assert expected.items() <= found.items()
     assert (found["JOB_NAME"], found["JOB_RUN_ID"]) == ("a-inc", run["Id"])
 

@@ -1,4 +1,4 @@
-"""Records of runs in the partition of a job do not disturb its watermarks, nor the class that this package replaces."""
+"""Records of runs in a job's partition disturb neither its watermarks nor the class that this package replaces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.reasons import because
 
 @pytest.fixture
 def with_runs(parked: Jobs) -> Jobs:
-    """Return jobs of which one has a run, what an earlier version kept of a trigger of its name, and no watermark."""
+    """Return jobs of which ``parking`` has a run, a trigger's record from an earlier version, and no watermark."""
     parked.scheduler.records.store.put(items.key("parking", "!t") | {"state": {"S": "CREATED"}}, if_new=True)
     parked.start("parking")
     return parked
@@ -34,7 +34,7 @@ def put_legacy(table: Watermarks, run_id: str) -> None:
 
 
 def last_item(table: Watermarks) -> dict[str, Any]:
-    """Read what the original class takes for the most recent item."""
+    """Read the item that the original class considers the most recent."""
     query: dict[str, Any] = {
         "TableName": table.table_name, "Limit": 1, "ScanIndexForward": False,
         "KeyConditionExpression": "jobName = :j", "ExpressionAttributeValues": {":j": {"S": "parking"}},

@@ -1,4 +1,4 @@
-"""AWS Glue as the engine: every call goes to the client as it is."""
+"""AWS Glue as the engine: every call is passed to the client unchanged."""
 
 from __future__ import annotations
 

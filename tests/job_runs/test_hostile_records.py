@@ -1,4 +1,4 @@
-"""What anybody may write under the name of one job costs that job its runs, and no other job one."""
+"""Hostile data in one job's items can stop that job's runs, but no run of another job."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PLACES = {
 
 
 class Submit(SparkSubmit):
-    """The engine that checks each run, without the process that it would start."""
+    """The engine that checks each run, except that it starts no process."""
 
     launched: ClassVar[list[str]] = []
 
@@ -65,7 +65,7 @@ def a_run(state: str, run_id: str = BEGUN, job: str = BAD) -> RunRecord:
 
 
 def sound_items(state: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the items of two jobs: the first has a run in a state, and one that an earlier version queued."""
+    """Return the items of two jobs: the first has a run in `state`, and a run that an earlier version queued."""
     made: list[Any] = [
         JobRecord(BAD, DEFINITION, (Entry(BEGUN, NOW),), (Entry(WAITS, NOW),)),
         JobRecord(GOOD, DEFINITION), a_run(state), a_run("WAITING", WAITS),
@@ -98,7 +98,7 @@ CALLS: list[Callable[[Jobs], Any]] = [
 
 
 def check_calls(found: dict[tuple[str, str], dict[str, Any]]) -> None:
-    """Make every call about the altered job: each is answered, or ends with an error of Glue. The other job starts."""
+    """Make every call about the altered job: each returns or raises an error of Glue. Then start the other job."""
     jobs = table_of(found)
     for call in CALLS:
         with contextlib.suppress(GlueApiError):
@@ -158,7 +158,7 @@ ATTRIBUTES = st.none() | st.recursive(
 
 
 def altered_at(item: dict[str, Any], number: int, attribute: Any) -> dict[str, Any]:
-    """Return an item with an attribute in one of its places, or in one where it had none."""
+    """Return an item with an attribute replaced at one of its places, or added where it had none."""
     places: list[Path] = [*paths_in(item), *((name,) for name in sorted(ALL_NAMES))]
     path = places[number % len(places)]
     if attribute is None and path[0] not in item:

@@ -1,4 +1,4 @@
-"""The examples of docs/job-runs.md, run as they stand."""
+"""The examples of docs/job-runs.md, run as they are on the page."""
 
 from __future__ import annotations
 

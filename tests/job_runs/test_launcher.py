@@ -1,4 +1,4 @@
-"""Runs by real launchers: what a job gets, how it ends, and what is left when something is killed."""
+"""Runs by real launchers: the arguments of a job, how it ends, and what remains when a process is killed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FAILING = POLITE.replace("sys.exit(0)", "sys.exit('no')")
 
 
 def printed(jobs: Jobs, name: str, run_id: str) -> list[str]:
-    """Wait for the first line of a job, and return its words."""
+    """Wait for the first line that a job prints, and return its words."""
     path = Path(jobs.engine.folder(name, run_id), "stdout")
     end = time.monotonic() + PATIENCE
     while not (path.exists() and "\n" in path.read_text()):
@@ -200,7 +200,7 @@ def test_run_is_stopping_and_then_stopped_when_asked(jobs: Jobs, define: Define,
 
 
 def settings_of(jobs: Jobs, name: str, run_id: str, **options: Any) -> dict[str, Any]:
-    """Return what the launcher of a run would get."""
+    """Return the settings that the launcher of a run would get."""
     engine = SparkSubmit(**(jobs.engine.to_json() | options))
     return {"shared": jobs.scheduler.settings(), "engine": engine.to_json(), "job": name, "run": run_id}
 
@@ -222,7 +222,7 @@ def test_run_has_timed_out_when_its_minutes_are_over(
     ended: list[float] = []
 
     def timer() -> float:
-        """Stand still until the job is at work, then show the last moment before its end, and then go on from it."""
+        """Return 0 until the job is at work, then the last moment before its timeout; then time passes from there."""
         output = Path(jobs.engine.folder("job", run_id), "stdout")
         if not output.exists() or "\n" not in output.read_text():
             return 0.0
@@ -257,7 +257,7 @@ def test_job_is_not_started_when_the_claim_took_longer_than_the_lease(
         return replace_(self, *arguments, **more)
 
     monkeypatch.setattr(Store, "replace", slow)
-    # No renewal before the look at the lease.
+    # The heartbeat must not renew the lease before the launcher checks it.
     settings = settings_of(jobs, "job", run_id, beat_seconds=FAST["lease_seconds"] / 2)
     carried = launcher_of(settings, timer=lambda: seconds[0])
     carried.carry_out()
@@ -306,13 +306,13 @@ def test_one_launcher_carries_a_run_out_when_two_are_started(jobs: Jobs, define:
 
 
 def idle(jobs: Jobs, **options: Any) -> launcher.Launcher:
-    """Return the launcher of a new run of the job ``job``, which does nothing yet."""
+    """Return the launcher of a new run of the job ``job``, before it does anything."""
     jobs.scheduler.engine = Parked()
     return launcher_of(settings_of(jobs, "job", jobs.start("job")), **options)
 
 
 def claimed(jobs: Jobs, **options: Any) -> launcher.Launcher:
-    """Return a launcher that has claimed its run, and starts nothing."""
+    """Return a launcher that has claimed its run but has started nothing."""
     found = idle(jobs, **options)
     assert found._claim()
     return found
@@ -343,7 +343,7 @@ def test_launcher_learns_of_a_stop_and_keeps_its_lease_when_it_beats(jobs: Jobs,
     assert jobs.record("job", carried._run.run_id) == carried._run
 
 
-def test_end_that_another_wrote_stays_when_a_launcher_is_late(
+def test_end_written_by_another_process_stays_when_a_launcher_is_late(
     jobs: Jobs, define: Define, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -431,7 +431,7 @@ def test_script_on_s3_is_where_its_owner_alone_can_swap_it_and_then_gone_when_it
 def test_group_is_killed_once_when_its_job_has_ended(
     jobs: Jobs, define: Define, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Later its number may be that of another group."""
+    """After the first kill, the group's number may belong to another group."""
     define("job", "pass")
     jobs.scheduler.engine = Parked()
     run_id = jobs.start("job")
@@ -484,7 +484,7 @@ def test_job_goes_on_when_the_table_does_not_answer_for_a_while(
 
 @contextlib.contextmanager
 def own_sigterm() -> Any:
-    """Give SIGTERM its meaning back in the end."""
+    """Restore the handler of SIGTERM at the end of the block."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -506,7 +506,7 @@ def test_launcher_ends_when_it_is_told_to_in_the_middle_of_a_request(
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(0.1)
-            except Exception as error:  # As botocore does.
+            except Exception as error:  # botocore wraps the exception like this.
                 raise StoreUnavailableError("t", "put_item", "HTTPClientError") from error
         return replace_(self, *arguments, **more)
 
@@ -537,7 +537,7 @@ def test_job_is_killed_within_its_lease_when_the_table_hangs(
         return replace_(self, *arguments, **more)
 
     def timer() -> float:
-        """Once the table hangs, show the last moment in which the lease is sure, and then its end."""
+        """Once the table hangs, return the last moment at which the lease is certain, and then its end."""
         if not hangs_since:
             return time.monotonic()
         readings.append(carried._sure_until if readings else carried._sure_until - 0.001)
@@ -556,7 +556,7 @@ def test_job_is_killed_within_its_lease_when_the_table_hangs(
     answers.set()
 
     found = jobs.record("job", run_id)
-    # The last moment may be shown to the look at the timeout, and the end, too, before the lease is looked at.
+    # The timeout check may read the timer before the lease check, which then sees the lease's end at the 3rd reading.
     assert ends[0] in (2, 3)
     assert readings[1] < hangs_since[0] + FAST["lease_seconds"]
     assert (found.state, found.error) == (
@@ -798,7 +798,7 @@ def test_spark_submit_is_that_of_pyspark_when_no_home_is_set(monkeypatch: pytest
     ],
     ids=str,
 )
-def test_engine_is_refused_when_it_could_not_keep_its_promises(options: dict[str, Any]) -> None:
+def test_engine_is_refused_when_its_options_break_client_mode_or_the_lease(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError, match=r"client mode|shorter than the lease"):
         SparkSubmit("logs", **options)
 

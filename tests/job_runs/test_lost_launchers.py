@@ -1,4 +1,4 @@
-"""When a launcher is lost: by a record that stands still for one lease, whatever the clocks of two machines say."""
+"""A launcher is lost when its run's record has not changed for one lease, whatever the clocks of two machines show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEASE = START_LEASE.total_seconds()
 
 
 class Timer:
-    """Seconds that only pass when told."""
+    """Seconds that pass only when a test adds to them."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -32,7 +32,7 @@ def timer() -> Timer:
 
 @pytest.fixture
 def observer(make_parked: Callable[..., Jobs], timer: Timer, clock: Clock) -> Jobs:
-    """Return what looks from another machine, whose clock is ahead by two minutes."""
+    """Return jobs as seen from another machine, whose clock is ahead by two minutes."""
     made = make_parked(clock=lambda: clock() + timedelta(minutes=2))
     made.scheduler.timer = timer
     return made
@@ -46,7 +46,7 @@ def beat(jobs: Jobs, run_id: str) -> None:
 
 
 @pytest.mark.parametrize("moves", [(), ("RUNNING",), ("RUNNING", "STOPPING")])
-def test_healthy_run_goes_on_when_the_clock_of_who_looks_is_minutes_ahead(
+def test_healthy_run_keeps_its_state_when_the_observers_clock_is_minutes_ahead(
     parked: Jobs, observer: Jobs, timer: Timer, moves: tuple[str, ...]
 ) -> None:
     run_id = parked.start("parking")
@@ -61,7 +61,7 @@ def test_healthy_run_goes_on_when_the_clock_of_who_looks_is_minutes_ahead(
     assert parked.record("parking", run_id).state == state
 
 
-def test_run_is_lost_when_its_record_stands_still_for_one_lease_of_who_looks(
+def test_run_is_lost_when_its_record_is_unchanged_for_one_lease_of_the_observer(
     parked: Jobs, observer: Jobs, timer: Timer
 ) -> None:
     run_id = parked.start("parking")
@@ -77,7 +77,7 @@ def test_run_is_lost_when_its_record_stands_still_for_one_lease_of_who_looks(
     assert observer.run("parking", run_id)["JobRunState"] == "ERROR"
 
 
-def test_run_is_lost_when_who_looks_is_behind_and_its_record_stands_still(
+def test_run_is_lost_when_its_record_is_unchanged_and_the_observers_clock_is_behind(
     parked: Jobs, make_parked: Callable[..., Jobs], timer: Timer, clock: Clock
 ) -> None:
     run_id = parked.start("parking")
@@ -90,7 +90,7 @@ def test_run_is_lost_when_who_looks_is_behind_and_its_record_stands_still(
     assert behind.run("parking", run_id)["JobRunState"] == "ERROR"
 
 
-def test_start_goes_on_when_it_has_no_record_yet_and_who_looks_is_minutes_ahead(
+def test_start_succeeds_when_it_has_no_record_yet_and_the_observers_clock_is_ahead(
     parked: Jobs, observer: Jobs, timer: Timer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = parked._start

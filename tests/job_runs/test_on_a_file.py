@@ -1,4 +1,4 @@
-"""Runs whose records and watermarks are in one file, where nothing of AWS is configured."""
+"""Runs whose records and watermarks are in one file, without any AWS configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ with IncrementalJob.from_args(args, Watermarks(args["table"])) as job:
 
 @pytest.fixture
 def jobs(here: Path) -> JobRuns:
-    """Return runs in a file with a defined job: its script commits what is new in a folder."""
+    """Return runs in a file with a defined job, whose script counts and commits the new files of a folder."""
     marks = Watermarks(NAME)
     marks.create_table()
     (here / "scripts").mkdir()

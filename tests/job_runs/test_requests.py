@@ -1,4 +1,4 @@
-"""Requests and answers against Glue's service model as botocore has it, and bad input."""
+"""Requests and answers are compared with Glue's service model in botocore, and bad input is refused."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ OPERATIONS = [
     "BatchStopJobRun", "CreateJob", "DeleteJob", "GetJob", "GetJobRun", "GetJobRuns", "StartJobRun", "UpdateJob",
 ]  # fmt: skip
 OPTIONAL_HERE = {"CreateJob.Role"}
-"""Required members that mean nothing off Glue."""
+"""Members that Glue requires but that have no meaning outside Glue."""
 RUN_ID = "jr_" + "0" * 64
 COMMAND = {"ScriptLocation": "/a.py"}
 
 
 def is_shape(answer: Any, operation: str) -> None:
-    """Check that an answer is of the output shape of an operation."""
+    """Check that an answer has the output shape of an operation."""
     metadata = answer.pop("ResponseMetadata", None)
     assert metadata is None or metadata["HTTPStatusCode"] == 200
     shape: Any = MODEL.operation_model(operation).output_shape
@@ -39,7 +39,7 @@ def is_shape(answer: Any, operation: str) -> None:
 
 
 def differences(ours: Any, theirs: Any, path: str) -> list[str]:
-    """Compare a shape of ours with that of the model: ours may be narrower."""
+    """Compare our shape with the model's shape: ours may be narrower."""
     if ours.type_name != theirs.type_name:
         return [f"{path}: {ours.type_name}, not {theirs.type_name}"]
     found, rules, limits = [], ours.metadata, theirs.metadata
@@ -77,7 +77,7 @@ def test_every_member_is_taken_when_the_operation_is_one_of_runs(operation: str)
 
 @pytest.fixture
 def older_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the model of botocore 1.29, as far as it lacks what requests may have."""
+    """Use a model without those request members that botocore 1.29 does not have."""
     raw = create_loader().load_service_model("glue", "service-2")
     older = dict(raw["shapes"])
     for name in ("CreateJobRequest", "JobUpdate", "StartJobRunRequest"):

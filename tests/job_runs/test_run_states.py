@@ -1,4 +1,4 @@
-"""The pure parts: legal states, ids that sort as starts, and records that survive their items."""
+"""The pure parts: legal states, ids that sort by start time, and records that survive storage as items."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_run_is_not_retried_when_it_was_told_to_stop(state: str) -> None:
     assert (ended.state, ended.error) == ("STOPPED" if state in ("FAILED", "ERROR") else state, "why")
 
 
-def test_retry_fits_when_its_run_was_as_large_as_may_be() -> None:
+def test_retry_fits_into_its_item_when_its_run_has_the_largest_size() -> None:
     run = a_run(told={"Attempt": 0, "Arguments": {"--a": "x" * 65_000}, "Timeout": 5}, max_retries=10)
     run.check_new()
 

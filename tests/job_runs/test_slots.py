@@ -1,4 +1,4 @@
-"""Slots, stops, pages and repeats, without launchers: whatever crashes, a slot comes back."""
+"""Slots, stops, pages and repeats, without launchers: every slot is returned, wherever a process crashes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ COMMAND = {"Name": "pythonshell", "ScriptLocation": "/jobs/parking.py"}
 
 
 def allow(jobs: Jobs, slots: int, **more: Any) -> None:
-    """Define how many runs of ``parking`` may be at work."""
+    """Set how many runs of ``parking`` may run at the same time."""
     definition = {"Command": COMMAND, "ExecutionProperty": {"MaxConcurrentRuns": slots}} | more
     jobs.update_job(JobName="parking", JobUpdate=definition)
 
 
 def finish(jobs: Jobs, run_id: str, state: str = "SUCCEEDED", name: str = "parking") -> None:
-    """Do what a launcher does from begin to end."""
+    """Move a run from its start to its end, as a launcher does."""
     jobs.pass_through(name, run_id, "RUNNING", state)
     jobs.scheduler.settle(name)
 
@@ -396,12 +396,12 @@ def test_arguments_are_merged_as_glue_does_when_a_run_starts(parked: Jobs) -> No
 
 
 class CrashError(Exception):
-    """The end of a process in a test."""
+    """Simulates the end of a process in a test."""
 
 
 @pytest.fixture
 def crash_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], list[int]]:
-    """Return what lets a process die before or after its n-th write from now on, once."""
+    """Return a function that makes a process die before or after its n-th write from now on, once."""
     replace = Store.replace
 
     def crash(number: int, when: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Runs on real spark-submit: the file job of this package up to its bookmark, and a standalone master."""
+"""Runs on real spark-submit: this package's file job up to its bookmark, and runs on a standalone master."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ time.sleep(200)
 
 @pytest.fixture
 def submitted(make_jobs: Callable[..., Jobs], moto_process: str, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    """Return jobs on a Spark whose s3a:// is the server."""
+    """Return jobs on a Spark whose s3a:// is the moto server."""
     if not find_jars():
         missing_component("S3A", "pip install --no-deps sagemaker_pyspark==1.4.5")
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto_process)
@@ -62,7 +62,7 @@ def test_bookmark_is_committed_under_the_id_of_the_run_when_spark_runs_it(
     logs = Path(run["LogGroupName"])
     assert run["JobRunState"] == "SUCCEEDED", (logs / "stderr").read_text()[-3000:]
     assert table.get_most_recent_run_id("ingest") == run_id
-    lines = (logs / "stdout").read_text().splitlines()  # Spark 3.3 logs there as well.
+    lines = (logs / "stdout").read_text().splitlines()  # Spark 3.3 also logs to stdout.
     assert [json.loads(line)["rows_written"] for line in lines if line.startswith('{"')] == [1]
     assert any(found["Key"].startswith("raw/") for found in s3.list_objects_v2(Bucket=lake)["Contents"])
     assert run["ExecutionTime"] >= 1
@@ -104,7 +104,7 @@ def test_executors_work_and_are_gone_when_a_run_is_stopped_on_a_standalone_maste
     stdout = Path(jobs.until("busy", run_id, "RUNNING").told["LogGroupName"]) / "stdout"
     told: list[tuple[str, str]] = []
     while not told:
-        # A run is running before its launcher has opened the log.
+        # A run is in the state RUNNING before its launcher has opened the log.
         written = stdout.read_text() if stdout.exists() else ""
         told = re.findall(r"^(spark:\S+) (\d+)\n", written, re.MULTILINE)
         assert (run := jobs.run("busy", run_id))["JobRunState"] == "RUNNING", run

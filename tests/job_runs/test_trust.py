@@ -1,4 +1,4 @@
-"""Who can make what run where: what may be written into a table is not what may be run by who looks at it."""
+"""Who can run which code where: write access to a table must not run code on the machine of a person who reads it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Engine = Callable[..., SparkSubmit]
 
 
 def plant(jobs: Jobs, name: str, script: str, run_id: str = RUN_ID, **told: Any) -> RunRecord:
-    """Write what whoever may write a job's items can write: a job, a run that waits, and its place in the queue."""
+    """Write what any writer of a job's items can write: a job, a waiting run, and its place in the queue."""
     records, now = jobs.scheduler.records, jobs.scheduler.clock()
     command = {"Name": "pythonshell", "ScriptLocation": script}
     run = RunRecord(name, run_id, "WAITING", now, now, {"Arguments": {}, "Attempt": 0, "Timeout": 5} | told, command)
@@ -45,7 +45,7 @@ def run_of(script: str, **arguments: str) -> RunRecord:
     return RunRecord("parking", RUN_ID, "STARTING", moment, moment, told, command)
 
 
-# --- who looks -----------------------------------------------------------------------------------
+# --- reading only --------------------------------------------------------------------------------
 
 
 def test_nothing_is_started_or_written_when_somebody_only_looks(parked: Jobs, everything: Callable[[], Any]) -> None:
@@ -88,7 +88,7 @@ def test_lost_run_is_shown_as_an_error_and_left_alone_when_somebody_only_looks(
 
 
 def carried_out(jobs: Jobs, run: RunRecord) -> RunRecord:
-    """Have a launcher for a run whose record somebody altered after its start was checked."""
+    """Run a launcher for a run whose record was altered after the check of its start; return the record."""
     starting = run.starting(jobs.scheduler.clock(), START_LEASE)
     jobs.scheduler.records.write_run(run, starting)
     settings = {"shared": jobs.scheduler.settings(), "engine": jobs.engine.to_json(), "job": run.job_name}
@@ -248,7 +248,7 @@ def test_start_is_refused_and_nothing_written_when_its_script_is_not_allowed(
 @pytest.mark.parametrize(
     "option", [{"scripts": "/jobs"}, {"pass_on": "PATH"}, {"scripts": [""]}, {"scripts": ["s3://"]}]
 )
-def test_engine_is_refused_when_its_limits_would_be_none(option: dict[str, Any]) -> None:
+def test_engine_is_refused_when_its_options_would_limit_nothing(option: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError):
         SparkSubmit("logs", **option)
 
@@ -329,7 +329,7 @@ def test_script_sees_named_variables_only_and_its_logs_are_its_owner_s_when_it_r
 
     folder = Path(run["LogGroupName"])
     seen = json.loads((folder / "stdout").read_text())
-    assert seen.pop("PWD", str(tmp_path)) == str(tmp_path)  # The shell's own.
+    assert seen.pop("PWD", str(tmp_path)) == str(tmp_path)  # Variables that the shell sets itself.
     assert seen == {
         "PATH": os.defpath, "LANG": "C.UTF-8", "AWS_REGION": "eu-west-2", "MINE": "1", "SET": "2",
         "PYTHONPATH": engines.PACKAGE_ROOT, "PYSPARK_PYTHON": jobs.engine.python,
