@@ -136,7 +136,7 @@ def moment_of(value: str) -> datetime:
 def first_uuid_at(moment: datetime) -> str:
     """Return the smallest UUID of version 7 that can be made in the millisecond of a moment or later.
 
-    >>> first_at(moment_of("018bcfe5-6800-7abc-8def-0123456789ab"))
+    >>> first_uuid_at(moment_of("018bcfe5-6800-7abc-8def-0123456789ab"))
     '018bcfe5-6800-7000-8000-000000000000'
     """
     milliseconds = max(0, (moment - EPOCH) // MILLISECOND)
