@@ -1,7 +1,7 @@
-"""A Python in which some packages cannot be imported, as if they were not installed, and no other package was yet.
+"""A Python in which some packages cannot be imported, as if not installed, and only boto3 has been imported.
 
-One interpreter imports boto3, which the package requires, and forks for each piece of code: starting Python and
-importing boto3 takes longer than most of what is run.
+One interpreter imports boto3, which the package requires, and forks for each piece of code, because starting Python
+and importing boto3 takes longer than most of that code.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ if given is not None:
     sys.meta_path.insert(0, Blocked())
     exec(compile(given["code"], "<string>", "exec"), {"__name__": "__main__", "sys": sys})
 """
-"""Compiles the code by itself, so that its own line numbers stand in what it prints."""
+"""Compiles the code separately, so that tracebacks show the code's own line numbers."""
 
 
 @cache
 def _forking() -> subprocess.Popen[str]:
-    """Return the interpreter that forks; it ends with this process, which holds its standard input."""
+    """Return the interpreter that forks; it ends with this process, which holds its standard input open."""
     command = [sys.executable, "-c", _FORKING]
     return subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

@@ -1,4 +1,4 @@
-"""A bucket in memory that is its own listing, and a table in memory for what a bookmark remembers."""
+"""A bucket in memory that is its own listing, and a table in memory that stores the state of a bookmark."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NOON = datetime(2026, 3, 16, 12, tzinfo=timezone.utc)
 
 
 class Bucket:
-    """What lies under a prefix. It is a `ListingSource`, whose clock is `now`.
+    """The objects under a prefix. It is a `ListingSource` whose clock is `now`.
 
-    Parameters
-    ----------
+        Parameters
+        ----------
     page
-        Objects of one interval.
+            The number of objects in one interval.
     """
 
     def __init__(self, now: datetime = NOON, page: int = 1_000) -> None:
@@ -58,12 +58,12 @@ class Bucket:
             self.objects.pop(key, None)
 
     def look_at_each(self, keys: Collection[str]) -> pa.Table:
-        """Return those of some objects that are there."""
+        """Return those of the given objects that exist."""
         rows = [self.objects[key] for key in sorted(keys, key=byte_order) if key in self.objects]
         return pa.Table.from_pylist(rows, LISTED)
 
     def report(self) -> Bucket:
-        """Return what an inventory made now says for ever."""
+        """Return a copy of the bucket as an inventory made now reports it, whatever changes later."""
         made = Bucket(self.now, self.page)
         made.objects = {key: dict(row) for key, row in self.objects.items()}
         return made
@@ -86,7 +86,7 @@ class Bucket:
 
 
 class LiveListing:
-    """A bucket in the place of a `Listing` of S3, of the keys above `after` and not above `until`."""
+    """A `Listing` of S3, faked with a bucket: it lists the keys above `after` up to and including `until`."""
 
     def __init__(self, bucket: Bucket, location: Location, after: str | None = None, until: str | None = None) -> None:
         self.started, self._bucket, self._location = bucket.now, bucket, location
@@ -105,7 +105,7 @@ class LiveListing:
 
 
 class BucketLister:
-    """What sees the objects of a bucket, in the place of a `Lister`."""
+    """A `Lister` that reads the objects of a bucket in memory."""
 
     def __init__(self, bucket: Bucket, location: Location) -> None:
         self._bucket, self._location = bucket, location
@@ -128,7 +128,7 @@ class BucketLister:
 
 
 class Table:
-    """Where states and plans are stored: values pass the real serializer, blobs are cut into chunks."""
+    """Stores states and plans: values pass through the real serializer, and blobs are cut into chunks."""
 
     def __init__(self) -> None:
         self.chunks: dict[str, list[bytes]] = {}
@@ -147,7 +147,7 @@ class Table:
 
 
 class Job:
-    """Runs of a job over a bucket, one after another, with what it remembers between them."""
+    """Runs of a job over a bucket, one after another, and the state that is stored between them."""
 
     def __init__(self, bucket: Bucket | None = None, source: str = SOURCE, **options: Any) -> None:
         self.bucket, self.source, self.options = bucket or Bucket(), source, options
@@ -157,22 +157,22 @@ class Job:
         self.last: FileDelta = FileDelta(Location.parse(source))
 
     def bookmark(self, **options: Any) -> FileBookmark:
-        """Return a bookmark that lists the bucket as it is now."""
+        """Return a bookmark that lists the bucket in its current state."""
         taken_by = (self.version + 1, f"run-{self.version + 1}")
         bookmark = FileBookmark(self.source, state=self.state, taken_by=taken_by, **{**self.options, **options})
         bookmark.lister = BucketLister(self.bucket, bookmark.location)  # type: ignore[assignment]
         return bookmark
 
     def take(self, report: ListingSource | None = None) -> list[str]:
-        """Return the keys of one batch, by a listing or by a report, and remember them."""
+        """Process one batch, found by a listing or by a report; return its keys."""
         return self.commit(self.bookmark().find(report))
 
     def take_told(self, told: Told) -> list[str]:
-        """Return the keys of a batch that events told of, and remember them."""
+        """Process one batch of the files that events named; return its keys."""
         return self.commit(self.bookmark().find_among(told, self.bucket.now))
 
     def commit(self, found: FilesTaken) -> list[str]:
-        """Remember what a batch took; return its keys."""
+        """Store the state after a batch; return the batch's keys."""
         assert found.state is not None
         self.last, self.state = found.delta, self.table.stored(found.state.to_store())
         self.version += 1

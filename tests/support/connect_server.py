@@ -1,4 +1,4 @@
-"""The server of Spark Connect within the JVM of the tests' Spark, on loopback, with the same jars, drivers and S3."""
+"""A Spark Connect server in the JVM of the tests' Spark, on loopback, with the same jars, drivers and S3."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tests.support.servers import free_port
 
 
 class ConnectServer:
-    """Spark's service behind gRPC's server.
+    """Spark's service behind a gRPC server.
 
-    Attributes
-    ----------
-    url
-        What `SparkSession.builder.remote` takes.
-    stop
-        Stops listening. Spark goes on.
+        Attributes
+        ----------
+        url
+    The URL to pass to `SparkSession.builder.remote`.
+        stop
+            Stops listening. Spark keeps running.
     """
 
     def __init__(self, spark: Any) -> None:
@@ -29,7 +29,7 @@ class ConnectServer:
 
 
 def _started(spark: Any, service: Any) -> tuple[int, Callable[[], object]]:
-    """Start the service as Spark does; the address is a setting of Spark 4."""
+    """Start the service as Spark does; Spark 4 has a setting for its address."""
     settings, port = spark._jsc.sc().conf(), free_port()
     settings.set("spark.connect.grpc.binding.address", "127.0.0.1").set("spark.connect.grpc.binding.port", str(port))
     service.start(spark._jsc.sc())
@@ -38,7 +38,7 @@ def _started(spark: Any, service: Any) -> tuple[int, Callable[[], object]]:
 
 
 def _served(spark: Any, service: Any) -> tuple[int, Callable[[], object]]:
-    """Serve it here: started by Spark 3.5, it would listen on every address."""
+    """Serve the service here, because Spark 3.5 would let it listen on every address."""
     java = spark._jvm
     builder = java.org.sparkproject.connect.grpc.netty.NettyServerBuilder
     server = builder.forAddress(java.java.net.InetSocketAddress("127.0.0.1", 0)).addService(service).build().start()
@@ -46,5 +46,5 @@ def _served(spark: Any, service: Any) -> tuple[int, Callable[[], object]]:
 
 
 def without_jvm(**attributes: Any) -> Any:
-    """Return a session or frame that is known for one of Spark Connect by its class, with what a test needs of it."""
+    """Return a session or frame whose class looks like one of Spark Connect, with the given attributes."""
     return type("Remote", (), {"__module__": "pyspark.sql.connect.session", **attributes})()

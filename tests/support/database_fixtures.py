@@ -1,4 +1,4 @@
-"""Fixtures of the row sources: private databases, started by the first test that asks."""
+"""Fixtures of the row sources: private databases, started by the first test that uses them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def maria() -> Iterator[MariaServer]:
 
 
 def load_certificates_once(patch: pytest.MonkeyPatch) -> None:
-    """Let connections without an option for TLS share its context: making one takes longer than most queries."""
+    """Let connections without a TLS option share one context: creating it takes longer than most queries."""
     from pymysql.connections import Connection
 
     make = Connection._create_ssl_ctx
@@ -64,7 +64,7 @@ def load_certificates_once(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def table_in(request: pytest.FixtureRequest, jdbc: Any, postgres: PostgresServer) -> Callable[..., Any]:
-    """Return a maker of `JdbcTable`, or of `SqlTable`, over a table of the PostgreSQL server."""
+    """Return a function that makes a `JdbcTable`, or a `SqlTable`, over a table of the PostgreSQL server."""
     if getattr(request, "param", JdbcTable) is SqlTable:
         return partial(sql_table, postgres)
 
@@ -75,13 +75,13 @@ def table_in(request: pytest.FixtureRequest, jdbc: Any, postgres: PostgresServer
 
 
 def sql_table(server: Any, name: Any = (), **options: Any) -> SqlTable:
-    """Return a `SqlTable` over a table of a server of the tests."""
+    """Return a `SqlTable` over a table of a test server."""
     login = {key: value for key, value in server.properties.items() if key in ("user", "password")}
     return SqlTable(server.url.removeprefix("jdbc:"), name, **({"properties": login} | options))
 
 
 BOTH = pytest.mark.parametrize("table_in", [JdbcTable, SqlTable], indirect=True)
-"""Of tests that hold of a table with Spark and without."""
+"""Marks tests that apply to a table with Spark and without it."""
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +91,7 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> SQLiteFile:
 
 @pytest.fixture(params=list(KINDS))
 def written(request: pytest.FixtureRequest) -> Written:
-    """Return each database that tests write to, one after the other."""
+    """Return each database that tests write to, one after another."""
     return written_as(request, request.param)
 
 

@@ -1,4 +1,4 @@
-"""Databases of the tests' own: started in a new directory on a free port of loopback, stopped by process id."""
+"""Private databases for tests: started in a new directory on a free loopback port, stopped by process id."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def as_user(name: str) -> dict[str, Any]:
-    """Return how to start a process as a user: servers refuse to run as root."""
+    """Return how to start a process as another user, because database servers refuse to run as root."""
     if os.getuid() != 0:
         return {}
     return {"user": name, "group": pwd.getpwnam(name).pw_gid, "extra_groups": []}
@@ -95,7 +95,7 @@ class Server:
 
 
 class PostgresServer(Server):
-    """PostgreSQL in a zone that no test expects, so that none can rely on it; it logs each statement."""
+    """PostgreSQL in a time zone that no test expects, so that no test can rely on it; it logs each statement."""
 
     numbered = "id serial PRIMARY KEY"
 
@@ -122,7 +122,7 @@ class PostgresServer(Server):
             ]
         )
         self.url = f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
-        # Else the driver gives up after 10 seconds, in which a busy machine may answer nobody.
+        # Without this the driver gives up after 10 seconds, within which a busy machine may not answer.
         self.properties = {"user": "postgres", "password": "not-a-secret", "connectTimeout": f"{PATIENCE:.0f}"}
         settings = {
             "listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": self.folder, "fsync": "off",
@@ -144,7 +144,7 @@ class PostgresServer(Server):
         return True
 
     def halt(self) -> None:
-        """End the server, with the connections there are; its data stays."""
+        """Stop the server together with its open connections; its data stays."""
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
         self.process.wait(PATIENCE)
@@ -179,7 +179,7 @@ class PostgresServer(Server):
 
 
 class MariaServer(Server):
-    """MariaDB in a zone that no test expects."""
+    """MariaDB in a time zone that no test expects."""
 
     @staticmethod
     def binaries() -> Path | None:
@@ -189,7 +189,7 @@ class MariaServer(Server):
     def __init__(self) -> None:
         super().__init__("mysql")
         self.data = self.folder / "data"
-        # A server that starts deletes all that is called `#sql…` in this directory, those of another one among them.
+        # A starting server deletes everything called `#sql…` in its tmpdir, so no two servers may share one.
         common = ["--no-defaults", f"--datadir={self.data}", f"--tmpdir={self.folder}"]
         self.run(
             [
@@ -212,13 +212,13 @@ class MariaServer(Server):
         self.start([str(self.binaries()), *common, *options], self._is_up)
         self.sql("CREATE DATABASE shop", database=None)
         self.sql("CREATE USER reader@'%' IDENTIFIED BY 'not-a-secret'", "GRANT SELECT ON shop.* TO reader@'%'")
-        # To see which transactions are open.
+        # With PROCESS the reader sees which transactions are open.
         self.sql("GRANT PROCESS ON *.* TO reader@'%'")
 
     def _connect(self, database: str | None) -> Any:
         import pymysql
 
-        # Values as the server writes them, so that they can be shown.
+        # Return values as the server writes them, so that they can be printed.
         return pymysql.connect(
             unix_socket=f"{self.folder}/socket", user="root", database=database, charset="utf8mb4", autocommit=True,
             conv={}, connect_timeout=int(PATIENCE), ssl_disabled=True,
@@ -234,7 +234,7 @@ class MariaServer(Server):
         return True
 
     def sql(self, *statements: str, database: str | None = "shop") -> str:
-        """Run statements; return the rows of each, below the names of its columns, as lines with tabs."""
+        """Run statements; return the rows of each as tab-separated lines below a line of column names."""
         lines = []
         with closing(self._connect(database)) as connection, connection.cursor() as cursor:
             for statement in statements:

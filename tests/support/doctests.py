@@ -1,4 +1,4 @@
-"""Examples of pages and docstrings, run as they stand."""
+"""Run the examples of pages and docstrings as they are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import scripts.helpers
 
 
 def run_doctest(text: str, names: dict[str, Any]) -> doctest.TestResults:
-    """Run a block of a REPL session; three dots stand for anything."""
+    """Run a block of a REPL session, in which three dots match anything."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     test = doctest.DocTestParser().get_doctest(text, names, "README.md", "README.md", 0)
     return doctest.DocTestRunner(optionflags=flags).run(test)
@@ -36,12 +36,12 @@ def examples() -> list[doctest.DocTest]:
 
 
 def needs_spark(test: doctest.DocTest) -> bool:
-    """Tell whether an example works on Spark; those are run where the other tests with Spark are."""
+    """Return whether an example works on Spark; such examples run with the other Spark tests."""
     return "glue_context" in (test.docstring or "")
 
 
 def run(test: doctest.DocTest, names: dict[str, Any]) -> None:
-    """Run an example as it stands."""
+    """Run an example as it is written."""
     test.globs.update(names)
     told: list[str] = []
 

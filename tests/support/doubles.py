@@ -1,4 +1,4 @@
-"""Tables for models and crash tests: DynamoDB in memory, or a file, both with a fault at any request."""
+"""Tables for models and crash tests: DynamoDB in memory or a file, with an optional fault at any request."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _folders: weakref.WeakSet[tempfile.TemporaryDirectory[str]] = weakref.WeakSet()
 
 
 def fast_folder() -> str | None:
-    """Return the folder for temporary files that are tables; None for the usual one."""
+    """Return the folder for temporary files that are tables, in memory if there is room; None for the default."""
     return str(MEMORY) if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES else None
 
 
 def remove_files() -> None:
-    """Remove the files that are left: a process of pytest-xdist ends without what Python does at its end."""
+    """Remove the remaining files, because a process of pytest-xdist ends without running Python's exit handlers."""
     for folder in list(_folders):
         folder.cleanup()
 
 
 class FaultyFile:
-    """A table in a file of its own, with what `FakeDynamoDB` has for tests: requests, faults, a look inside.
+    """A table in a file of its own, with the test features of `FakeDynamoDB`: requests, faults, access to the items.
 
-    A fault of FAULTS that DynamoDB alone has is the nearest that a file has: the file is locked, or the disk fails.
+    Faults of FAULTS that only DynamoDB has become the nearest fault of a file: the file is locked, or the disk fails.
     """
 
     client = None
@@ -63,7 +63,7 @@ class FaultyFile:
         self.seen: Callable[[Key, Item | None, Item | None], None] | None = None
         self._seconds = 0.0
 
-    # --- what tests look at ---------------------------------------------------------------------
+    # --- for tests ------------------------------------------------------------------------------
 
     @property
     def items(self) -> dict[Key, Item]:
@@ -71,11 +71,11 @@ class FaultyFile:
         return {_key(item): item for item in self.table.walk(Walk(0, 1, 1_000_000)).items}
 
     def item(self, job_id: str, range_key: str) -> Item | None:
-        """Return one item; None if it is not there."""
+        """Return one item, or None if there is none."""
         return self.table.get(items.key(job_id, range_key))
 
     def sweep(self, now: datetime) -> list[Key]:
-        """Let the file delete what has expired, as it does with a write; return the keys."""
+        """Let the file delete expired items, as each write does; return their keys."""
         before = self.items.keys()
         self._seconds = now.timestamp()
         self._write(requests.put(SWEEPING, if_new=False))
@@ -84,11 +84,11 @@ class FaultyFile:
         return sorted(before - self.items.keys())
 
     def dump(self) -> dict[Key, bytes]:
-        """Return all items, as `load` takes them."""
+        """Return all items, in the form that `load` takes."""
         return {key: marshal.dumps(item) for key, item in self.items.items()}
 
     def load(self, kept: Mapping[Key, bytes]) -> None:
-        """Put these items in the place of all that are there."""
+        """Replace all items with these."""
         there = self.items
         for key in there.keys() - kept.keys():
             self.table.write(requests.Delete(items.key(*key)))
@@ -150,7 +150,7 @@ class FaultyFile:
         return took_effect
 
     def _write(self, write: Write) -> bool:
-        # The clocks of tests stand years ago: by the time of day all that they let expire would be gone at once.
+        # The clocks of tests are years behind: by the real clock, items that tests let expire would be deleted at once.
         with mock.patch.object(sqlite, "time", SimpleNamespace(time=lambda: self._seconds)):
             return self.table.write(write)
 
@@ -159,13 +159,13 @@ Double = FakeDynamoDB | FaultyFile
 
 
 def table_of(double: Double) -> ItemTable:
-    """Return what the package asks."""
+    """Return the table as the package accesses it."""
     client: Any = double
     return double if isinstance(double, FaultyFile) else DynamoTable(double.table_name, client)
 
 
 def opened(double: Double, **options: Any) -> Watermarks:
-    """Return what a process has of a table. Nothing sleeps."""
+    """Return `Watermarks` over the table as a process would open it, but without sleeping."""
     client: Any = double
     if isinstance(double, FaultyFile):
         made = Watermarks(double.name, **options)

@@ -1,4 +1,4 @@
-"""DynamoDB in memory: atomic requests, faults at any of them, stale reads. It knows our expressions only."""
+"""DynamoDB in memory: atomic requests, faults at any request, stale reads. It supports only our expressions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _REFUSALS = {
 
 
 class Died(BaseException):
-    """The process died at a request: nothing that it would have done afterwards happens."""
+    """The process died at a request; nothing that it would have done afterwards happens."""
 
 
 class FakeDynamoDB:
@@ -57,19 +57,19 @@ class FakeDynamoDB:
     Parameters
     ----------
     stale_reads
-        Reads without ConsistentRead answer from the state before the last write.
+        Reads without ConsistentRead return the state before the last write.
 
     Attributes
     ----------
     requests : list
         Every request so far as (operation, parameters); a re-sent one counts once.
     fault : callable or None
-        Asked as ``fault(number, operation, params)`` before every request, whose number is its place
-        in `requests` from 1 on; returns one of FAULTS. It may itself send requests: those come first.
+        Called as ``fault(number, operation, params)`` before every request; `number` is the request's place
+        in `requests`, from 1; returns one of FAULTS. It may send requests of its own, which come first.
     seen : callable or None
-        Told of every write that took effect: its key, and the item before and after.
+        Called after every write that took effect, with its key and the item before and after.
     page_items : int or None
-        Items on one page of a query, to see more than one; real pages end at 1 MB only.
+        Items on one page of a query, to get more than one page; real pages end only at 1 MB.
     """
 
     def __init__(self, table_name: str = "table", *, stale_reads: bool = False) -> None:
@@ -86,7 +86,7 @@ class FakeDynamoDB:
         self._items: dict[Key, bytes] = {}
         self._before: dict[Key, bytes] = {}
 
-    # --- what tests look at ---------------------------------------------------------------------
+    # --- for tests ------------------------------------------------------------------------------
 
     @property
     def items(self) -> dict[Key, Item]:
@@ -95,16 +95,16 @@ class FakeDynamoDB:
             return {key: marshal.loads(self._items[key]) for key in sorted(self._items)}
 
     def item(self, job_id: str, range_key: str) -> Item | None:
-        """Return a copy of one item; None if it is not there."""
+        """Return a copy of one item, or None if there is none."""
         with self._lock:
             return self._load((job_id, range_key))
 
     def stored(self, job_id: str, range_key: str) -> bytes | None:
-        """Return what stands for one item in memory, the same for equal items; None if it is not there."""
+        """Return the bytes that represent an item in memory, the same for equal items; None if there is no item."""
         return self._items.get((job_id, range_key))
 
     def sweep(self, now: datetime) -> list[Key]:
-        """Delete every item whose time to live is over, as DynamoDB does some day; return their keys."""
+        """Delete every expired item, as DynamoDB eventually does; return their keys."""
         with self._lock:
             past = [key for key, item in self.items.items() if TTL in item and int(item[TTL]["N"]) < now.timestamp()]
             for key in past:
@@ -112,11 +112,11 @@ class FakeDynamoDB:
             return past
 
     def dump(self) -> dict[Key, bytes]:
-        """Return all items, as `load` takes them."""
+        """Return all items, in the form that `load` takes."""
         return dict(self._items)
 
     def load(self, kept: Mapping[Key, bytes]) -> None:
-        """Put these items in the place of all that are there."""
+        """Replace all items with these."""
         self._items = dict(kept)
 
     # --- the client -----------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class FakeDynamoDB:
         if item is None:
             self._items.pop(key, None)
             return
-        # In this version no text is shared, so the item takes no less than DynamoDB counts.
+        # Version 0 of marshal shares no texts, so the bytes are at least as many as DynamoDB counts.
         data = marshal.dumps(item, 0)
         if len(data) > MAX_ITEM_BYTES and (size := item_size(item)) > MAX_ITEM_BYTES:
             raise Refused(f"Item size has exceeded the maximum allowed size: {size}")
@@ -259,7 +259,7 @@ class FakeDynamoDB:
 
 
 def _page(found: list[tuple[Key, Item]], limit: int | None, page_items: int | None) -> dict[str, Any]:
-    """Cut one page: it ends at the limit, and there is a next one if anything is left."""
+    """Return one page: it ends at the limit, and another page follows if any item is left."""
     taken: list[tuple[Key, Item]] = []
     size = 0
     most = min(count for count in (limit, page_items, len(found)) if count is not None)

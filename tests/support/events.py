@@ -1,4 +1,4 @@
-"""Event sources: one in memory, whose events come again until they are acknowledged, and one of a directory."""
+"""Event sources: one in memory, which repeats its events until they are acknowledged, and one over a directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scripts.helpers.listing.listing import Listing, Location
 
 @dataclass(frozen=True)
 class Told:
-    """What events told of."""
+    """The keys that events named."""
 
     keys: Sequence[str]
     has_more: bool = False
@@ -22,7 +22,7 @@ class Events:
 
     sent: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
-    """What was called, and with which keys left."""
+    """The calls made, with the keys that they left."""
 
     def receive(self, location: Location, at_most: int | None = None) -> Told:
         self.log.append("receive")
@@ -39,7 +39,7 @@ class Events:
 
 
 class DirectoryEvents:
-    """Events of all files of a directory, which count what becomes of them."""
+    """Events for all files of a directory; it counts how they are acknowledged and extended."""
 
     def __init__(self) -> None:
         self.acknowledged, self.extended = 0, list[int]()

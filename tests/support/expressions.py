@@ -1,4 +1,4 @@
-"""What DynamoDB makes of our expressions and of an item's size; any other expression is an error. Pure."""
+"""How DynamoDB evaluates our expressions and counts an item's size; any other expression raises an error. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Item = dict[str, Any]
 
 
 class Refused(ValueError):
-    """DynamoDB answers a ValidationException to this."""
+    """DynamoDB answers this request with a ValidationException."""
 
 
 class Names:
@@ -35,7 +35,7 @@ class Names:
             raise Refused(f"Value unused in expressions: {sorted(unused)}")
 
     def holds(self, expression: str, item: Item) -> bool:
-        """Evaluate a condition: all of its terms, so that every name in it counts as used."""
+        """Evaluate a condition with all of its terms, so that every name in it counts as used."""
         sides = [[self._term(term, item) for term in side.split(" AND ")] for side in expression.split(" OR ")]
         return any(map(all, sides))
 
@@ -54,7 +54,7 @@ class Names:
         return changed
 
     def key_range(self, expression: str) -> tuple[list[str], str, str, str]:
-        """Read a key condition: the names of the keys, the hash key, the first and the last range key."""
+        """Parse a key condition: the names of the keys, the hash key, the first and the last range key."""
         form = r"(#\w+) = (:\w+)(?: AND (#\w+) BETWEEN (:\w+) AND (:\w+))?"
         if not (found := re.fullmatch(form, expression)):
             raise NotImplementedError(f"the key condition {expression!r}")
@@ -79,7 +79,7 @@ class Names:
 
 
 def item_size(item: Item) -> int:
-    """Bytes of an item, about as DynamoDB counts them."""
+    """Return the size of an item in bytes, approximately as DynamoDB counts it."""
     return sum(len(name.encode()) + _size(value) for name, value in item.items())
 
 

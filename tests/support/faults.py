@@ -1,4 +1,4 @@
-"""Faults of a store: of DynamoDB, injected into one boto3 client by botocore's event hooks, or of any table."""
+"""Faults of a store: injected into one boto3 client of DynamoDB by botocore's event hooks, or into any table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.patience import PATIENCE
 T = TypeVar("T")
 
 ONE_ATTEMPT = Config(read_timeout=PATIENCE, retries={"mode": "standard", "total_max_attempts": 1})
-"""Of a client whose requests a test counts: a slow answer of a busy machine is none of the faults it made."""
+"""For a client whose requests a test counts: a slow answer of a busy machine must not look like an injected fault."""
 
 
 class Request:
@@ -49,7 +49,7 @@ class Request:
 
 
 class Wire:
-    """Every request that a client sends, or a `WatchedTable`, in order; `clear` starts anew."""
+    """Every request that a client or a `WatchedTable` sends, in order; `clear` empties the list."""
 
     def __init__(self, client: Any = None) -> None:
         self.requests: list[Request] = []
@@ -76,12 +76,12 @@ class Wire:
 
 
 def head_write(request: Request) -> bool:
-    """Match the one write that decides."""
+    """Match the write that decides the outcome: that of the head."""
     return request.is_head_write
 
 
 def log_write(request: Request) -> bool:
-    """Match the writes after it: run item and log entry."""
+    """Match the writes after the head write: run item and log entry."""
     return request.operation == "PutItem" and not request.is_head_write
 
 
@@ -109,7 +109,7 @@ def anything(request: Request) -> bool:
 
 
 class Faults:
-    """What goes wrong, and how many times, with requests that match: of every store.
+    """Faults for requests that match, a given number of times, for every kind of store.
 
     Each method takes effect from now on, for the next `times` matching requests.
     """
@@ -119,7 +119,7 @@ class Faults:
         self.healed = False
 
     def heal(self) -> None:
-        """Let everything through from now on."""
+        """Let all requests through from now on."""
         self.healed = True
 
     def by_name(self, name: str, match: Callable[[Request], bool], times: int = 1) -> None:
@@ -131,19 +131,19 @@ class Faults:
         raise NotImplementedError
 
     def reply_lost(self, match: Callable[[Request], bool], times: int = 1) -> None:
-        """The request is applied, its answer is lost."""
+        """The request is applied, but its answer is lost."""
         raise NotImplementedError
 
     def resend(self, match: Callable[[Request], bool], times: int = 1) -> None:
-        """The request is applied and sent once more: the second answer is the one that is seen."""
+        """The request is applied and sent once more; the caller sees the second answer."""
         raise NotImplementedError
 
     def throttle(self, match: Callable[[Request], bool], times: int = 1) -> None:
-        """The store refuses the request for load."""
+        """The store refuses the request because of load."""
         raise NotImplementedError
 
     def meanwhile(self, match: Callable[[Request], bool], do: Callable[[], object], times: int = 1) -> None:
-        """Somebody else does something just before requests that match."""
+        """Call `do` just before each matching request, as another process would act."""
         raise NotImplementedError
 
     def _takes(self, counter: list[int], match: Callable[[Request], bool], request: Request) -> bool:
@@ -184,7 +184,7 @@ class ClientFaults(Faults):
         self._events.register("after-call.dynamodb", after_call)
 
     def resend(self, match: Callable[[Request], bool], times: int = 1) -> None:
-        """As botocore does on its own."""
+        """Send the request twice, as botocore does when it retries."""
         last: list[Request] = []
 
         def before_send(request: Any, event_name: str, **_: Any) -> None:
@@ -204,7 +204,7 @@ class ClientFaults(Faults):
         self.refuse("ProvisionedThroughputExceededException", match, times)
 
     def refuse(self, code: str, match: Callable[[Request], bool] = anything, times: int = 1, status: int = 400) -> None:
-        """DynamoDB answers with an error."""
+        """Let DynamoDB answer with an error."""
 
         def before_send(request: Any, event_name: str, **_: Any) -> AWSResponse | None:
             if not self._takes(counter, match, _parsed(request, event_name)):
@@ -225,16 +225,16 @@ class ClientFaults(Faults):
 
 
 class WatchedTable:
-    """A table whose requests are recorded and may fail, whatever keeps its items.
+    """A table whose requests are recorded and may fail, wherever its items are stored.
 
     Attributes
     ----------
     wire : Wire
-        The requests so far, in the words of DynamoDB.
+        The requests so far, under DynamoDB's names.
     before, after : list of callable
         Called with each request before it is applied, and after.
     repeats : list of callable
-        Called with each request that was applied; it is applied once more if one of them says so.
+        Called with each request that was applied; if one of them returns True, it is applied again.
     """
 
     client = None
@@ -285,7 +285,7 @@ class WatchedTable:
 
 
 class TableFaults(Faults):
-    """Faults of a table: an error before a request is applied, or after."""
+    """Faults of a table: an error before a request is applied, or after it."""
 
     def __init__(self, table: WatchedTable) -> None:
         super().__init__()
@@ -322,7 +322,7 @@ class TableFaults(Faults):
 
 
 class Raw(BytesIO):
-    """The body of an answer that was made up."""
+    """The body of a made-up answer."""
 
     def stream(self, **_: Any) -> Any:
         yield self.read()

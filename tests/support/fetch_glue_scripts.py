@@ -29,9 +29,9 @@ def main() -> None:
 
 
 def fetch(url: str, commit: str, paths: list[str], folder: Path) -> None:
-    """Write files of a repository, as they were at a commit, into a folder."""
+    """Write files of a repository into a folder, as they were at a commit."""
     with TemporaryDirectory() as clone:
-        # Neither a work tree nor the contents of other files: some repositories are large.
+        # Fetch neither a work tree nor the contents of other files, because some repositories are large.
         subprocess.run(["git", "clone", "--quiet", "--bare", "--filter=blob:none", url, clone], check=True)
         for path in paths:
             shown = subprocess.run(["git", "-C", clone, "show", f"{commit}:{path}"], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""States and plans of files as maps, made and read by way of their types."""
+"""States and plans of files as maps, written and read through their types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plan_of(source: str, segment: Mapping[str, Any] | None, **counts: int) -> di
 
 
 def state_in(stored: Mapping[str, Any] | None) -> FilesState:
-    """Return a state that may lack what each has."""
+    """Return a state in which some required keys may be missing."""
     whole = {"kind": "files", "source": "s3://landing/", "format": 1, "segments": [], **(stored or {})}
     return opened_state(FilesState, whole, whole["source"], "files")
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest that leaves a result for each group of tests, in the file that --groups-to names."""
+"""A pytest plugin that writes a result for each group of tests to the file that --groups-to names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Recorder:
-    """Leaves results when the tests are collected, and again when they have ended."""
+    """Writes results after the tests are collected, and again after they have ended."""
 
     def __init__(self, path: Path, config: pytest.Config) -> None:
         self.path, self.whole = path, config.getoption("--group")
@@ -54,7 +54,7 @@ class Recorder:
         if self.only_collects:
             return
         if self.whole and (missed := reach.not_reached(self.whole)):
-            # What the group's hash does not hold could change and nobody would run the group.
+            # A file outside the group's hash could change without the group running again.
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             message = f"tests/support/reach.py does not count what {self.whole} loads: {', '.join(missed)}"
             if reporter := session.config.pluginmanager.get_plugin("terminalreporter"):

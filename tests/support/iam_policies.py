@@ -1,7 +1,7 @@
-"""Whether IAM policies allow a request, by the rules of the IAM User Guide. It knows the operators that we use, only.
+"""Evaluates whether IAM policies allow a request, by the rules of the IAM User Guide, for the operators that we use.
 
 Rules: "Policy evaluation logic" (a Deny wins, without an Allow it is refused), "Condition operators" and
-"Set operators for multi-valued context keys". What it does not know is an error, never a guess.
+"Set operators for multi-valued context keys". An unknown element raises an error instead of a guess.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Request:
-    """One action on one resource, with the context that the service gives.
+    """One action on one resource, with the context that the service provides.
 
-    A key of one value has a str, a key of many (such as dynamodb:LeadingKeys) a tuple.
+    A single-valued key has a str, a multi-valued key (such as dynamodb:LeadingKeys) a tuple.
     """
 
     action: str
@@ -26,7 +26,7 @@ class Request:
 
 
 def is_allowed(policies: Iterable[str | Mapping[str, Any]], request: Request) -> bool:
-    """Tell whether identity policies, as JSON or parsed, allow a request."""
+    """Return whether identity policies, as JSON or parsed, allow a request."""
     effects = {
         statement["Effect"]
         for policy in policies

@@ -1,6 +1,6 @@
-"""What a request on the wire asks IAM for: actions, resources and the keys that conditions see.
+"""Derives from a request on the wire what IAM checks: actions, resources and the keys that conditions see.
 
-By the Service Authorization Reference: "Actions, resources, and condition keys" of DynamoDB, S3, SQS, Glue and KMS.
+From the Service Authorization Reference: "Actions, resources, and condition keys" of DynamoDB, S3, SQS, Glue and KMS.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _OF_KEYS = {
     "s3:PutObject": ("Decrypt", "GenerateDataKey"),
     "sqs:ReceiveMessage": ("Decrypt",),
 }
-"""What a service asks of the key in the name of its caller; S3 decrypts for uploads in parts."""
+"""The KMS calls that a service makes for its caller; S3 decrypts for multipart uploads."""
 _KEY_EQUALS = re.compile(r"(#?\w+)\s*=\s*(:\w+)")
 
 
 def asked(
     service: str, region: str, method: str, target: str, headers: Mapping[str, str], body: bytes
 ) -> list[Request]:
-    """Return what a request needs to be allowed, all of it; `target` is the path with its query."""
+    """Return everything that a request must be allowed to do; `target` is the path with its query."""
     operation = headers.get("x-amz-target", "").rpartition(".")[2]
     if service == "dynamodb":
         return _dynamodb(region, operation, json.loads(body or b"{}"))
@@ -59,7 +59,7 @@ def asked(
 
 
 def through_keys(request: Request, region: str, keys: Mapping[str, str]) -> list[Request]:
-    """Return what the service of a request asks of KMS; `keys` by the beginning of the ARN of what each encrypts."""
+    """Return the KMS requests of the service behind a request; `keys` maps ARN prefixes of resources to their keys."""
     service = request.action.partition(":")[0]
     context = {**_TLS, "kms:ViaService": f"{service}.{region}.amazonaws.com"}
     found = [key for start, key in keys.items() if request.resource.startswith(start)]
@@ -67,7 +67,7 @@ def through_keys(request: Request, region: str, keys: Mapping[str, str]) -> list
 
 
 def leading_keys(operation: str, body: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the hash keys that a request of one table names; None if it names none."""
+    """Return the hash keys that a request to one table names; None if it names none."""
     name, keys = items.HASH_KEY, body.get("Item") or body.get("Key")
     if keys:
         return (keys[name]["S"],)
@@ -101,7 +101,7 @@ def _dynamodb(region: str, operation: str, body: Mapping[str, Any]) -> list[Requ
 
 
 def _glue(start: str, operation: str, body: Mapping[str, Any]) -> Iterator[Request]:
-    """Take a request of the catalogue apart, which needs the catalogue and the database too; others need any one."""
+    """Yield what a request to Glue needs: calls about tables also the catalogue and the database, others any one."""
     of_tables = {"GetTable": "Name", "GetPartitions": "TableName"}
     resources = ["*"]
     if operation in of_tables:
@@ -114,7 +114,7 @@ def _glue(start: str, operation: str, body: Mapping[str, Any]) -> Iterator[Reque
 
 
 def _s3(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Iterator[Request]:
-    """Take a request in path style apart."""
+    """Yield what a request in path style needs."""
     path = urlsplit(target)
     query = {name: values[0] for name, values in parse_qs(path.query, keep_blank_values=True).items()}
     bucket, _, key = unquote(path.path).lstrip("/").partition("/")

@@ -1,4 +1,4 @@
-"""Finders over source code: what a file imports and where, which AWS operations it names, which clients it makes."""
+"""Finders over source code: what a file imports and where, which AWS operations it names, which clients it creates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAKERS = ("client", "resource", "aws_client")
 
 @cache
 def parse(path: Path) -> ast.Module:
-    """Return a file's tree, made once; nobody may change it."""
+    """Return a file's tree, parsed once; callers must not change it."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -45,12 +45,12 @@ def imports_of(tree: ast.AST, place: str = "module") -> Iterator[tuple[str, str]
             yield from imports_of(ast.Module(node.orelse, []), place)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from imports_of(node, "function" if place == "module" else place)
-        elif not isinstance(node, ast.expr):  # No expression holds an import, and most of a tree are expressions.
+        elif not isinstance(node, ast.expr):  # Expressions hold no imports, and most nodes of a tree are expressions.
             yield from imports_of(node, place)
 
 
 def names_imported(path: Path, *places: str) -> list[str]:
-    """Return every name that a file imports, with the modules it comes from; by default at any place."""
+    """Return every name that a file imports, with its module; by default at any place."""
     return [name for name, place in imports_of(parse(path)) if not places or place in places]
 
 
@@ -60,19 +60,19 @@ def packages_of(path: Path, *places: str) -> set[str]:
 
 
 def calls_of(tree: ast.AST, operations: set[str]) -> set[str]:
-    """Return the AWS operations that a file names, as a method of something or as a text."""
+    """Return the AWS operations that a file names, as an attribute or as a text."""
     return operations & attributes_of(tree)
 
 
 def attributes_of(tree: ast.AST) -> set[str]:
-    """Return the attributes that a file reads, and all of its texts: `getattr` takes one."""
+    """Return the attributes that a file reads, and all of its texts, because `getattr` takes a text."""
     read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return read | texts
 
 
 def clients_of(tree: ast.AST) -> set[str]:
-    """Return the services that a file makes boto3 clients or resources for."""
+    """Return the services for which a file creates boto3 clients or resources."""
     made = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in MAKERS:

@@ -1,4 +1,4 @@
-"""Builders of S3 Inventory reports, in the formats that are supported."""
+"""Builders of S3 Inventory reports in the supported formats."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _csv_value(name: str, value: Any) -> str:
 
 
 def file_schema(file_format: str, columns: Sequence[str] = PLAIN) -> str:
-    """Return what the manifest says of the columns."""
+    """Return the manifest's description of the columns."""
     if file_format == "CSV":
         return ", ".join(SHOWN[name] for name in columns)
     return f"message s3.inventory {{ {' '.join(f'optional binary {name} (STRING);' for name in columns)} }}"
@@ -106,7 +106,7 @@ class Reports:
         without: str | None = None,
         **changes: Any,
     ) -> str:
-        """Write a complete report of some data files, and return the URI of its manifest."""
+        """Write a complete report with some data files, and return the URI of its manifest."""
         listed = []
         for number, rows in enumerate(files):
             key, body = f"{self.folder}data/{date}-{number}", data_file(file_format, rows, columns)

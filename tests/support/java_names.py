@@ -1,6 +1,6 @@
-"""Names of Java are looked up once: PySpark asks for `functions` and its members at each use.
+"""Look up Java names only once: PySpark looks up `functions` and its members at each use.
 
-Each look is a request, and the JVM tries many class loaders before it knows that `java` is a package.
+Each lookup is a request, and the JVM tries many class loaders before it finds that `java` is a package.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def remember_names() -> None:
-    """Keep classes, their methods and packages where they were looked up, in this process."""
+    """Cache classes, their methods and packages on the object where they were looked up, in this process."""
     from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView
 
     for kind in (JVMView, JavaPackage, JavaClass):
@@ -22,7 +22,7 @@ def _kept(look: Any, kinds: tuple[type, ...], package: type) -> Any:
     @wraps(look)
     def look_once(self: Any, name: str) -> Any:
         found = look(self, name)
-        # A class that is not there yet looks like a package.
+        # A class that does not exist yet looks like a package, so only lower-case names of packages are kept.
         if isinstance(found, kinds) or (isinstance(found, package) and name.islower()):
             self.__dict__[name] = found
         return found

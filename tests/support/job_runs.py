@@ -1,4 +1,4 @@
-"""Jobs of the Job Runs API with what tests do to them, an engine that starts nothing, and processes that end."""
+"""Jobs of the Job Runs API with helpers for tests, an engine that starts nothing, and waiting for processes to end."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ PLACES = [
 PASSED_ON = [
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "SPARK_LOCAL_IP", "SPARK_CONF_DIR", "IVY_HOME",
 ]  # fmt: skip
-"""What scripts of these tests need of the tests' own environment."""
+"""The variables that scripts of these tests need from the tests' own environment."""
 
 
 class Parked:
-    """An engine that starts nothing, and remembers what it was to start."""
+    """An engine that starts nothing, and records what it should have started."""
 
     def __init__(self) -> None:
         self.launched: list[str] = []
@@ -53,7 +53,7 @@ class Parked:
 
 
 class Jobs(JobRuns):
-    """Jobs, with what tests do to them."""
+    """Jobs with helpers for tests."""
 
     scheduler: Any
     engine: Any
@@ -65,7 +65,7 @@ class Jobs(JobRuns):
         return run_id
 
     def queued(self, name: str, count: int) -> list[str]:
-        """Put runs into the queue of a job, as an earlier version did where no slot was free."""
+        """Put runs into the queue of a job, as an earlier version did if no slot was free."""
         records, made = self.scheduler.records, []
         for _ in range(count):
             self.scheduler.clock.move(microseconds=1)  # Runs that start at the same moment have no order.
@@ -78,34 +78,34 @@ class Jobs(JobRuns):
         return made
 
     def retried(self, name: str, run_id: str) -> str:
-        """Record the retry of a failed run, and begin it, as its launcher does; return its id."""
+        """Record the retry of a failed run and begin it, as its launcher does; return its id."""
         now = self.scheduler.clock()
         retry = self.record(name, run_id).retry(now).starting(now, timedelta(minutes=1))
         assert isinstance(self.scheduler.records.write_run(None, retry), Written)
         return retry.run_id
 
     def run(self, name: str, run_id: str) -> dict[str, Any]:
-        """Return a run after what is over has given its slot back."""
+        """Return a run after slots of finished and lost runs were freed."""
         self.scheduler.settle(name)
         found: dict[str, Any] = self.get_job_run(JobName=name, RunId=run_id)["JobRun"]
         return found
 
     def be_late(self) -> None:
-        """Look from now on by a clock an hour ahead: a launcher that gives no sign has lost its run."""
+        """Use a clock that is an hour ahead from now on, so that a run whose launcher gives no sign counts as lost."""
         self.scheduler.clock = lambda: datetime.now(timezone.utc) + timedelta(hours=1)
 
     def states(self, name: str) -> list[str]:
-        """Return the states of all runs, the newest first, after what is over has given its slot back."""
+        """Return the states of all runs, newest first, after slots of finished and lost runs were freed."""
         self.scheduler.settle(name)
         return [run["JobRunState"] for run in self.get_job_runs(JobName=name)["JobRuns"]]
 
     def record(self, name: str, run_id: str) -> RunRecord:
-        """Read a run's record, and do nothing about it."""
+        """Read a run's record without settling the run."""
         found: RunRecord = self.scheduler.records.run(name, run_id)
         return found
 
     def until(self, name: str, run_id: str, *states: str) -> RunRecord:
-        """Wait until a run is in one of some states, without doing anything about it."""
+        """Wait until a run is in one of the given states, without settling it."""
         end = time.monotonic() + PATIENCE
         while (found := self.record(name, run_id)) is None or found.state not in states:
             assert time.monotonic() < end, found
@@ -113,14 +113,14 @@ class Jobs(JobRuns):
         return found
 
     def until_idle(self, name: str) -> None:
-        """Wait until no run has a slot: a launcher gives its own back after it has written how the run ended."""
+        """Wait until no run has a slot: a launcher frees its slot only after it has written how the run ended."""
         end = time.monotonic() + PATIENCE
         while self.scheduler.records.job(name).active:
             assert time.monotonic() < end, f"a run of {name} never gave its slot back"
             time.sleep(0.02)
 
     def pass_through(self, name: str, run_id: str, *states: str) -> None:
-        """Move a run as its launcher does."""
+        """Move a run through states, as its launcher does."""
         for state in states:
             before = self.record(name, run_id)
             after = before.to(state, self.scheduler.clock())
@@ -134,7 +134,7 @@ def process_of(record: RunRecord) -> int:
 
 
 def is_alive(process: int) -> bool:
-    """Tell whether a process is there and is more than an exit code that nobody asked for."""
+    """Return whether a process exists and is not a zombie, whose exit code nobody has read."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
@@ -142,7 +142,7 @@ def is_alive(process: int) -> bool:
 
 
 def gone(process: int) -> bool:
-    """Wait for the end of a process."""
+    """Wait for a process to end; return whether it did."""
     end = time.monotonic() + PATIENCE
     while is_alive(process):
         if time.monotonic() > end:

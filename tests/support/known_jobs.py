@@ -1,4 +1,4 @@
-"""A table of 61 jobs whose rhythm and size are known, of which exactly some are late, missing or of an unusual size."""
+"""A table of 61 jobs of known rhythm and size, of which only those in UNWELL are late, missing or of unusual size."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ UNWELL = {
     "daily-no-file": "unusually small",
     "daily-many-rows": "unusually large",
 }
-"""What each of these must be called; all others are well."""
+"""The finding that each of these jobs must get; all others are well."""
 
 
 def known_jobs() -> list[Head]:
-    """Return the heads of the 61 jobs, as commits of six weeks leave them."""
+    """Return the heads of the 61 jobs after six weeks of commits."""
     random = Random(18)
     heads = []
     for number in range(17):
@@ -44,10 +44,10 @@ def known_jobs() -> list[Head]:
         heads.append(_job(f"weekly-well-{number}", _every(7 * DAY, 9, random, 2 * HOUR, DAY * number), random))
     for number in range(3):
         heads.append(_job(f"office-hours-well-{number}", _on(range(5), range(8, 18), random), random))
-    # Of too few commits nothing is known, however long ago the last one was.
+    # Jobs with too few commits get no finding, however long ago the last commit was.
     for number in range(3):
         heads.append(_job(f"new-{number}", [NOW - 12 * DAY, NOW - 11 * DAY - number * HOUR], random))
-    # One outage of nine days, long made good, is no habit.
+    # A single outage of nine days, long since over, must not count as the job's rhythm.
     made_good = [at for at in _every(DAY, 45, random, 30 * MINUTE) if not 12 * DAY < NOW - at < 21 * DAY]
     heads.append(_job("daily-made-good", made_good, random))
 
@@ -70,13 +70,13 @@ def known_jobs() -> list[Head]:
 
 
 def _every(period: timedelta, runs: int, random: Random, jitter: timedelta, ago: timedelta = 0 * DAY) -> list[datetime]:
-    """Return times a period apart, each a little later than planned, the last one about so long ago."""
+    """Return times one period apart, each a little later than planned, the last one about `ago` before now."""
     first = NOW - ago - jitter - (runs - 1) * period
     return [first + number * period + random.random() * jitter for number in range(runs)]
 
 
 def _on(days: range, hours: range | list[float], random: Random) -> list[datetime]:
-    """Return times at these hours of these weekdays, in the six weeks before now."""
+    """Return times at these hours of these weekdays in the six weeks before now."""
     start = (NOW - 42 * DAY).replace(hour=0, minute=0)
     times = _slots(start, days, hours)
     return sorted(at + random.random() * 10 * MINUTE for at in times if at < NOW - 15 * MINUTE)
@@ -91,7 +91,7 @@ def _slots(start: datetime, days: range, hours: range | list[float]) -> Iterator
 
 
 def _job(job_id: str, times: list[datetime], random: Random, last_rows: int | None = None) -> Head:
-    """Return the head of a job that takes some 5,000 rows each time, and ten times as many on its first run."""
+    """Return the head of a job that reads about 5,000 rows each time, and ten times as many on its first run."""
     rows = [50_000, *(5_000 + random.randrange(-900, 900) for _ in times[1:])]
     if last_rows is not None:
         rows[-1] = last_rows
@@ -102,7 +102,7 @@ def _job(job_id: str, times: list[datetime], random: Random, last_rows: int | No
 
 
 def _with_files(job_id: str, times: list[datetime], last_files: int) -> Head:
-    """Return the head of a job that takes four files each time."""
+    """Return the head of a job that reads four files each time."""
     recent: tuple[PastCommit, ...] = ()
     for at in times[:-1]:
         recent = with_commit(recent, at, {"files_read": 4})

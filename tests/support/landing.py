@@ -9,7 +9,7 @@ from scripts.helpers.listing.listing import Location
 
 
 class Landing:
-    """A prefix that tests put files into. `client` is that of S3, None for a directory, which is made."""
+    """A prefix that tests put files into. `client` is an S3 client, or None for a directory, which is created."""
 
     def __init__(self, spark: Any, source: str, client: Any = None) -> None:
         self.spark, self.client, self.location = spark, client, Location.parse(source)
@@ -34,6 +34,6 @@ class Landing:
 
 
 def put_objects(client: Any, bucket: str, *keys: str, body: bytes = b"x") -> None:
-    """Put the same into all keys of a bucket."""
+    """Put the same body under all keys of a bucket."""
     for key in keys:
         client.put_object(Bucket=bucket, Key=key, Body=body)

@@ -1,4 +1,4 @@
-"""A source of rows in a list, with a clock of its own, that answers windows by running their SQL on SQLite."""
+"""A source of rows in a list, with its own clock, that answers windows by running their SQL on SQLite."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scripts.helpers.rows.window import RowWindow
 
 
 class WholeNumbers(Dialect):
-    """Writes every cursor but a text as a whole number, of which SQLite has exact ones."""
+    """Writes every cursor value except a text as a whole number, because SQLite stores those exactly."""
 
     name = "whole"
 
@@ -43,7 +43,7 @@ WHOLE_NUMBERS = WholeNumbers()
 
 
 def as_whole(value: Any) -> Any:
-    """Return a cursor as SQLite stores it; a decimal in hundredths."""
+    """Return a cursor value as SQLite stores it; a decimal in hundredths."""
     if isinstance(value, datetime):
         return (value.astimezone(timezone.utc) - EPOCH) // MICROSECOND
     if isinstance(value, date):

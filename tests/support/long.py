@@ -1,4 +1,4 @@
-"""How many cases of one kind a run of the tests tries: few in `make test`, all of them in `make test-long`."""
+"""How many random cases a test run tries: few in `make test`, all in `make test-long`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 
 
 def is_long() -> bool:
-    """Return whether `make test-long` runs the tests."""
+    """Return whether this is a run of `make test-long`."""
     return bool(os.environ.get("GLUE_WATERMARKS_LONG"))
 
 
 def is_all() -> bool:
-    """Return whether groups of tests run for which nothing has changed since they passed, as in `make test-all`."""
+    """Return whether groups of tests run even if nothing has changed since they passed, as in `make test-all`."""
     return is_long() or bool(os.environ.get("GLUE_WATERMARKS_ALL"))
 
 

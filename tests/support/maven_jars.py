@@ -1,6 +1,6 @@
-"""Spark's packages, copied by Maven once and kept with the Python environment: Avro, XML, tables, Spark Connect.
+"""Spark's packages, copied by Maven once and stored with the Python environment: Avro, XML, tables, Spark Connect.
 
-`python -m tests.support.maven_jars` copies them ahead of the tests.
+`python -m tests.support.maven_jars` copies them before the tests run.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ POM = (
 
 @dataclass(frozen=True)
 class Jars:
-    """What there is: the jars, or why there are none.
+    """The jars that were copied, or why there are none.
 
     Attributes
     ----------
     unreachable
-        There is no Maven, or it has no registry to ask: tests skip.
+        Maven is missing or cannot reach a registry: tests skip.
     wrong
-        Maven was answered that there is no such package: tests fail.
+        The registry answered that there is no such package: tests fail.
     """
 
     paths: tuple[Path, ...] = ()
@@ -75,7 +75,7 @@ class Jars:
 
 
 def packages(spark: str) -> list[str]:
-    """Return Maven's coordinates for a version of Spark; Spark 4 reads XML by itself."""
+    """Return Maven's coordinates for a version of Spark; Spark 4 reads XML without a package."""
     minor = ".".join(spark.split(".")[:2])
     tables = [*TABLES.get(minor, []), *CONNECT.get(minor, [])]
     if int(spark.split(".")[0]) >= 4:
@@ -84,13 +84,13 @@ def packages(spark: str) -> list[str]:
 
 
 def jars(folder: Path = FOLDER, coordinates: Sequence[str] = ()) -> Jars:
-    """Return the jars of some packages, or of the installed Spark's, copied by one process while others wait."""
+    """Return the jars of some packages, by default those for the installed Spark; one process copies, others wait."""
     if os.environ.get(NO_MAVEN):
-        # Not with the words of UNREACHABLE: in CI a test that needs them has to fail.
+        # The reason must not start with UNREACHABLE: in CI a test that needs the jars has to fail.
         return Jars(unreachable=f"{NO_MAVEN} is set")
     spark = version("pyspark")
     wanted = coordinates or packages(spark)
-    # Other packages have another name, so that an environment gets those that were added since it was made.
+    # The name depends on the packages, so that an existing environment gets packages that were added later.
     name = f"{spark}-{hashlib.sha256(' '.join(wanted).encode()).hexdigest()[:8]}"
     copied, failed = folder / name, folder / f"{name}.failed"
     folder.mkdir(exist_ok=True)
@@ -127,7 +127,7 @@ def _copy(coordinates: Sequence[str], folder: Path) -> Jars:
             if "Could not find artifact" in said:
                 return Jars(wrong=said)
             return Jars(unreachable=f"{UNREACHABLE}: {said.strip().partition(chr(10))[0][:300]}")
-        # Only a whole folder has this name: a process that is killed half-way leaves none behind.
+        # Only a complete folder gets this name: a process that is killed half-way does not leave one behind.
         os.replace(made, folder)
     return Jars(tuple(sorted(folder.glob("*.jar"))))
 

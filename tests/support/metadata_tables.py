@@ -1,4 +1,4 @@
-"""S3 Metadata tables as Amazon documents their columns, written by `pyiceberg` from what happens to a bucket."""
+"""S3 Metadata tables with the columns that Amazon documents, written by `pyiceberg` from changes of a bucket."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ INVENTORY = pa.schema(
 
 
 class MetadataTables:
-    """The two tables of a bucket, in a catalog on SQLite. `clock` is that of S3."""
+    """The two tables of a bucket, in a catalog on SQLite. `now` is the clock of S3."""
 
     def __init__(self, folder: Path, bucket: str, now: datetime | None = None) -> None:
         folder.mkdir(exist_ok=True)
@@ -53,7 +53,7 @@ class MetadataTables:
         self.make()
 
     def make(self, *names: str) -> None:
-        """Make both tables, or one, anew if they are there."""
+        """Create both tables, or the named ones, and drop existing ones."""
         schemas = {"journal": JOURNAL, "inventory": INVENTORY}
         for name in names or schemas:
             if self.catalog.table_exists(f"{NAMESPACE}.{name}"):
@@ -67,7 +67,7 @@ class MetadataTables:
         self.now += timedelta(**by)
 
     def row(self, key: str, **more: Any) -> dict[str, Any]:
-        """Return a row as S3 writes it, at the time that it is."""
+        """Return a row as S3 writes it, at the current time."""
         self._sequence += 1
         now = self.now.replace(tzinfo=None)
         return {
@@ -78,7 +78,7 @@ class MetadataTables:
         }  # fmt: skip
 
     def deleted(self, key: str, **more: Any) -> dict[str, Any]:
-        """Return the record of a permanent delete: S3 leaves all but the required columns empty."""
+        """Return the record of a permanent delete, in which S3 leaves all but the required columns empty."""
         row = self.row(key, record_type="DELETE", **more)
         kept = {"bucket", "key", "sequence_number", "record_type", "record_timestamp", "version_id"}
         return {name: value for name, value in row.items() if name in kept}
@@ -93,5 +93,5 @@ class MetadataTables:
         self.table("inventory").append(pa.Table.from_pylist(kept, INVENTORY))
 
     def expire_records(self, before: datetime) -> None:
-        """Delete old records, as S3 does a week after they were written at the earliest."""
+        """Delete old records, as S3 does at the earliest a week after they were written."""
         self.table("journal").delete(f"record_timestamp < '{before.replace(tzinfo=None).isoformat()}'")

@@ -1,12 +1,12 @@
 """A moto server in which one request is handled at a time; in a process: `python -m tests.support.moto_server PORT`.
 
-What a boto3 client of the process of a server asks that server takes no way over a socket, where each request has a
-connection and a thread of its own: the application is called where the request would be sent. Everybody else, such as
-Spark, pyarrow and other processes, asks over HTTP.
+A boto3 client in the same process as the server does not use a socket, where each request has a connection and a
+thread of its own: it calls the application directly. All other clients, such as Spark, pyarrow and other processes,
+use HTTP.
 
 DynamoDB checks the condition of a write and writes in one step. moto does the two one after the
 other without a lock, so under load two threads can both win the same condition (25 threads that
-count to 200 lose one step in every few runs). One lock around the application mends it.
+count to 200 lose one step in every few runs). One lock around the application prevents this.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from werkzeug.serving import make_server, run_simple
 
 
 class OneAtATime:
-    """The WSGI application of moto behind a lock."""
+    """moto's WSGI application behind a lock."""
 
     def __init__(self) -> None:
         self._application: Any = DomainDispatcherApplication(create_backend_app)
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        # Read before the lock is taken: a client that dies while sending must not stop the others.
+        # Read the body before taking the lock: a client that dies while sending must not block the others.
         is_chunked = environ.get("wsgi.input_terminated", False)
         body = environ["wsgi.input"].read(*[] if is_chunked else [int(environ.get("CONTENT_LENGTH") or 0)])
         with self._lock:
@@ -50,11 +50,11 @@ class OneAtATime:
 
 
 def _answer_faster() -> None:
-    """Let moto do once what it does for each request, or for each attribute of an item: half the time of an answer.
+    """Make moto do once what it repeats for each request or attribute of an item; this halves the time of an answer.
 
-    * For each of the ten types that the value of an attribute may have, it seeks a dozen names.
+    * It looks up a dozen names for each of the ten types that an attribute's value may have.
     * It lists the folder of its own modules, and the methods of the class that answers.
-    * It measures an item anew for each attribute that is added to it, as none may be larger than 400 KB.
+    * It measures an item again for each attribute that is added to it, because no item may be larger than 400 KB.
     """
     whole = ResponseSerializer.get_value
 
@@ -75,7 +75,7 @@ def _answer_faster() -> None:
     def set_item(self: Any, key: str, value: Any) -> None:
         size = value.size() if isinstance(value, DynamoType) else len(str(value))
         self.size_so_far = getattr(self, "size_so_far", 0) + len(key) + size
-        # Far from the limit, nobody need know it exactly.
+        # Far below the limit, the exact size is not needed.
         if self.size_so_far < 100_000:
             dict.__setitem__(self, key, value)
         else:
@@ -88,23 +88,23 @@ _answer_faster()
 
 
 class MotoServer:
-    """A server on a free port of loopback, in threads of this process."""
+    """A server on a free loopback port, in threads of this process."""
 
     def __init__(self, application: Any) -> None:
         self._server = make_server("127.0.0.1", 0, application, True, request_handler=MotoRequestHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
-        # A process that is forked off has a copy of what the server holds, so it must ask the server itself.
+        # A forked process only has a copy of the server's data, so it must send its requests to the server itself.
         self._pid, self._application = os.getpid(), application
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         _servers[urlsplit(self.url).netloc] = self
 
     def takes(self, request: AWSPreparedRequest) -> bool:
-        """Tell whether a request can be answered without a connection: not what is sent in chunks, without a length."""
+        """Return whether a request can be answered without a connection; chunked requests without a length cannot."""
         return os.getpid() == self._pid and "Transfer-Encoding" not in request.headers
 
     def answer(self, request: AWSPreparedRequest) -> AWSResponse:
-        """Answer as over HTTP."""
+        """Answer a request as over HTTP."""
         handler = _Handler(self._server, request)
         said: list[Any] = []
         parts = self._application(handler.make_environ(), lambda *given: said.extend(given[:2]))
@@ -132,7 +132,7 @@ _servers: dict[str, MotoServer] = {}
 
 
 def body_of(request: AWSPreparedRequest) -> bytes:
-    """Return what a request of botocore sends."""
+    """Return the body of a request of botocore."""
     body: Any = request.body
     if hasattr(body, "read"):
         body = body.read()
@@ -140,7 +140,7 @@ def body_of(request: AWSPreparedRequest) -> bytes:
 
 
 class _Handler(MotoRequestHandler):
-    """Makes of a request of botocore what the server makes of what it reads from a connection."""
+    """Converts a request of botocore to what the server would have read from a connection."""
 
     def __init__(self, server: Any, request: AWSPreparedRequest) -> None:
         parts = urlsplit(request.url)
@@ -159,7 +159,7 @@ class _Handler(MotoRequestHandler):
 
 
 def call_servers_of_this_process() -> Callable[[], None]:
-    """Let boto3 call them without a connection, until what is returned is called."""
+    """Let boto3 call the servers of this process without a connection; return a function that undoes this."""
     send = URLLib3Session.send
 
     def sent(session: URLLib3Session, request: Any) -> AWSResponse:

@@ -1,4 +1,4 @@
-"""Two teams whose jobs share a table, and write beside each other: what one of them can do to the other."""
+"""Two teams whose jobs share a table and write next to each other: what one team can do to the other."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ BATCH = "batch"
 
 
 class Neighbours:
-    """A job that writes where another one does, and whose items somebody alters.
+    """Two jobs that write next to each other; the planter's team alters its job's items to harm the victim.
 
     Attributes
     ----------
     watermarks
-        The table of both.
+        The table of both jobs.
     source
-        The ids that the next run of each job finds.
+        The ids in the source of each job.
     """
 
     kind = ""
@@ -50,27 +50,27 @@ class Neighbours:
         raise NotImplementedError
 
     def rows(self, job: str, column: str = "id") -> list[int]:
-        """Return what readers see at a job's target, of one column."""
+        """Return the values of one column that readers see at a job's target."""
         raise NotImplementedError
 
     def of_others(self) -> dict[str, Any]:
-        """Return all there is, but what is the planter's own."""
+        """Return everything stored except what belongs to the planter."""
         return self._files(lambda name: not name.startswith((f"{PLANTER}/", f"_{PLANTER}.staging/")))
 
     def run(self, job: str, *new: int, **options: Any) -> None:
-        """Let a job find some rows more, and write what is new."""
+        """Add rows to a job's source, run the job, and write the new rows."""
         self.source[job] += new
         with IncrementalJob(self.watermarks, job, new_run_id(), **options) as began:
             rows = began.rows_since(self.frame(self.source[job]), "id")
             began.write(rows, self.sink(job))
 
     def leave_waiting(self, job: str, *new: int) -> None:
-        """Let a job commit, and end before readers see it."""
+        """Let a job commit and end before its rows are published to readers."""
         with patch.object(type(self.sink(job)), "publish", side_effect=KilledError), pytest.raises(KilledError):
             self.run(job, *new)
 
     def frame(self, ids: Sequence[int]) -> Any:
-        """Return the rows of a source."""
+        """Return the rows of a source as a frame."""
         return pd.DataFrame({"id": ids})
 
     def _files(self, is_wanted: Callable[[str], bool]) -> dict[str, Any]:
@@ -204,13 +204,13 @@ KINDS = {kind.kind: kind for kind in (FileNeighbours, DeltaNeighbours, IcebergNe
 
 
 def record_of(watermarks: Watermarks, job: str) -> dict[str, Any]:
-    """Return the record of what the last run of a job staged, as its head has it."""
+    """Return the record of what the last run of a job staged, from the job's head."""
     found: dict[str, Any] = json.loads(item_of(watermarks, job)["last"]["M"]["outputs"]["S"])[0]
     return found
 
 
 def retraction_of(record: Mapping[str, Any], **changed: Any) -> dict[str, Any]:
-    """Return what takes back the output of a record, of all versions unless told otherwise."""
+    """Return a retraction of the record's output, of all versions unless `changed` narrows it."""
     made = {name: record[name] for name in ("sink", "target", "staging", "job", "epoch")}
     made |= {"first": 1, "last": record["version"], "since": "2026-03-16T15:45:00.000000+00:00"}
     if "batch_column" in record.get("options", {}):
@@ -219,7 +219,7 @@ def retraction_of(record: Mapping[str, Any], **changed: Any) -> dict[str, Any]:
 
 
 def both(made: Neighbours) -> Neighbours:
-    """Let two jobs have written two batches each; the victim has a third one that no reader sees yet."""
+    """Let two jobs write two batches each; the victim has a third one that is not published yet."""
     for row in (1, 2):
         made.run(VICTIM, row)
         made.run(PLANTER, row)
@@ -228,22 +228,22 @@ def both(made: Neighbours) -> Neighbours:
 
 
 def as_theirs(own: Record, theirs: Record) -> Record:
-    """Return a record with all that it takes to name what another job has."""
+    """Return a record that names the other job's output in all fields."""
     return {**theirs, "version": 1}
 
 
 def as_own(own: Record, theirs: Record) -> Record:
-    """Return a record of the planter's own batch at the target of the other one."""
+    """Return a record of the planter's own batch at the other job's target."""
     return {**own, "target": theirs["target"], "staging": theirs["staging"]}
 
 
 def as_own_of_their_epoch(own: Record, theirs: Record) -> Record:
-    """Return a record with the planter's own mark, and all else of the other one."""
+    """Return a record with the planter's own mark and all other fields of the other job."""
     return {**theirs, "job": own["job"], "version": 1}
 
 
 def as_own_versions(own: Record, theirs: Record) -> Record:
-    """Return a record that is right but for its target."""
+    """Return a record that is the planter's own except for its target."""
     return {**own, "target": theirs["target"]}
 
 
@@ -252,7 +252,7 @@ PLANTED: Sequence[Made] = [as_theirs, as_own, as_own_versions, as_own_of_their_e
 
 
 def folders_of_others(two: Neighbours) -> list[Record]:
-    """Return records of the planter's own target whose folder is something else."""
+    """Return records of the planter's own target with a folder that is not the planter's."""
     alice = two.folder / "home" / "alice"
     alice.mkdir(parents=True)
     (alice / "letter.txt").write_text("dear")
@@ -264,7 +264,7 @@ def folders_of_others(two: Neighbours) -> list[Record]:
 
 
 def check_that_the_other_one_goes_on(two: Neighbours, before: Mapping[str, Any]) -> None:
-    """Check that nothing of the victim has changed, and that its runs take each row once."""
+    """Check that nothing of the victim has changed, and that its runs read each row once."""
     assert two.of_others() == before
     for row in (4, 5, 6):
         two.run(VICTIM, row)

@@ -1,4 +1,4 @@
-"""A machine on which nothing of AWS is configured."""
+"""A machine without any AWS configuration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def no_aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take away credentials, region, endpoint and profile: a client of DynamoDB cannot even be made."""
+    """Remove credentials, region, endpoint and profile, so that not even a DynamoDB client can be created."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "WATERMARKS_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)

@@ -1,4 +1,4 @@
-"""Output that no sink has staged: records for tests of who keeps them, and of what they may not do."""
+"""Output records that no sink has staged, for tests of what stores them and of what they must not be able to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def output_of(
     fence: int = 1,
     **more: Any,
 ) -> Output:
-    """Return the output of an attempt, under the names that a sink gives it."""
+    """Return the output of an attempt, with the names that a sink gives it."""
     folder = folder_of(BatchId(job_id, epoch, version), fence, "0a1b2c3d")
     given = {"sink": "files", "staging": "", "folder": folder, "job": mark_of(job_id), "job_id": job_id, **more}
     return Output(target=target, version=version, epoch=epoch, fence=fence, **given)

@@ -13,7 +13,7 @@ LONG = 3600.0
 
 
 def gone(found: Callable[[], Collection[object]]) -> bool:
-    """Wait until nothing is found: a server ends a session a little after its client left."""
+    """Wait until nothing is found; a server ends a session shortly after its client has left."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if not found():

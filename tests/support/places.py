@@ -1,4 +1,4 @@
-"""Where the repository lies, and the region and the table of tests. Imports nothing: started processes read it, too."""
+"""The repository's path, the region and the table of tests. Imports nothing, as started processes read it too."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ REPOSITORY = Path(__file__).parent.parent.parent
 REGION: Final = "eu-west-2"
 TEST_TABLE = "GLUE_WATERMARKS_TEST_TABLE"
 TEST_ENDPOINT = "GLUE_WATERMARKS_TEST_ENDPOINT"
-"""Environment variables that run the tests of `Watermarks` on a table that is there already."""
+"""Environment variables that run the tests of `Watermarks` on an existing table."""

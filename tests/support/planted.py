@@ -1,4 +1,4 @@
-"""What somebody can plant: keys that no listing shows, in the items of a job; code and garbage, in files."""
+"""What an attacker can plant: keys that no listing shows, in the items of a job; code and garbage, in files."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ GARBAGE = ["", "{", "[]", "null", "1", '"long"', "long", "\0", "[" * 100_000, '{
 WRONG: list[Any] = [
     None, -1, "", [], {}, True, 1e308, "x" * 1_000, "decimal(99,9)", "time(9)", "\ud800", "\0", "a.b", "`", "udt",
 ]  # fmt: skip
-"""What stands in the place of a value of JSON."""
+"""Values that replace a value of JSON."""
 
 
 def make_secret(folder: Path) -> Path:
-    """Write a file beside the source of a job, which nobody may read for it."""
+    """Write a file next to the source of a job, which nobody must be able to read through the job."""
     path = folder / "secret" / "credentials.csv"
     path.parent.mkdir()
     path.write_bytes(SECRET)
@@ -47,7 +47,7 @@ def make_secret(folder: Path) -> Path:
 
 
 def rows_of(source: str, *keys: str | None, status: str = TAKEN) -> pa.Table:
-    """Return rows of a ledger for keys of a source; those that lead to local files have their identities."""
+    """Return ledger rows for keys of a source; keys of existing local files get the files' identities."""
     rows = []
     for key in keys:
         etag, size = "e", 1
@@ -65,14 +65,14 @@ def rows_of(source: str, *keys: str | None, status: str = TAKEN) -> pa.Table:
 
 
 def state_of(source: str, *keys: str, **options: Any) -> dict[str, Any]:
-    """Return a state that knows some keys as taken."""
+    """Return a state in which some keys count as read."""
     bookmark = FileBookmark(source, **options)
     segments = [bookmark.ledger.stored(rows_of(source, *keys))] if keys else []
     return bookmark.following(datetime.now(timezone.utc), segments).to_store()
 
 
 def plan_of(source: str, *keys: str | None, **options: Any) -> dict[str, Any]:
-    """Return a plan that takes some keys."""
+    """Return a plan that reads some keys."""
     bookmark = FileBookmark(source, **options)
     rows = rows_of(source, *keys)
     location = bookmark.location.name
@@ -83,7 +83,7 @@ def plan_of(source: str, *keys: str | None, **options: Any) -> dict[str, Any]:
 
 
 def plant_plan(watermarks: Watermarks, plan: dict[str, Any], following: dict[str, Any]) -> None:
-    """Leave a plan open, as a run does that dies."""
+    """Leave a plan open, as a run that dies does."""
     frozen(watermarks, JOB, "jr_0", plan={"files": plan}, following={"files": following}).abort()
 
 
@@ -102,20 +102,20 @@ def _now() -> datetime:
 
 
 class Opened:
-    """Opens a file to write where it is unpickled."""
+    """Opens a file for writing when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def __reduce__(self) -> Any:
-        # Of one length, so that what `plant_footer` cuts or alters is the same in each folder.
+        # The path has a fixed length, so that `plant_footer` cuts and alters the same bytes in each folder.
         return open, (str(self.path).rjust(300, "/"), "w")
 
 
 def plant_type(folder: Path, module: str, unpickled: Path) -> None:
-    """Write a Parquet file whose metadata, as Spark writes them, name a type of a module, with a pickle.
+    """Write a Parquet file whose Spark metadata names a type of a module and contains a pickle.
 
-    The file `unpickled` is there once the pickle was loaded.
+    The file `unpickled` exists once the pickle was loaded.
     """
     pickled = b64encode(pickle.dumps(Opened(unpickled))).decode()
     planted = {"type": "udt", "pyClass": f"{module}.NoSuch", "serializedClass": pickled, "sqlType": "long"}
@@ -130,19 +130,19 @@ def plant_type(folder: Path, module: str, unpickled: Path) -> None:
 
 
 def plant_schema(path: Path, text: str) -> None:
-    """Write a Parquet file with one column, and a text in the place of Spark's schema."""
+    """Write a Parquet file with one column, and a text in place of Spark's schema."""
     pq.write_table(pa.table({"id": [1]}).replace_schema_metadata({ROW: text}), path)
 
 
 def plant_extension(path: Path, name: str, said: bytes) -> None:
-    """Write a Parquet file with a column of a type that a package registers, and what the footer says of that type."""
+    """Write a Parquet file with a column of an extension type, and the footer's description of that type."""
     names = {"ARROW:extension:name": name, "ARROW:extension:metadata": said}
     fields = [pa.field("id", pa.int64()), pa.field("at", pa.int64(), metadata=names)]
     pq.write_table(pa.table([[1], [1]], pa.schema(fields)), path)
 
 
 def plant_footer(path: Path, chance: random.Random, module: str, unpickled: Path) -> None:
-    """Write a Parquet file with metadata of Spark, pandas and Arrow as anybody may write them; see `plant_type`."""
+    """Write a Parquet file with metadata of Spark, pandas and Arrow as an attacker may write it; see `plant_type`."""
     kinds = [(pa.string(), "A"), (pa.int64(), 1), (pa.binary(16), b"A" * 16), (pa.list_(pa.int64()), [1])]
     kind, value = chance.choice(kinds)
     table = pa.table({"id": [1], "bay": pa.array([value], kind)})
@@ -179,7 +179,7 @@ def _of_spark(chance: random.Random, module: str, code: str) -> str:
         kinds[chance.choice(list(kinds))] = planted
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
     text = _spoiled(chance, {"type": "struct", "fields": fields})
-    # Other letters for the same names: a look at the text of the file alone would miss them.
+    # An escaped spelling of the same name, which a search in the file's text would miss.
     return text.replace("serializedClass", "serialized\\u0043lass") if chance.random() < 0.2 else text
 
 
@@ -213,7 +213,7 @@ def _of_arrow(chance: random.Random, schema: pa.Schema, unpickled: Path) -> str:
 
 
 def _spoiled(chance: random.Random, made: Any) -> str:
-    """Write JSON with something else in the place of a value, cut off or replaced, or as it is."""
+    """Return JSON with one value replaced, cut off or replaced as a whole, or unchanged."""
     if chance.random() < 0.4:
         holder, name = chance.choice(list(_places(made)))
         holder[name] = chance.choice(WRONG)
@@ -222,18 +222,18 @@ def _spoiled(chance: random.Random, made: Any) -> str:
 
 
 def _places(made: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each value within JSON, as its holder and its name or number there."""
+    """Yield each value within JSON, as its container and its name or index there."""
     for name in made if isinstance(made, dict) else range(len(made)):
         yield made, name
         if isinstance(made[name], (dict, list)):
             yield from _places(made[name])
 
 
-# --- a file of SQLite -------------------------------------------------------------------------------
+# --- an SQLite file ---------------------------------------------------------------------------------
 
 
 def altered_bytes(data: bytes, chance: random.Random, page: int = 4096) -> bytes:
-    """Return the bytes of a file of SQLite cut off, or with another page, head, head of a page, or bytes anywhere."""
+    """Return the bytes of an SQLite file cut off, or with a page, a header, a page's header or any bytes altered."""
     if chance.random() < 0.2:
         return data[: chance.randrange(len(data))]
     altered = bytearray(data)

@@ -1,4 +1,4 @@
-"""Phrases that nobody uses, and what to write in their place."""
+"""Phrases that pages must not use, and what to write instead."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ INSTEAD = {
     r"\bis there already\b|\b(is|are) not there yet\b": "exists already, does not exist yet",
     r"\b(in|at) no place\b|\bnothing (says|tells) which\b": "say what is missing or unknown",
 }
-"""What pages do not say, and what they say in its place."""
+"""Patterns that pages must not use, each with a replacement."""
 
 
 def unfit(text: str) -> list[str]:
-    """Return each phrase that is not to be used, with what to write instead."""
+    """Return each forbidden phrase in a text, with what to write instead."""
     found = []
     for kind, better in INSTEAD.items():
         found += [f"{phrase[0]!r}: {better}" for phrase in re.finditer(kind, text, re.IGNORECASE)]

@@ -33,11 +33,11 @@ PASSED = REPOSITORY / ".ci" / "passed"
 RESULTS = REPOSITORY / "build" / "groups"
 """A file of results for each process."""
 STARTED_BY = ("Makefile", "setup.cfg", "setup.py")
-"""What starts and configures all tests, beside the files of .ci."""
+"""Files that start and configure all tests, besides the files of .ci."""
 RIGHT = re.compile(r"\b[a-z][a-z0-9-]*:[A-Z][a-z]+[A-Z]\w+")
 """An action of an IAM policy, such as s3:GetObject."""
 QUOTED = re.compile(r"""["']((?:scripts|tests)(?:\.\w+)+)["']""")
-"""A module that a file names as a text, as for another process."""
+"""A module that a file names as a text, for example to start it in another process."""
 
 
 CALLS = DYNAMODB_CALLS | S3_CALLS
@@ -45,17 +45,17 @@ CALLS_AWS = re.compile(r"^\s*(?:from|import) boto", re.MULTILINE)
 
 
 def needs_a_right(path: Path) -> bool:
-    """Return whether a module names an action of a policy or an operation that needs one, or imports AWS' client."""
+    """Return whether a module names an IAM action or an operation that needs a permission, or imports boto."""
     text = path.read_text(encoding="utf-8")
     found = RIGHT.search(text) or CALLS_AWS.search(text)
     return bool(found) or not CALLS.isdisjoint(re.findall(r"\w+", text))
 
 
 def of_terraform() -> Iterable[Path]:
-    """Return what decides whether the policies and examples of terraform/ fit the package."""
+    """Yield the files that decide whether the policies and examples of terraform/ fit the package."""
     yield from (path for path in (REPOSITORY / "terraform").rglob("*") if path.is_file() and not is_made(path))
     yield from (path for path in files_below(REPOSITORY / "scripts") if needs_a_right(path))
-    yield from files_below(REPOSITORY / "scripts" / "jobs")  # The complete example starts them.
+    yield from files_below(REPOSITORY / "scripts" / "jobs")  # The complete example starts these jobs.
     yield REPOSITORY / "docs" / "permissions.md"
     yield REPOSITORY / ".ci" / "checkov.txt"
     yield from with_support(*files_below(REPOSITORY / "tests" / "infra"))
@@ -76,7 +76,7 @@ def of_small_set() -> Iterable[Path]:
 
 
 def of_targets() -> Iterable[Path]:
-    """Return what decides the contract of sinks, whose tests import the command and so nearly all of scripts/."""
+    """Yield the files that decide the contract of sinks; its tests import the command, so nearly all of scripts/."""
     below = (path for path in (REPOSITORY / "scripts").rglob("*") if path.is_file() and not is_made(path))
     yield from (path for path in below if path.suffix != ".md")
     sinks = REPOSITORY / "tests" / "sinks"
@@ -99,18 +99,18 @@ GROUPS: dict[str, Callable[[], Iterable[Path]]] = {
 
 
 def group_of(item: pytest.Item) -> str:
-    """Return the group that a test is of, or nothing."""
+    """Return the group that a test belongs to, or an empty text."""
     marker = item.get_closest_marker("if_changed")
     return str(marker.args[0]) if marker else ""
 
 
 def is_made(path: Path) -> bool:
-    """Return whether Terraform or Python has made a file, or the folder that it is in."""
+    """Return whether Terraform or Python has created a file or the folder that it is in."""
     return any(part.startswith((".terraform", "terraform.tfstate", "__pycache__")) for part in path.parts)
 
 
 def with_support(*tests: Path, packages: Sequence[str] = ("tests",)) -> set[Path]:
-    """Return files of tests, what pytest imports for them, and what all of these import of some packages.
+    """Return test files, what pytest imports for them, and what all of these import from some packages.
 
     pytest imports the conftest.py and __init__.py of each folder that a file is in, and the shared fixtures.
     """
@@ -122,7 +122,7 @@ def with_support(*tests: Path, packages: Sequence[str] = ("tests",)) -> set[Path
 
 
 def with_imports(files: Iterable[Path], packages: Sequence[str]) -> set[Path]:
-    """Return files and what they import of some packages: at any place in them, by name, and so on."""
+    """Return files and everything that they import from some packages, directly or through other files, or by name."""
     found: set[Path] = set()
     left = [*files]
     while left:
@@ -137,12 +137,12 @@ def with_imports(files: Iterable[Path], packages: Sequence[str]) -> set[Path]:
 
 @cache
 def names_in(text: str) -> frozenset[str]:
-    """Return every name that a file imports, and the modules of this repository that it names."""
+    """Return every name that a file imports, and the modules of this repository that it names as a text."""
     return frozenset({name for name, _ in imports_of(ast.parse(text))} | set(QUOTED.findall(text)))
 
 
 def files_of(name: str) -> list[Path]:
-    """Return the files that an import of a name runs: those of packages that the name is in, and of its module."""
+    """Return the files that an import of a name runs: the packages that contain the name, and its module."""
     wholes = [REPOSITORY.joinpath(*name.split(".")[: number + 1]) for number in range(name.count(".") + 1)]
     places = [place for whole in wholes for place in (whole.with_suffix(".py"), whole / "__init__.py")]
     return [place for place in places if place.is_file()]
@@ -158,7 +158,7 @@ def files(group: str) -> set[Path]:
 
 @cache
 def digest(group: str) -> str:
-    """Return the SHA-256 of the names and bytes of all that a group reaches."""
+    """Return the SHA-256 of the names and contents of all files that a group reaches."""
     found = hashlib.sha256()
     for path in sorted(files(group)):
         found.update(f"{path.relative_to(REPOSITORY).as_posix()}\n".encode())
@@ -167,31 +167,31 @@ def digest(group: str) -> str:
 
 
 def not_reached(group: str) -> list[str]:
-    """Return the modules of this repository that this process has loaded and that are no files of a group."""
+    """Return the modules of this repository that this process has loaded although the group does not reach them."""
     loaded = {Path(file) for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))}
     own = {path for name in ("scripts", "tests") for path in loaded if path.is_relative_to(REPOSITORY / name)}
     return sorted(path.relative_to(REPOSITORY).as_posix() for path in own - files(group))
 
 
 def passed() -> dict[str, str]:
-    """Return the groups that passed, with the hash of what they reached."""
+    """Return the groups that passed, with the hash of the files that they reached."""
     lines = PASSED.read_text(encoding="utf-8").splitlines() if PASSED.exists() else []
     return dict(line.split() for line in lines)
 
 
 def has_passed(group: str) -> bool:
-    """Return whether all of a group passed with what it reaches now."""
+    """Return whether all tests of a group passed with the files that it reaches now."""
     noted = passed().get(group)
     return noted is not None and noted == digest(group)
 
 
 def is_passed_over(group: str) -> bool:
-    """Return whether this run leaves a group out."""
+    """Return whether this run skips a group."""
     return not is_all() and has_passed(group)
 
 
 def passing_over(group: str, what: str) -> str:
-    """Return the line that a run prints about a group that it leaves out."""
+    """Return the line that a run prints about a group that it skips."""
     return (
         f"{group}: {what} did not run, because nothing that they reach has changed since they passed "
         f"(SHA-256 {digest(group)})."
@@ -206,7 +206,7 @@ Outcome = Literal["collected", "began", "passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of tests of a group in one process. The outcome `collected` counts all tests of the group."""
+    """The outcome of a group's tests in one process. The outcome `collected` counts all tests of the group."""
 
     group: str
     outcome: Outcome
@@ -215,7 +215,7 @@ class Result:
 
 
 def leave(path: Path, results: Iterable[Result]) -> None:
-    """Leave results in a file, in place of those that are there."""
+    """Write results to a file, and replace its previous results."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{one.group} {one.outcome} {one.tests} {one.digest}\n" for one in results]
     path.write_text("".join(lines), encoding="utf-8")
@@ -228,7 +228,7 @@ def left() -> list[Result]:
 
 
 def run(group: str, command: Sequence[str]) -> int:
-    """Run the command that is all of a group, and leave its result. Return the command's exit code."""
+    """Run the command that is all of a group, write its result, and return the command's exit code."""
     result = partial(Result, group, tests=1, digest=digest(group))
     leave(RESULTS / group, [result("collected"), result("began")])
     code = subprocess.run(command, check=False).returncode

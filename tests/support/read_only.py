@@ -1,4 +1,4 @@
-"""A file that may not be written, for this process too, and whoever runs it."""
+"""Make a file read-only for this process, even if root runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def as_somebody(folder: str) -> Iterator[None]:
-    """Work without the rights of root, whom no mode of a file keeps away."""
+    """Work without the rights of root, because root may write any file whatever its mode."""
     is_root = os.geteuid() == 0
     if is_root:
         os.chown(folder, 65534, -1)
@@ -23,7 +23,7 @@ def as_somebody(folder: str) -> Iterator[None]:
 
 
 def make_read_only(path: Path) -> None:
-    """Take the right to write, also of a connection that is open: when a process is copied, none may be."""
+    """Make a file read-only, for open connections too: the fork closes them, because a process must not copy them."""
     path.chmod(0o400)
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Which of the errors of one class is meant: by its reason."""
+"""Checks for errors of one class that differ by their reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scripts.helpers.errors import REASONS, WatermarkError
 
 
 def because(*reasons: str) -> Callable[[WatermarkError], bool]:
-    """Return the `check` of `pytest.raises` for an error with one of some reasons."""
+    """Return a `check` for `pytest.raises` that accepts an error with one of the given reasons."""
     assert REASONS.keys() >= {*reasons}
 
     return lambda error: error.reason in reasons

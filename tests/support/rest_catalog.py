@@ -1,4 +1,4 @@
-"""Iceberg's own server of its REST catalog, in a JVM, behind a door that does what catalogs of AWS do, and worse."""
+"""Iceberg's own REST catalog server in a JVM, behind a proxy that imitates the catalogs of AWS and their failures."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ UNKNOWN = {"error": {"message": "No answer", "type": "InternalServerError", "cod
 class RestCatalog:
     """A REST catalog on loopback.
 
-    Attributes
-    ----------
-    url
-        What Spark and `pyiceberg` take as ``uri``.
-    stages_tables
-        Whether a table can be created in a transaction. The endpoints of Glue and S3 Tables refuse it.
-    lose
-        How many of the next commits are made, and answered as by a gateway that has waited too long.
-    lost
-        How many were.
+        Attributes
+        ----------
+        url
+    The ``uri`` for Spark and `pyiceberg`.
+        stages_tables
+            Whether a table can be created in a transaction. The endpoints of Glue and S3 Tables refuse it.
+        lose
+            How many of the next commits are applied, but answered with a gateway timeout.
+        lost
+            How many commits were answered so.
     """
 
     def __init__(self, port: int) -> None:
@@ -73,14 +73,14 @@ def _said(status: int, error: dict[str, Any], start: Callable[..., Any]) -> Iter
 
 @contextmanager
 def rest_catalog(jars: Iterable[Path], folder: Path) -> Iterator[RestCatalog]:
-    """Serve a catalog whose tables are below a folder.
+    """Serve a catalog whose tables are in a folder.
 
     The server's own main class listens on every address, so its parts are put together here.
     """
     import pyspark
 
     of_spark = Path(pyspark.__file__).parent / "jars"
-    # Hadoop's file systems, which write the metadata of tables.
+    # Hadoop's file systems write the metadata of tables.
     needed = [*jars, *of_spark.glob("hadoop-client-*.jar"), *of_spark.glob("jcl-over-slf4j-*.jar")]
     port, token, process = launch_gateway(
         jarpath=str(next(of_spark.glob("py4j-*.jar"))),

@@ -1,4 +1,4 @@
-"""One builder of windows of rows: planned one after the other and replayed, by way of the real serializer."""
+"""Builders of row windows: planned one after another and replayed, with the real serializer in between."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from scripts.helpers.rows.window import RowWindow
 
 CONTEXT = "repairs"
 JOB_CLOCK = datetime(1999, 1, 1, tzinfo=timezone.utc)
-"""A clock that would give wrong windows: databases have their own."""
+"""A job clock that would give wrong windows; the databases' own clocks must be used instead."""
 
 
 def plan_after(before: RowWindow | None, source: Any, names: Sequence[str], **options: Any) -> RowWindow:
-    """Plan the window that follows another one, or the first, whose watermark was stored in between."""
+    """Plan the window after another one, whose watermark was stored in between; without `before`, the first window."""
     state = decode(*encode(before.state_after)) if before else None
     return plan_window(source, names, **({"state": state, "context": CONTEXT} | options))
 
 
 def replayed(window: RowWindow) -> RowWindow:
-    """Return the window that a replay makes of the frozen plan of this one."""
+    """Return the window that a replay builds from this window's frozen plan."""
     return RowWindow.from_plan(decode(*encode(window.to_plan())), [column.name for column in window.columns], CONTEXT)
 
 
 def plan(source: Any, cursor: str | list[str], before: RowWindow | None = None, **options: Any) -> RowWindow:
-    """Plan a window of a database's table, without a delay unless one is given."""
+    """Plan a window of a database's table, without a delay by default."""
     names = [cursor] if isinstance(cursor, str) else cursor
     return plan_after(before, source, names, **({"now": JOB_CLOCK, "delay": timedelta(0)} | options))
 

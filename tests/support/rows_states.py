@@ -1,4 +1,4 @@
-"""States of rows contexts as maps, as a table holds them: what `RowsState` does, from map to map."""
+"""States of rows contexts as maps, in their stored form: the calls of `RowsState`, from map to map."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def state_of(stored: Mapping[str, Any]) -> RowsState:
 def with_coverage(
     state: Mapping[str, Any], before: Mapping[str, Any] | None, read: Iterable[CursorRange], origin: str
 ) -> dict[str, Any]:
-    """Return the state that follows another one once some ranges are read as well."""
+    """Return the state that follows another one after some ranges were read as well."""
     return state_of(state).with_coverage(state_of(before) if before else None, read, origin).to_store()
 
 
 def with_coverage_kept(state: Mapping[str, Any], before: Mapping[str, Any] | None, origin: str) -> dict[str, Any]:
-    """Return a state set by hand with the coverage of the one that it replaces."""
+    """Return a state that was set by hand, with the coverage of the state that it replaces."""
     return state_of(state).with_coverage_kept(state_of(before) if before else None, origin).to_store()
 
 

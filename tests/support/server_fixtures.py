@@ -1,4 +1,4 @@
-"""Fixtures of several folders: a moto server in a process of its own, and tables with the real clock."""
+"""Fixtures that several folders use: a moto server in a process of its own, and tables with the real clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _tables, _buckets = itertools.count(1), itertools.count(1)
 
 @pytest.fixture(scope="session")
 def moto_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the URL of a moto server in a process of its own, one request at a time."""
+    """Return the URL of a moto server in a process of its own, which handles one request at a time."""
     port = free_port()
     command = [sys.executable, "-m", "tests.support.moto_server", str(port)]
     with served(command, port, tmp_path_factory.mktemp("moto"), {}) as url:
@@ -29,7 +29,7 @@ def moto_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def bucket_of_process(moto_process: str) -> str:
-    """Return a new, empty bucket of that server, which the tests of a session share: none names a bucket itself."""
+    """Return a new, empty bucket of that server. All tests share the server, so none names its bucket itself."""
     name = f"bucket-of-process-{next(_buckets)}"
     client = boto3.client("s3", endpoint_url=moto_process)
     client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
@@ -38,7 +38,7 @@ def bucket_of_process(moto_process: str) -> str:
 
 @pytest.fixture
 def make_table(tables_folder: Path) -> Callable[..., Watermarks]:
-    """Return a builder of `Watermarks` with the real clock over a new table of a server; without a URL in a file."""
+    """Return a builder of `Watermarks` with the real clock over a new table: of a server, or of a file without `url`."""
 
     def make(url: str, client: Any = None) -> Watermarks:
         name = f"protocol-{next(_tables)}"

@@ -1,4 +1,4 @@
-"""Servers in processes of their own, on loopback, that end with the block that they are used in."""
+"""Servers in processes of their own, on loopback, that stop at the end of the block that uses them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def free_port() -> int:
 
 @contextmanager
 def served(command: Sequence[str], port: int, folder: Path, variables: Mapping[str, str]) -> Iterator[str]:
-    """Run a server until the end of the block and return its URL; what it says is in server.log."""
+    """Run a server until the end of the block and yield its URL; its output is in server.log."""
     log = folder / "server.log"
     environment = {**os.environ, "TMPDIR": str(folder), **variables}
     with log.open("wb") as output:

@@ -1,7 +1,7 @@
-"""PySpark's daemon for tests: its workers find imported what they need, and keep it.
+"""PySpark's daemon for tests: its workers start with the modules that they need, and keep them.
 
-A worker forgets what it knows of all zips on its path before each task, and reads their thousands of names anew;
-after each task it collects garbage among all that it has imported. Both were most of the time of small tasks.
+Without it, a worker forgets all zips on its path before each task and reads their thousands of names again, and
+after each task collects garbage among all that it has imported. Both took most of the time of small tasks.
 """
 
 from __future__ import annotations

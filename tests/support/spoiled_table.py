@@ -1,4 +1,4 @@
-"""A table in which each job but one has something altered, as somebody can who may write under one job's name."""
+"""A table in which all jobs but one have something altered, as any principal who may write one job's items can do."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ SPOILED: Mapping[str, Any] = {
     "list": {"L": []},
     "null": {"NULL": True},
 }
-"""What is put in the place of an attribute, by a name for it; None takes the attribute away."""
+"""Attributes that replace an attribute, by name; None removes the attribute."""
 
 
 OF_ITS_TYPE = {
     "S": ("gone", "late", "early", "moved", "nested", "keyless"),
     "N": ("gone", "below", "huge", "wide", "part"),
 }
-"""What is put in the place of an attribute of a type; of any other type it is gone or a map."""
+"""The names in SPOILED for an attribute of a type; for other types it is gone or a map."""
 
 
 def spoilt_by(attribute: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names of what can be put in the place of an attribute."""
+    """Return the names in SPOILED of what may replace an attribute."""
     ((tag, _),) = attribute.items()
     return OF_ITS_TYPE.get(tag, ("gone", "map"))
 
 
 def attribute_at(item: Item, path: Path) -> Any:
-    """Return the attribute at a place."""
+    """Return the attribute at a path."""
     found: Any = item
     for step in path:
         found = found[step]
@@ -55,7 +55,7 @@ def attribute_at(item: Item, path: Path) -> Any:
 
 
 def paths_in(attributes: Mapping[Any, Any], before: Path = ()) -> Iterator[Path]:
-    """Yield where each attribute of an item stands, those within maps and lists included."""
+    """Yield the path of each attribute of an item, including those within maps and lists."""
     for name, attribute in attributes.items():
         if name in (items.HASH_KEY, items.RANGE_KEY):
             continue
@@ -68,7 +68,7 @@ def paths_in(attributes: Mapping[Any, Any], before: Path = ()) -> Iterator[Path]
 
 
 def spoiled(item: Item, path: Path, attribute: Any) -> Item:
-    """Return an item with another attribute at a place, or with none."""
+    """Return an item with the attribute at a path replaced or removed."""
     made = deepcopy(item)
     holder: Any = made
     for step in path[:-1]:
@@ -81,7 +81,7 @@ def spoiled(item: Item, path: Path, attribute: Any) -> Item:
 
 
 class TableOfJobs(FakeDynamoDB):
-    """The double with its items by job, so that many jobs are quick to read, and with Scan: one page a segment."""
+    """The double with its items grouped by job, to read many jobs quickly, and with Scan: one page per segment."""
 
     def __init__(self, jobs: Mapping[str, Mapping[str, Item]]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rows and files on their way to a target: `staged_by` does as a write, and a `FilledSink` is filled by a test."""
+"""Staging of rows and files: `staged_by` stages rows as a write does, and a test fills a `FilledSink` itself."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from scripts.helpers.sinks.places import Place
 
 
 def staged_by(sink: Sink, batch: BatchId, fence: int, df: Any, *, replaces: bool = False) -> Output:
-    """Check the rows of a script, and stage them."""
+    """Check the rows of a script and stage them."""
     return sink.stage(batch, fence, sink.check(df), replaces=replaces)
 
 
 class FilledSink(FileSink):
-    """A sink of files whose bytes a test may choose, and when each of them is written."""
+    """A sink of files for which a test may choose the bytes, and when each file is written."""
 
     _fill: Callable[[Place, str], Any] | None = None
 
     def stage_files(
         self, batch: BatchId, fence: int, fill: Callable[[Place, str], Any], rows: pa.Table | None = None
     ) -> Output:
-        """Stage what `fill` writes to a place, into an empty folder there; it may return how many rows that were.
+        """Stage what `fill` writes to an empty folder of a place; `fill` may return the number of rows.
 
         Parameters
         ----------

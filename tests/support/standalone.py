@@ -13,9 +13,9 @@ from tests.support.servers import free_port, served
 
 @contextmanager
 def standalone_cluster(folder: Path, workers: int = 1) -> Iterator[str]:
-    """Start a master and workers of two cores each, every other one as another host; yield the master's URL.
+    """Start a master and workers of two cores each, alternating between two host names; yield the master's URL.
 
-    Spark never runs two attempts at a task on one host at once.
+    Spark never runs two attempts at one task on one host at once.
     """
     spec = find_spec("pyspark")
     assert spec is not None

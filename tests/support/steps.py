@@ -1,4 +1,4 @@
-"""What runs do in tests of every room: commit, freeze a plan and leave it open, store much, die."""
+"""Typical steps of runs in all tests: commit, freeze a plan and leave it open, store a large value, die."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEXT: Mapping[str, Any] = MappingProxyType({"n": 1})
 
 
 class KilledError(Exception):
-    """What ends a run in the middle of its work."""
+    """Ends a run in the middle of its work."""
 
 
 def add(watermarks: Watermarks, job_id: str, run_id: str, **values: Any) -> None:
@@ -31,7 +31,7 @@ def frozen(
     plan: Mapping[str, Any] = PLAN,
     following: Mapping[str, Any] = NEXT,
 ) -> Run:
-    """Begin a run and freeze a plan, which is what a run leaves behind that dies then."""
+    """Begin a run and freeze a plan, and leave the run in the state in which a run that dies then leaves it."""
     run = watermarks.begin(job_id, run_id)
     run.freeze(dict(plan), dict(following))
     return run
@@ -53,5 +53,5 @@ def commit(
 
 
 def large(seed: int, size: int = 400_000) -> dict[str, Any]:
-    """Return a value that does not compress: as it is, two chunks."""
+    """Return a value that does not compress; by default it takes two chunks."""
     return {"packed": random.Random(seed).randbytes(size)}

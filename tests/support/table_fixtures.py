@@ -1,4 +1,4 @@
-"""Builders for the tests of `Watermarks`: a table of either kind, a job of one's own, faults, and what is stored."""
+"""Fixtures for the tests of `Watermarks`: a table of either kind, a job for each test, faults, and the stored items."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _tables = itertools.count(1)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that is marked `both_stores` on both, unless it uses what only DynamoDB has."""
+    """Run a test that is marked `both_stores` on both stores, unless it uses features that only DynamoDB has."""
     if metafunc.definition.get_closest_marker("both_stores") and may_use_a_file(metafunc.fixturenames):
         metafunc.parametrize("store_kind", [DYNAMODB, SQLITE])
 
@@ -42,7 +42,7 @@ def pytest_sessionfinish() -> None:
 
 
 def may_use_a_file(fixtures: Sequence[str]) -> bool:
-    """Return whether a test with these fixtures has a table of which it does not matter what keeps it."""
+    """Return whether a test with these fixtures works with a table in a file as well as with one in DynamoDB."""
     return "store_kind" in fixtures and "dynamodb" not in fixtures and TEST_TABLE not in os.environ
 
 
@@ -56,13 +56,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def store_kind(request: pytest.FixtureRequest) -> str:
-    """Return what keeps the table of a test: a file, unless it uses `dynamodb`, by a mark or another fixture."""
+    """Return the kind of store for a test: a file, unless the test uses `dynamodb` by a mark or a fixture."""
     return SQLITE if may_use_a_file(request.fixturenames) else DYNAMODB
 
 
 @pytest.fixture(scope="session")
 def tables_folder() -> Iterator[Path]:
-    """Return the folder of the tables that are files, in memory if there is room: each commit waits for the disk."""
+    """Return the folder for tables that are files, in memory if there is room: each commit would wait for a disk."""
     with tempfile.TemporaryDirectory(prefix="tables-", dir=fast_folder()) as folder:
         yield Path(folder)
 
@@ -71,9 +71,9 @@ def tables_folder() -> Iterator[Path]:
 def make_watermarks(
     request: pytest.FixtureRequest, store_kind: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Watermarks]:
-    """Return a builder of `Watermarks` over a table; by default over a new one, or that of TEST_TABLE."""
+    """Return a builder of `Watermarks` over a table; by default over a new table or over that of TEST_TABLE."""
     if store_kind == SQLITE:
-        # The clock of tests stands years ago, and what expires by it is gone at once. DynamoDB takes its time.
+        # The tests' clock is years behind, and a file deletes what has expired at once, unlike DynamoDB.
         monkeypatch.setattr("scripts.helpers.protocol.sqlite.time", SimpleNamespace(time=lambda: 0))
 
     def make(table_name: str | None = None, **options: Any) -> Watermarks:
@@ -86,7 +86,7 @@ def make_watermarks(
             made_name = f"table-{next(_tables)}"
         assert client or is_file(table_name or made_name), "a test that names a table of DynamoDB uses `dynamodb`"
         made = Watermarks(table_name or made_name, client, **({"clock": clock} | options))
-        # The pace of chunks is for a table that charges by the second: the tests of the pace have a timer of their own.
+        # Chunks are paced for a table that limits units per second; the tests of the pace use a timer of their own.
         made.store.sleep = lambda seconds: None
         if table_name is None:
             made.create_table()
@@ -103,32 +103,32 @@ def watermarks(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
 
 @pytest.fixture
 def job_id() -> str:
-    """Return a job name that no other test uses: tests may share one table."""
+    """Return a job name that no other test uses, because tests may share one table."""
     return f"job-{secrets.token_hex(8)}"
 
 
 @pytest.fixture
 def run_ids() -> list[str]:
-    """Return five run ids in the shape of Glue's, without order."""
+    """Return five run ids of the form of Glue's, which have no order."""
     return [new_run_id() for _ in range(5)]
 
 
 @pytest.fixture
 def client(dynamodb: Any) -> Any:
-    """Return a client of this test alone, without retries of its own, so that hooks leave nothing behind."""
+    """Return a client for this test only and without retries, so that no hooks remain on a shared client."""
     config = CLIENT_CONFIG.merge(ONE_ATTEMPT)
     return boto3.client("dynamodb", endpoint_url=dynamodb.meta.endpoint_url, config=config)
 
 
 @pytest.fixture
 def watched(watermarks: Watermarks) -> WatchedTable:
-    """Return the table of `watermarks` for `hooked`, where there is no client."""
+    """Return the table of `watermarks`, watched, for `hooked` if there is no client."""
     return WatchedTable(watermarks.store.table)
 
 
 @pytest.fixture
 def wire(request: pytest.FixtureRequest, store_kind: str) -> Wire:
-    """Return the record of every request that `client` sends, or that `hooked` makes of a file."""
+    """Return the record of every request that `client` sends, or that `hooked` makes to a file."""
     if store_kind == DYNAMODB:
         return Wire(request.getfixturevalue("client"))
     recorded: Wire = request.getfixturevalue("watched").wire
@@ -137,7 +137,7 @@ def wire(request: pytest.FixtureRequest, store_kind: str) -> Wire:
 
 @pytest.fixture
 def faults(request: pytest.FixtureRequest, store_kind: str, wire: Wire) -> Faults:
-    """Return the faults of `client`, or of a file; `wire` records first, so it sees what a fault drops."""
+    """Return the faults of `client` or of a file; `wire` records first, so it also sees requests that a fault drops."""
     if store_kind == DYNAMODB:
         return ClientFaults(request.getfixturevalue("client"))
     return TableFaults(request.getfixturevalue("watched"))
@@ -153,7 +153,7 @@ def pauses() -> list[float]:
 def hooked(
     request: pytest.FixtureRequest, store_kind: str, watermarks: Watermarks, clock: Clock, pauses: list[float]
 ) -> Watermarks:
-    """Return `Watermarks` over the same table, whose requests `wire` records and `faults` spoils."""
+    """Return `Watermarks` over the same table, whose requests `wire` records and `faults` can make fail."""
     if store_kind == DYNAMODB:
         made = Watermarks(watermarks.table_name, request.getfixturevalue("client"), clock=clock)
     else:
@@ -165,13 +165,13 @@ def hooked(
 
 @pytest.fixture
 def live(make_watermarks: Callable[..., Watermarks]) -> Watermarks:
-    """Return `Watermarks` whose clock is the real one, as that of other processes and of Glue."""
+    """Return `Watermarks` with the real clock, which other processes and Glue use."""
     return make_watermarks(clock=lambda: datetime.now(timezone.utc))
 
 
 @pytest.fixture
 def put_legacy(watermarks: Watermarks, job_id: str) -> Callable[..., None]:
-    """Return a builder of items in the exact shape that the original class writes."""
+    """Return a function that writes items in the exact form of the original class."""
 
     def put(run_id: str, **values: dict[str, Any]) -> None:
         shown = values or {"latest_data": {"S": "2023-03-16 15:45:00"}, "rows_collected": {"N": "808"}}
@@ -195,19 +195,19 @@ def everything(watermarks: Watermarks) -> Callable[[], dict[tuple[str, str], Ite
 
 @pytest.fixture
 def delete(watermarks: Watermarks, job_id: str) -> Callable[[str], None]:
-    """Return what removes one raw item of the job."""
+    """Return a function that removes one raw item of the job."""
     return lambda range_key: watermarks.store.delete(job_id, range_key)
 
 
 @pytest.fixture
 def put(watermarks: Watermarks, job_id: str) -> Callable[..., None]:
-    """Return what writes a raw item of the job, past the rules."""
+    """Return a function that writes a raw item of the job, without the package's checks."""
     return lambda range_key, **attributes: put_item(watermarks, items.key(job_id, range_key) | attributes)
 
 
 @pytest.fixture
 def in_process(mocked_aws: None) -> Iterator[tuple[Any, str]]:
-    """Return a bucket of moto without a server, which takes all characters in keys. A running server keeps its own."""
+    """Return a bucket of moto without a server; it accepts all characters in keys. A running server keeps its data."""
     client, bucket = boto3.client("s3", region_name=REGION), "in-process"
     client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
     yield client, bucket

@@ -1,4 +1,4 @@
-"""What a Spark session needs for Delta Lake and Iceberg, where Maven has copied their connectors."""
+"""Settings of a Spark session for Delta Lake and Iceberg, if Maven has copied their connectors."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ EXTENSIONS = (
 
 
 def start_conf() -> dict[str, str]:
-    """Return what a session needs from its start, beside the jars; nothing without connectors."""
+    """Return the settings that a session needs at its start, besides the jars; empty without connectors."""
     names = [jar.name for jar in maven_jars.jars().paths]
     return {"spark.sql.extensions": ",".join(EXTENSIONS)} if any(name.startswith("delta-") for name in names) else {}
 
 
 def catalog_conf(warehouse: str) -> dict[str, str]:
-    """Return what may be set later: Delta's catalog, and one of Iceberg that is called `lake`."""
+    """Return the settings that may be set later: Delta's catalog, and an Iceberg catalog named `lake`."""
     return {
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # By default 50 tasks read the log of each table.
+        # The default of 50 means that 50 tasks read the log of each table.
         "spark.databricks.delta.snapshotPartitions": "1",
-        # Where the zone is not UTC, Delta computes the state of a table a second time after each commit, to compare.
+        # If the zone is not UTC, Delta computes the state of a table a second time after each commit, to compare.
         "spark.databricks.delta.allFilesInCrc.verificationMode.forceOnNonUTC.enabled": "false",
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "hadoop",

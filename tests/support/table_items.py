@@ -1,4 +1,4 @@
-"""The raw items that a table holds, read past the package: all of them, or those of one job."""
+"""The raw items of a table, read without the package's checks: all of them, or those of one job."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def item_of(watermarks: Watermarks, job_id: str, range_key: str = items.HEAD_KEY
 
 
 def put_item(watermarks: Watermarks, item: Item) -> None:
-    """Write one raw item in the place of what is there."""
+    """Write one raw item, replacing any item with its key."""
     watermarks.store.put(item, if_new=False)
 
 
 def put_back(watermarks: Watermarks, backup: Mapping[Any, Item]) -> None:
-    """Leave in the table what `all_items` returned once, as a restore does."""
+    """Restore the table to items that `all_items` returned earlier, as a backup does."""
     for job_id, key in all_items(watermarks):
         watermarks.store.delete(job_id, key)
     for item in backup.values():
@@ -62,22 +62,22 @@ def put_back(watermarks: Watermarks, backup: Mapping[Any, Item]) -> None:
 
 
 def change_item(watermarks: Watermarks, job_id: str, range_key: str, /, **attributes: Any) -> None:
-    """Write some attributes of a raw item, and leave the others as they are."""
+    """Write some attributes of a raw item, and leave the others unchanged."""
     put_item(watermarks, item_of(watermarks, job_id, range_key) | attributes)
 
 
 def plant(
     watermarks: Watermarks, job_id: str, lists: Mapping[str, Sequence[Mapping[str, Any]]], at: str = items.HEAD_KEY
 ) -> None:
-    """Put lists of records into an item, past the package, as who may write a job's items can."""
+    """Put lists of records into an item without the package's checks, as any writer of the job's items can."""
     change_item(watermarks, job_id, at, **{name: {"S": json.dumps(list(found))} for name, found in lists.items()})
 
 
 def log_keys(found: Iterable[str]) -> list[str]:
-    """Return which of the range keys are those of log entries."""
+    """Return those of the range keys that belong to log entries."""
     return [key for key in found if key.startswith(items.LOG_PREFIX)]
 
 
 def chunk_keys(found: Iterable[str]) -> list[str]:
-    """Return which of the range keys are those of chunks, of plans and of states."""
+    """Return those of the range keys that belong to chunks, of plans and of states."""
     return [key for key in found if key.startswith(("!p#", "!s#"))]

@@ -1,4 +1,4 @@
-"""Strategies for what is written to a table and read from it, few enough that they meet."""
+"""Strategies for writes to a table and reads from it, with so few keys and values that they often meet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The double of DynamoDB and moto give the same answers to the same requests of ours."""
+"""The double of DynamoDB gives the same answers as moto to the requests that this package makes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _delete(job_id: str, range_key: str) -> dict[str, Any]:
 
 
 def _send(client: Any, method: str, request: dict[str, Any]) -> Any:
-    """Return what a request is answered, all pages of a query or the code of the error."""
+    """Return the answer to a request: all pages of a query, or the code of the error."""
     try:
         answer = getattr(client, method)(**request)
     except ClientError as error:

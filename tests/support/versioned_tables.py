@@ -1,4 +1,4 @@
-"""Tables of Delta and Iceberg that tests write to, without Spark or with it, and what a job reads of them."""
+"""Delta and Iceberg tables that tests write to, with or without Spark, and how a job reads them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DeltaByHand:
         self.files.restore(to)
 
     def expire(self) -> None:
-        """Let the log begin at the last version, as its clean-up does after a checkpoint."""
+        """Let the log begin at the last version, as Delta's log clean-up does after a checkpoint."""
         self.files.create_checkpoint()
         for file in sorted(Path(self.path, "_delta_log").glob("*.json"))[:-1]:
             file.unlink()
@@ -105,7 +105,7 @@ class IcebergByHand:
         self.files.manage_snapshots().rollback_to_snapshot(to).commit()
 
     def expire(self) -> None:
-        """Let all snapshots expire but the current one."""
+        """Expire all snapshots except the current one."""
         files = self.files
         old = [snapshot.snapshot_id for snapshot in files.snapshots() if snapshot.snapshot_id != self.newest]
         files.maintenance.expire_snapshots().by_ids(old).commit()

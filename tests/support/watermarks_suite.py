@@ -1,4 +1,4 @@
-"""The tests of `Watermarks` in a clean pytest, on a table that is there already."""
+"""Run the tests of `Watermarks` in a separate pytest, on an existing table."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.support.places import REPOSITORY, TEST_ENDPOINT, TEST_TABLE
 
 SUITE = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 WHOLE = ("tests/watermarks", "tests/decisions", "-k", "not spill and not doctor and not crash and not faults")
-"""What the table has a part in; the rest would be the same on any."""
+"""The tests that depend on the table; the others would be the same on any table."""
 EVERY_REQUEST = (
     *(f"tests/watermarks/test_{part}.py" for part in ("playbook", "runs", "fence", "retention", "history")),
     "tests/decisions/test_administration.py",
 )
-"""Each kind of request, and writes that lose against another's. `make test-long` runs the whole."""
+"""Each kind of request, and writes that lose a race. `make test-long` runs the whole suite."""
 ON_THIS_TABLE = tuple(f"tests/watermarks/test_{part}.py" for part in ("fence", "retention"))
 """That it works on a table: whose keys and settings are those of `create_table`, which another test compares."""
 
 
 def run_watermarks_suite(endpoint: str, table_name: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of `Watermarks` in a clean pytest, on a table that is there already."""
+    """Run the tests of `Watermarks` in a separate pytest, on an existing table."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
         [*SUITE, *options],

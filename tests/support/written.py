@@ -22,11 +22,11 @@ PASSWORD = "not-a-secret"
 
 
 class Written:
-    """A database with a user who may write there."""
+    """A database and a user who may write to it."""
 
     kind = ""
     marks: tuple[LiteralString, LiteralString] = ("%s", "%%")
-    """How the driver has the place of a value, and another percent sign."""
+    """How the driver writes the placeholder of a value, and a literal percent sign."""
 
     def __init__(self, server: Any) -> None:
         self.server = server
@@ -34,11 +34,11 @@ class Written:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Of a JDBC connection."""
+        """Return the properties of a JDBC connection."""
         return dict(self.server.properties)
 
     def connect(self) -> Any:
-        """Return a connection of the Python driver; its sessions have that driver's defaults."""
+        """Return a connection of the Python driver, whose sessions have that driver's defaults."""
         raise NotImplementedError
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
@@ -51,7 +51,7 @@ class Written:
             connection.close()
 
     def marked(self, statement: SQL, values: Values) -> tuple[str, Values]:
-        """Return a statement of a sink as the driver takes it, and its values."""
+        """Return a statement of a sink in the driver's syntax, and its values."""
         return with_marks(statement, *self.marks, len(values)), values
 
     def sql(self, *statements: str) -> None:
@@ -106,7 +106,7 @@ class WrittenMaria(Written):
     def connect(self, user: str = "writer") -> Any:
         import pymysql
 
-        # Otherwise the driver reads all certificates of this machine for each connection, which takes it 20 ms.
+        # Otherwise the driver reads all certificates of this machine for each connection, which takes 20 ms.
         return pymysql.connect(
             host="127.0.0.1", port=self.server.port, user=user, password=PASSWORD, database="shop", charset="utf8mb4",
             ssl_disabled=True,

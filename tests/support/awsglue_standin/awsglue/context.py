@@ -1,4 +1,4 @@
-"""Readers and writers: files by their time and a band, rows by keys above the last ones."""
+"""Readers and writers: files are selected by time and a band, rows by keys above the last ones."""
 
 import fnmatch
 import json
@@ -96,5 +96,5 @@ def listing(path, options):
 
 
 def was_processed(path, time, state):
-    """Tell whether a file was there: below the band all were, in it those that were seen, above it none."""
+    """Return whether a file was processed: below the band all were, inside it those that were seen, above it none."""
     return state is not None and (time <= state["low"] or (time <= state["high"] and path in state["band"]))

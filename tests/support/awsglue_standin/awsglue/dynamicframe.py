@@ -1,5 +1,5 @@
 # ruff: noqa: N802
-"""Frames and the transforms of them."""
+"""Frames and their transforms."""
 
 from pyspark.sql import functions
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N802, RUF012
-"""The job: one a process, its versions in a JSON file."""
+"""The job: one per process, its versions in a JSON file."""
 
 import json
 import os
