@@ -1,4 +1,4 @@
-"""Shared fixtures: a moto server on loopback, one table a test, a clock that only moves when told."""
+"""Shared fixtures: a moto server on loopback, one table per test, a clock that moves only when a test moves it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytest_plugins = [
 ]
 
 
-# In CI, Hypothesis' own profile goes on to make the examples repeatable.
+# In CI, the default is Hypothesis' own profile for CI, which makes the examples repeatable.
 settings.register_profile(
     "patient",
     settings.default,
@@ -60,15 +60,15 @@ LEFT_OUT = [
     ("pyspark", (3, 4), "url_names_either_driver", {"jdbc"}, "Spark 3.3 has no timestamps without zone"),
     ("pandas", (3,), "[-9223372036854775808-csv", {"number"}, "pandas 2 reads -2**63 in CSV as missing"),
 ]
-"""What an older package cannot do: the version that can, part of the tests' names, a fixture they use, and why."""
+"""Tests that an older package cannot pass: the version needed, part of their names, a fixture they use, and why."""
 ALLOWED_SKIPS = (maven_jars.UNREACHABLE, SCRIPTS_NOT_FETCHED, *(why for *_, why in LEFT_OUT))
-"""How the reason of a skip must start for CI and the matrix to take it."""
+"""How the reason of a skip must start for CI and the matrix to allow it."""
 UNCHANGED = pytest.StashKey[dict[str, int]]()
 """How many tests of each group did not run, because nothing that they reach has changed."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out, and say why, what an older Spark or pandas cannot do. With CI's versions that is nothing."""
+    """Leave out tests that an older Spark or pandas cannot pass, and give the reason. CI's versions leave out none."""
     if not is_long():
         take_out(config, items, [item for item in items if item.get_closest_marker("long")])
     for group, count in Counter(map(reach.group_of, items)).items():
@@ -86,14 +86,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def take_out(config: pytest.Config, items: list[pytest.Item], unwanted: list[pytest.Item]) -> None:
-    """Leave tests out of a run; pytest counts them as deselected."""
+    """Remove tests from a run; pytest counts them as deselected."""
     left_out = set(unwanted)
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=unwanted)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say which tests did not run because nothing that they reach has changed."""
+    """Report which tests did not run because nothing that they reach has changed."""
     for group, count in sorted(config.stash.get(UNCHANGED, {}).items()):
         terminalreporter.write_line(reach.passing_over(group, f"{count} tests"))
 
@@ -103,7 +103,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write the ids to the file that --ids-to names. Let the garbage collector leave thousands of tests alone."""
+    """Write the test ids to the file that --ids-to names, and freeze the collected tests for the garbage collector."""
     if file := session.config.getoption("--ids-to"):
         Path(file).write_text("".join(f"{item.nodeid}\n" for item in session.items), encoding="utf-8")
     gc.collect()
@@ -111,9 +111,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def put_long_files_first(items: list[pytest.Item], usual_seconds: float) -> None:
-    """Sort files for processes that share them: those with a test that may take longer than usual, then by tests.
+    """Sort files for parallel processes: first files with a long-running test, then by number of tests.
 
-    By tests alone, as xdist sorts, a file whose one test takes minutes comes last, and the other process waits for it.
+    xdist sorts only by number, so a file with a single test of minutes comes last and the other process waits for it.
     """
     counts = Counter(item.path for item in items)
     long = set()
@@ -125,7 +125,7 @@ def put_long_files_first(items: list[pytest.Item], usual_seconds: float) -> None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run in CI that skipped what it may not: a check that did not run must not look green."""
+    """Fail a run in CI that skipped a test without an allowed reason: a check that did not run must not look green."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", []) if reporter else []
     unlisted = [report for report in skipped if not is_allowed(report.longrepr)]
@@ -136,14 +136,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def is_allowed(skip: Any) -> bool:
-    """Tell whether a skip has a reason that is allowed; pytest gives its file, its line and the reason."""
+    """Return whether the reason of a skip is allowed; pytest passes its file, its line and the reason."""
     reason = skip[2] if isinstance(skip, tuple) else str(skip)
     return reason.removeprefix("Skipped: ").startswith(ALLOWED_SKIPS)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def aws_environment() -> Iterator[None]:
-    """Credentials and region for a local server only; no profile of the user is ever read. JVMs start fast."""
+    """Set credentials and region for a local server, ignore the user's profiles, and let JVMs start fast."""
     patch = pytest.MonkeyPatch()
     for name in [name for name in os.environ if name.startswith("AWS_") and name != "AWS_CA_BUNDLE"]:
         patch.delenv(name)
@@ -161,7 +161,7 @@ def aws_environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def service_models() -> Iterator[None]:
-    """Let botocore find and parse its service models once; each session would do so anew, in a tenth of a second."""
+    """Let botocore find and parse its service models once; otherwise each session spends a tenth of a second on it."""
     patch = pytest.MonkeyPatch()
     patch.setattr(botocore.session, "create_loader", functools.cache(botocore.session.create_loader))
     yield
@@ -178,7 +178,7 @@ def short_way() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def log_level() -> Iterator[None]:
-    """Set the package's log level back: a job that runs within the tests shows its INFO lines."""
+    """Reset the package's log level after a test, because a job that runs within the tests shows its INFO lines."""
     logger = logging.getLogger("scripts")
     before = logger.level
     yield
@@ -187,9 +187,9 @@ def log_level() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_job_is_left() -> Iterator[None]:
-    """End the run of a test by Glue's names, wherever it is: their job is one a process, and others would meet it."""
+    """End a Glue job that a test began: a process has only one such job, and later tests would get it."""
     yield
-    # Most tests know nothing of Glue, and need not import it.
+    # Most tests do not use Glue and need not import it.
     if (module := sys.modules.get("scripts.helpers.glue.job")) is not None:
         module.Job.forget()
 
@@ -205,7 +205,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def mocked_aws() -> Iterator[None]:
-    """Let moto answer within this process. Its backends are those of `endpoint`, so neither end may empty them."""
+    """Let moto answer within this process. It shares its backends with `endpoint`, so neither may reset them."""
     mock = mock_aws()
     mock.start(reset=False)
     yield
@@ -213,7 +213,7 @@ def mocked_aws() -> Iterator[None]:
 
 
 def _shared(service: str, url: str) -> Any:
-    """Return a client that many tests use, so that none may leave a handler of events with it."""
+    """Return a client that many tests share; it refuses event handlers, because they would stay registered."""
     client = boto3.client(service, endpoint_url=url)  # type: ignore[call-overload]
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -235,7 +235,7 @@ def s3(endpoint: str) -> Any:
 
 @pytest.fixture
 def own_s3(endpoint: str) -> Any:
-    """Return a client whose handlers of events are this test's alone."""
+    """Return a client for this test only, on which it may register event handlers."""
     return boto3.client("s3", endpoint_url=endpoint)
 
 
@@ -257,7 +257,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def default_table(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watermarks]:
-    """Return the table that `Watermarks()` means, for this test alone, in a region of its own."""
+    """Return the table that `Watermarks()` uses by default, for this test alone, in a separate region."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-3")
     made = Watermarks()
@@ -292,7 +292,7 @@ def spark(endpoint: str) -> Iterator[Any]:
     for name, value in settings.items():
         builder = builder.config(name, value)
     with pytest.MonkeyPatch.context() as while_it_starts:
-        # Python workers of Spark Connect begin in a folder of their session, where the daemon is not found otherwise.
+        # Python workers of Spark Connect start in their session's folder, where they would not find the daemon module.
         while_it_starts.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -302,7 +302,7 @@ def spark(endpoint: str) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def spark_with_tables(spark_with_packages: Any) -> Any:
-    """Return another session of that Spark, with the connectors of Delta Lake and of a catalog `lake` of Iceberg."""
+    """Return another session of that Spark, with the connectors of Delta Lake and an Iceberg catalog `lake`."""
     if not table_formats.start_conf():
         pytest.skip(f"{maven_jars.UNREACHABLE}: no connectors for Spark {version('pyspark')}")
     session = spark_with_packages.newSession()
@@ -313,7 +313,7 @@ def spark_with_tables(spark_with_packages: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def spark_with_tables_is_active(request: pytest.FixtureRequest) -> None:
-    """Make that session the active one: where a reader finds its table, Delta's connector asks it for its catalog."""
+    """Make that session the active one, because Delta's connector takes its catalog from the active session."""
     if "spark_with_tables" in request.fixturenames:
         session = request.getfixturevalue("spark_with_tables")
         session._jvm.SparkSession.setActiveSession(session._jsparkSession)
@@ -321,7 +321,7 @@ def spark_with_tables_is_active(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def spark_with_packages(spark: Any) -> Any:
-    """Return the Spark session if Maven gave it the packages that read Avro and XML."""
+    """Return the Spark session if Maven has copied the packages that read Avro and XML."""
     found = maven_jars.jars()
     assert not found.wrong, found.wrong
     if found.unreachable:
