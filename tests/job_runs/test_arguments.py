@@ -49,16 +49,16 @@ DISGUISES = {
     "value that is any flag": {"--area": "--target=s3://b/"},
     "value that ends the options": {"--area": "--"},
 }
-"""Arguments that parsers take for others than they seem to be."""
+"""Arguments that a parser may read as other arguments than they seem to be."""
 ON_EVERY_CALL = ("run", "value that is a name")
-"""Those of them that every call is given: all calls check arguments by one rule."""
+"""The names of those in DISGUISES that every call is tested with, because all calls check arguments by one rule."""
 HARMLESS = {
     "--area": "north", "--conf": "spark.executor.cores=2", "--date-from": "-7", "--ratio": "-.5", "--dash": "-",
     "--rest": "--JOB_NAME is not given by this", "--options": "--conf a=b", "--e": "", "--sql": "a=b", "x": "y",
     "--TempDir": "s3://t/", "--job-bookmark-option": "job-bookmark-pause", "--job-bookmark-from": "jr_1",
     "--job-bookmark-to": "jr_2", "--BOOKMARK_CONTEXT": "north", "--JOB_NAMES": "a,b", "--job_name": "c",
 }  # fmt: skip
-"""What a start may give: values that parsers read as such, and arguments about how the job's own bookmark is used."""
+"""Arguments that a start may set: values that parsers read as values, and options of the job's own bookmark."""
 CALLS: dict[str, Callable[[Jobs, dict[str, str]], Any]] = {
     "start": lambda jobs, given: jobs.start_job_run(JobName="parking", Arguments=given),
     "defaults": lambda jobs, given: jobs.create_job(Name="new", Command=COMMAND, DefaultArguments=given),

@@ -19,7 +19,7 @@ from tests.support.faults import Request, WatchedTable
 from tests.support.patience import PATIENCE
 
 PROCESSES = multiprocessing.get_context("forkserver")
-"""Makes copies of a process that has this module: to import it takes a new one longer than its run."""
+"""Forks a process that has imported this module, because importing it takes longer than the run."""
 PROCESSES.set_forkserver_preload([__name__])
 
 

@@ -23,7 +23,7 @@ from tests.support.places import REGION, REPOSITORY
 
 WORKERS = 5
 STOPPING = 0.3
-"""How many of the processes that work by chance stop themselves once they have a plan in hand."""
+"""The share of the randomly acting processes that stop themselves once they have a plan in hand."""
 MOST_STOPPED = 2
 SKEWS = (0.0, 0.0, 0.0, -2.0, 2.0, -86_400.0, 86_400.0)
 IN_HAND = ("frozen", "wrote", "stored")
@@ -31,7 +31,7 @@ IN_HAND = ("frozen", "wrote", "stored")
 STAGES = ("begun", *IN_HAND, "committed")
 """Every step of a run that writes a batch."""
 ENDED = ("fenced", "committed", "aborted", "unanswered", "failure")
-"""Last step of a run."""
+"""Steps that end a run."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ FAULTS = {
     "re-send-before": ("throttle", None),
     "re-send-after": ("re-send", None),
 }
-"""``before``: request k did not take effect. A throttled request is the one that the library itself sends again."""
+"""``before``: request k did not take effect. In ``re-send-before`` the library itself resends the throttled request."""
 
 
 class FaultAt:

@@ -25,10 +25,10 @@ from tests.support.table_items import items_of
 
 CONTEXT = "repairs"
 PAD_BYTES = 2_000
-"""What `padding` makes unless told: small, for tests that lower the limits of `chunks`."""
+"""The default size of `padding`: small, for tests that lower the limits of `chunks`."""
 
 TOKEN = re.compile(r"(?<![0-9a-f])e?[0-9a-f]{16}(?![0-9a-f])")
-"""A random name: of a write, an epoch or a chunk."""
+"""The random name of a write, an epoch or a chunk."""
 
 Point = Callable[[str], None]
 

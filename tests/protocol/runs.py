@@ -26,7 +26,7 @@ from tests.protocol.model import JOB, Frozen, Intent, State, canonical
 from tests.support.dynamodb import Died
 
 MOST_PARTS = 3
-"""A state with more of them is made one, and what it had is left to the versions before."""
+"""A state that would have more parts starts again with one; its old parts stay with earlier versions."""
 
 
 class Runs(Actors):

@@ -26,7 +26,7 @@ from tests.support.table_items import Stored
 PARTITION_UNITS = 1_000
 JOB = "parking"
 PATIENCE_SECONDS = 60.0
-"""Less than `PATIENCE`: a thread that waits for the one that waits for it would not end."""
+"""Shorter than `PATIENCE`, so that two threads that wait for each other fail early instead of hanging."""
 
 
 class Partition(FakeDynamoDB):

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.both_stores
 
 THREADS = 50
 COMMITS = cases(1, long=10)
-"""Of each thread."""
+"""The number of commits of each thread."""
 JOB = "parking"
 PATIENT = CLIENT_CONFIG.merge(Config(max_pool_connections=THREADS, read_timeout=PATIENCE))
 """The server handles one request at a time: a thread may wait for all others before its answer comes."""

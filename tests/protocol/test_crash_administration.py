@@ -29,9 +29,9 @@ class Operation:
     call: Callable[[Watermarks], Any]
     state: str = "open plan"
     again: int | type[WatermarkError] = 1
-    """Versions that a repetition makes after a success, or the error that says that there is nothing left to do."""
+    """Versions that a repeated call makes after a success, or the error that says that nothing is left to do."""
     value: int | None = None
-    """The watermark afterwards; None: the one of before."""
+    """The watermark afterwards; None if it is unchanged."""
 
 
 def add_five(watermarks: Watermarks) -> None:
@@ -73,7 +73,7 @@ REQUESTS = {
     "add-watermark": (6, 6),
     "add-watermark-to-a-new-job": (6, 6),
 }
-"""Requests of a clean call, inline and spilled; head, log entry, decision and log entry at least."""
+"""Requests of a clean call, inline and spilled: at least the head, its log entry, the decision and its log entry."""
 
 
 class DecidedJob(ModelJob):

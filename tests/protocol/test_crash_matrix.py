@@ -28,14 +28,14 @@ pytestmark = [pytest.mark.usefixtures("small_limits", "double"), pytest.mark.bot
 
 JOB = "parking"
 COMMITS = (0, 1, 2) if is_long() else (0, 1)
-"""Runs before the one that fails. A third run makes the requests of a second one, as CLEAN_RUNS says."""
+"""Runs before the one that fails. A third run makes the same requests as a second one: see CLEAN_RUNS."""
 RETRIES = ("same-run-id", "new-run-id", "after-the-lease", "ordered-take-over")
 
 HEAD, LOG, RUN, CHUNK = "~latest", "!c#", "r", "chunk"
 BEGIN_FIRST = ["get ~latest", "query", "put ~latest"]
 BEGIN_LATER = ["get ~latest", "put ~latest", "get !c#"]
 INLINE = ["put ~latest", "get ~latest", "put ~latest", "put run", "put !c#"]
-"""Freeze, check, commit, run item, log entry."""
+"""The requests of freeze, check and commit, then the run item and the log entry."""
 SPILLED = [
     *["put !p#", "put !p#", "put !s#", "put !s#", "put ~latest"],
     *["get !p#", "get !p#", "get ~latest", "put ~latest", "put run", "put !c#", "delete !p#", "delete !p#"],

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.both_stores
 
 JOB, KILLED = "parking", "r-killed"
 SPILL_BYTES = 66_000
-"""Over what a head may hold: plan and state go to chunks."""
+"""More than a head may hold, so plan and state go to chunks."""
 INLINE_REQUESTS, SPILLED_REQUESTS = 8, 13
 RETRIES = ("same run id", "take-over", "after the lease")
 KILLS = [(number, when, 0) for number in range(1, INLINE_REQUESTS + 1) for when in ("before", "after")] + [

@@ -17,7 +17,7 @@ from tests.support.long import cases
 from tests.support.patience import LONG
 
 SECONDS = cases(2, long=240)
-"""For what chance does, which in `make test-long` has the time to find something."""
+"""How long processes act at random; `make test-long` gives them the time to find something."""
 LEAST = {
     "killed after begun": 1,
     "killed after frozen": 1,
@@ -30,7 +30,7 @@ LEAST = {
     "late and fenced": 1,
     "late and already": 1,
 }
-"""What must have happened. `Crowd.play` makes it happen; what chance adds differs from machine to machine."""
+"""How often each event must happen. `Crowd.play` ensures it; the number of random events depends on the machine."""
 
 
 def new_seed() -> int:

@@ -19,7 +19,7 @@ MODEL = REPOSITORY / "docs" / "model" / "exactly_once.pml"
 README = MODEL.with_name("README.md").read_text(encoding="utf-8")
 
 VARIANTS = (("rename", ()), ("copy", ("COPY",)), ("late", ("LATE_TASK", "BEGINS=2")))
-"""A file system; S3; tasks that add files to a staged folder when nobody waits for them any more."""
+"""A file system; S3; tasks that still add files to a staged folder after the job has stopped waiting for them."""
 MUTATIONS = (
     ("NO_STAGING",),
     ("PUBLISH_BEFORE_COMMIT",),

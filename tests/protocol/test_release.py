@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.usefixtures("double"), pytest.mark.both_stores]
 JOB, DEAD = "parking", "jr_dead"
 WHY: dict[str, Any] = {"why": "its cluster is gone", "who": "sam"}
 REQUESTS = 2
-"""Of a release: it reads the head and writes it."""
+"""The requests of a release: it reads the head and writes it."""
 
 
 class HeldJob(ModelJob):

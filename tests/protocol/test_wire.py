@@ -272,7 +272,7 @@ KINDS = (
     (r".*/_manifest", "manifest"),
     (r".*", "staged"),
 )
-"""What a key of the bucket is for."""
+"""Patterns of the bucket's keys, each with the purpose of the object."""
 
 
 class Asked:

@@ -30,9 +30,9 @@ from scripts.helpers.watermarks import Watermarks
 JOB = "shared"
 BATCH_ROWS = 50
 HOURS = timedelta(hours=1)
-"""The lease of a hasty worker: it does not end while a test lasts, however slow the machine is."""
+"""The lease of a hasty worker, which outlasts a test even on a slow machine."""
 SPILLING = 70_000
-"""So many characters in a plan that it does not fit into the head."""
+"""With this many characters a plan does not fit into the head."""
 
 
 class Folder:

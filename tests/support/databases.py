@@ -21,7 +21,7 @@ from typing import Any
 from tests.support.patience import PATIENCE
 
 LINGUISTIC = ("--locale-provider=icu", "--icu-locale=en-US")
-"""A collation that sorts "a" before "B", which bytes do not."""
+"""A collation that sorts "a" before "B", unlike a comparison of bytes."""
 _numbers = itertools.count(1)
 
 
@@ -51,7 +51,7 @@ class Server:
     url: str
     properties: dict[str, str]
     numbered = "id integer PRIMARY KEY"
-    """A column of ids whose open transactions the database can tell exactly."""
+    """The definition of an id column for which the database can list the open transactions exactly."""
 
     def __init__(self, user: str) -> None:
         self.user = user

@@ -26,7 +26,7 @@ from tests.support.dynamodb import FAULTS, Died, FakeDynamoDB, Item, Key
 T = TypeVar("T")
 
 MEMORY, MEMORY_BYTES = Path("/dev/shm"), 2**31
-"""Where a file is fast, as nothing waits for the disk, and how much must be free there."""
+"""A folder in memory, where files are fast because no write waits for a disk, and the free space that it must have."""
 SWEEPING = items.key("~sweep", "~sweep")
 _numbers = itertools.count(1)
 _folders: weakref.WeakSet[tempfile.TemporaryDirectory[str]] = weakref.WeakSet()

@@ -106,4 +106,4 @@ _OPERATORS: dict[str, tuple[Callable[[str, str], bool], bool]] = {
     "ArnLike": (_like, False),
     "Bool": (_equal_bool, False),
 }
-"""What compares one value with one of the policy, and whether the operator is a negative one."""
+"""The comparison of the policy's value with the request's, and whether the operator is negated."""

@@ -18,10 +18,10 @@ from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 
 FAST: dict[str, Any] = {"beat_seconds": 0.2, "lease_seconds": 600.0, "grace_seconds": 0.5}
-"""Settings of an engine: how soon a stop is noticed, a run is found lost, and a stubborn one killed.
+"""Settings of an engine: how soon it notices a stop, counts a run as lost, and kills a job that ignores a stop.
 
-The lease outlasts a test, or a launcher that gets no processor for some seconds would lose its run. A test that needs
-a lost run lets those who look be later: `Jobs.be_late`.
+The lease outlasts a test, so that a launcher that gets no CPU time for some seconds does not lose its run. A test that
+needs a lost run moves the observer's clock instead: `Jobs.be_late`.
 """
 
 PLACES = [
@@ -34,7 +34,7 @@ PLACES = [
     "s3://no-such-bucket/",
     "gs://bucket/",
 ]
-"""Where scripts of these tests are, or would be."""
+"""The places of the scripts of these tests, existing or not."""
 
 PASSED_ON = [
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "SPARK_LOCAL_IP", "SPARK_CONF_DIR", "IVY_HOME",

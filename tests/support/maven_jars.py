@@ -20,17 +20,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 UNREACHABLE = "Maven cannot be reached"
-"""How the reason of a skip starts, which CI allows."""
+"""How the reason of a skip starts that CI allows."""
 NO_MAVEN = "GLUE_WATERMARKS_NO_MAVEN"
-"""Environment variable: where it is set, Maven is not asked. No test of the small set needs these packages."""
+"""Environment variable: if it is set, Maven is not called. No test of the small set needs these packages."""
 FOLDER = Path(sys.prefix, "jars")
 SECONDS = 120
-"""Maven by itself waits for minutes for a registry that does not answer; what it copies here takes ten seconds."""
+"""Timeout, because Maven waits for minutes for a registry that does not answer. Copying takes ten seconds."""
 FORGET_SECONDS = 600
-"""So long one failure stands for all processes of a run: each would wait as long for nothing."""
+"""How long all processes of a run reuse one failure, instead of each waiting for the same timeout."""
 SPARK_XML = "com.databricks:spark-xml_2.12:0.18.0"
 CONNECT = {"3.5": ["org.apache.spark:spark-connect_2.12:3.5.7"]}
-"""The server of Spark Connect, the last one that was published for a version; Spark 4 has its own."""
+"""The last published Spark Connect server for a version of Spark; Spark 4 includes it."""
 TABLES = {
     "3.3": ["io.delta:delta-core_2.12:2.3.0", "org.apache.iceberg:iceberg-spark-runtime-3.3_2.12:1.6.1"],
     "3.4": ["io.delta:delta-core_2.12:2.4.0", "org.apache.iceberg:iceberg-spark-runtime-3.4_2.12:1.10.0"],
@@ -38,7 +38,7 @@ TABLES = {
     "4.0": ["io.delta:delta-spark_2.13:4.0.0", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"],
     "4.1": ["io.delta:delta-spark_2.13:4.2.0", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"],
 }
-"""The connectors for tables, each of which is made for one version of Spark."""
+"""The connectors for tables; each is built for one version of Spark."""
 REST_CATALOG = [
     "org.apache.iceberg:iceberg-core:1.10.0",
     "org.apache.iceberg:iceberg-core:1.10.0:tests",
@@ -46,7 +46,7 @@ REST_CATALOG = [
     "org.eclipse.jetty:jetty-servlet:11.0.26",
     "org.xerial:sqlite-jdbc:3.50.3.0",
 ]
-"""Iceberg's own server of its REST catalog, whose tables are listed in SQLite. The file systems are those of Spark."""
+"""Iceberg's own REST catalog server, which lists its tables in SQLite. It uses Spark's file systems."""
 DEPENDENCY = (
     "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
     "<classifier>{}</classifier></dependency>"

@@ -30,7 +30,7 @@ JOURNAL = pa.schema(
         pa.field("request_id", pa.string()),
     ]
 )
-"""As of the page "S3 Metadata journal tables schema" of the Amazon S3 User Guide. Times have no zone and are UTC."""
+"""From the page "S3 Metadata journal tables schema" of the Amazon S3 User Guide. Times have no zone and are UTC."""
 INVENTORY = pa.schema(
     [
         *[pa.field(name, kind, nullable=False) for name, kind in _REQUIRED],
@@ -38,7 +38,7 @@ INVENTORY = pa.schema(
         *[pa.field(name, kind) for name, kind in _OBJECT],
     ]
 )
-"""As of the page "S3 Metadata live inventory tables schema"."""
+"""From the page "S3 Metadata live inventory tables schema"."""
 
 
 class MetadataTables:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Collection
 
 PATIENCE = 600.0
-"""Seconds after which a test stops waiting. It only keeps a test from hanging, and says nothing about the code: what it
-bounds takes seconds on a machine that has nothing else to do, and may take fifty times as long on one that has."""
+"""Seconds after which a test stops waiting. It only keeps a test from hanging and is no limit on the code: what a
+test waits for takes seconds on an idle machine, and may take fifty times as long on a busy one."""
 LONG = 3600.0
-"""The same for a whole test that takes a minute or more on a quiet machine. Files with such tests are begun first."""
+"""The same for a whole test that takes a minute or more on an idle machine. Files with such tests start first."""
 
 
 def gone(found: Callable[[], Collection[object]]) -> bool:

@@ -25,13 +25,13 @@ from tests.support.steps import commit, frozen
 JOB = "parking"
 SECRET = b"id\n666\n"
 OUTSIDE = "../secret/credentials.csv"
-"""The key of what `make_secret` writes, for a source beside its folder."""
+"""The key of the file that `make_secret` writes, relative to a source next to its folder."""
 
 
 ROW = "org.apache.spark.sql.parquet.row.metadata"
-"""Where Spark writes its schema in the footer of a Parquet file."""
+"""The name under which Spark writes its schema in the footer of a Parquet file."""
 GARBAGE = ["", "{", "[]", "null", "1", '"long"', "long", "\0", "[" * 100_000, '{"type":' * 5_000, "9" * 100_000]
-"""What is no JSON of anything, too deep, or too long."""
+"""Texts that are not valid JSON or no valid type, are nested too deeply, or are too long."""
 WRONG: list[Any] = [
     None, -1, "", [], {}, True, 1e308, "x" * 1_000, "decimal(99,9)", "time(9)", "\ud800", "\0", "a.b", "`", "udt",
 ]  # fmt: skip

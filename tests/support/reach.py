@@ -201,7 +201,7 @@ def passing_over(group: str, what: str) -> str:
 # --- results --------------------------------------------------------------------------------------------
 
 Outcome = Literal["collected", "began", "passed", "failed", "skipped"]
-"""The outcome of tests. Tests that only began belong to a process that did not reach its end."""
+"""The outcome of tests. Tests that only began ran in a process that did not finish."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def bucket_of_process(moto_process: str) -> str:
 
 @pytest.fixture
 def make_table(tables_folder: Path) -> Callable[..., Watermarks]:
-    """Return a builder of `Watermarks` with the real clock over a new table: of a server, or of a file without `url`."""
+    """Return a builder of `Watermarks` with the real clock over a new table of a server; without a URL, of a file."""
 
     def make(url: str, client: Any = None) -> Watermarks:
         name = f"protocol-{next(_tables)}"

@@ -14,7 +14,7 @@ from scripts.helpers.watermarks import Watermarks
 
 Item = dict[str, Any]
 Stored = Callable[[], dict[str, Item]]
-"""What the fixture `stored` is: a reader of the items of the test's job."""
+"""The type of the fixture `stored`: it reads the items of the test's job."""
 
 
 def all_items(watermarks: Watermarks) -> dict[tuple[str, str], Item]:

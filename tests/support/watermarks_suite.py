@@ -18,7 +18,7 @@ EVERY_REQUEST = (
 )
 """Each kind of request, and writes that lose a race. `make test-long` runs the whole suite."""
 ON_THIS_TABLE = tuple(f"tests/watermarks/test_{part}.py" for part in ("fence", "retention"))
-"""That it works on a table: whose keys and settings are those of `create_table`, which another test compares."""
+"""Enough for a table whose keys and settings another test compares with those of `create_table`."""
 
 
 def run_watermarks_suite(endpoint: str, table_name: str, *options: str) -> subprocess.CompletedProcess[str]:

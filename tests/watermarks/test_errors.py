@@ -32,7 +32,7 @@ BAD_IDS: list[Any] = [
     pytest.param(None, "must be a str, not NoneType", id="none"),
     pytest.param(["x"], "must be a str, not list", id="list"),
 ]
-"""Ids of jobs and runs; `tests/protocol/test_names.py` has more of each."""
+"""Bad ids for jobs and runs; `tests/protocol/test_names.py` has more."""
 JOB_CALLS: dict[str, Callable[[Watermarks, Any], Any]] = {
     "begin": lambda watermarks, job_id: watermarks.begin(job_id, "r1"),
     "add_watermark": lambda watermarks, job_id: watermarks.add_watermark(
@@ -56,7 +56,7 @@ READS: dict[str, Callable[[Watermarks, str, Any], Any]] = {
     "adopt": lambda watermarks, job_id, run_id: watermarks.adopt(job_id, run_id),
     "get_watermark": lambda watermarks, job_id, run_id: watermarks.get_watermark(job_id, run_id),
 }
-"""They take any run id under which the original class may have stored an item."""
+"""Calls that accept any run id under which the original class may have stored an item."""
 BAD_VALUES: list[Any] = [
     pytest.param(datetime(2026, 3, 16), InvalidValueError, "without a time zone. Give it one", id="naive-datetime"),
     pytest.param(float("nan"), InvalidValueError, "NaN or infinite", id="nan"),

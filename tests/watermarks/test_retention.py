@@ -23,7 +23,7 @@ pytestmark = pytest.mark.both_stores
 
 KEPT = timedelta(days=30)
 MARGIN = int(timedelta(days=3).total_seconds())
-"""What is longer than two clocks are apart that are both a day wrong."""
+"""Longer than the difference between two clocks that are each wrong by a day."""
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
 
 

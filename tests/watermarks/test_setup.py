@@ -47,7 +47,7 @@ KEYS = {
 }
 
 OTHER_KEYS = [(keys, call) for keys in KEYS for call in CALLS if keys != "number" or call in ("begin", "add_watermark")]
-"""moto checks the types of keys only when it writes."""
+"""The calls to test with each table; moto checks the types of keys only in writes."""
 
 
 @pytest.fixture
