@@ -508,7 +508,7 @@ def test_mapping_selects_renames_and_casts_when_a_field_is_missing_or_no_number(
     df = spark.sql("SELECT '7' AS id, named_struct('name', 'A') AS bay UNION ALL SELECT 'x', named_struct('name', 'B')")
     mappings = [
         ("id", "string", "number", "long"),
-        ("bay.name", "string", "bay", "string"),
+        ("bay.name", "string", "bay", "varchar"),
         ("gone", "string", "gone", "string"),
     ]
 

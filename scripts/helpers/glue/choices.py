@@ -25,8 +25,12 @@ from scripts.helpers.spark.java_errors import reason_of
 
 logger = logging.getLogger(__name__)
 
-SPARK_NAMES = {"long": "bigint", "short": "smallint", "byte": "tinyint", "decimal": "decimal(10,2)"}
-"""Spark's names for Glue's types. A decimal without precision has 10 digits, in Glue 2 of them after the point."""
+SPARK_NAMES = {
+    "long": "bigint", "short": "smallint", "byte": "tinyint", "decimal": "decimal(10,2)",
+    "char": "string", "varchar": "string",
+}  # fmt: skip
+"""Spark's names for Glue's types. A decimal without precision has 10 digits, in Glue 2 of them after the point. Glue
+Studio writes ``varchar`` without a length."""
 REFUSALS = ("AnalysisException", "ParseException", "SparkRuntimeException", "IllegalArgumentException")
 """Names of the errors that Spark raises if it refuses a call before it reads rows."""
 ACTIONS = ("cast", "project", "make_cols", "make_struct", "match_catalog")
