@@ -142,6 +142,29 @@ def test_option_of_ours_is_refused_when_glues_says_it_already(options: dict[str,
     assert text in str(caught.value)
 
 
+@pytest.mark.parametrize("where", ["a directory", "s3"])
+def test_file_is_read_when_its_name_has_no_dot_and_the_path_no_slash(
+    glue_context: GlueContext, landing: str, put: Put, s3: Any, bucket: str, where: str
+) -> None:
+    put("run-1-part-r-00000", "run-1-part-r-00000.crc", "run-1", "folder/part-1")
+    source = landing
+    if where == "s3":
+        source = f"s3://{bucket}/landing/"
+        for name in ("run-1-part-r-00000", "run-1-part-r-00000.crc", "run-1", "folder/part-1"):
+            s3.put_object(Bucket=bucket, Key=f"landing/{name}", Body=f'{{"id": "{name}"}}')
+    options = {"paths": [f"{source}run-1-part-r-00000", f"{source}folder"], "recurse": True}
+
+    frame = glue_context.create_dynamic_frame.from_options("s3", options, "json")
+
+    assert sorted(row["id"] for row in frame.toDF().collect()) == ["folder/part-1", "run-1-part-r-00000"]
+
+
+def test_file_without_a_dot_is_remembered_when_runs_follow_each_other(take: Take, put: Put) -> None:
+    put("part-00000", "part-00001")
+
+    assert [take([path]) for path in ("part-00000", "part-00000", "part-00001")] == [["part-00000"], [], ["part-00001"]]
+
+
 # --- what is remembered --------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
 from typing import Any
@@ -85,13 +85,20 @@ class TableToRead:
     options: Mapping[str, Any]
 
 
-def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
+def folders_to_read(
+    given: Mapping[str, Any], is_single_file: Callable[[str], bool] = lambda path: False
+) -> FoldersToRead:
     """Read the options of a source in S3 or a local directory.
 
     Glue's own options are ``paths`` (one or several), ``recurse``, ``exclusions`` (a list of globs, or
     JSON of it), ``excludeStorageClasses``, ``boundedFiles`` or ``boundedSize``; numbers may be texts.
     Options of `FileOptions` except ``include`` are accepted under their own names. Unknown options are
     logged in a WARNING.
+
+    Parameters
+    ----------
+    is_single_file
+        As for `paths.folders`.
 
     Raises
     ------
@@ -119,7 +126,7 @@ def folders_to_read(given: Mapping[str, Any]) -> FoldersToRead:
     options |= _pop_options(left, {field.name for field in fields_of(FileOptions)} - RESERVED)
     _tell("s3", left)
     found = []
-    for folder in folders(paths, recurse=recurse, exclusions=exclusions):
+    for folder in folders(paths, recurse=recurse, exclusions=exclusions, is_single_file=is_single_file):
         with_ours = replace(folder, exclude=(*folder.exclude, *exclude))
         found.append((folder.base, with_ours.options))
     return FoldersToRead(

@@ -20,7 +20,7 @@ from scripts.helpers.glue.connection_options import (
 )
 from scripts.helpers.glue.frames import WITHOUT_GLUE, DynamicFrame, DynamicFrameCollection, Named, as_dataframe
 from scripts.helpers.glue.job import Job
-from scripts.helpers.glue.paths import glue_option_error
+from scripts.helpers.glue.paths import glue_option_error, is_single_file
 from scripts.helpers.glue.runtime import glue_session
 from scripts.helpers.glue.sinks import FILES, DataSink, format_named, write_catalog_table, write_table
 from scripts.helpers.glue.sources import read_folders, read_lake, read_table
@@ -201,10 +201,8 @@ class Reader(Named, Generic[Frame]):
         spark, job = self._context.spark_session, Job.tracking(transformation_ctx)
         kind = connection_type.lower()
         if kind in FILES:
-            df = read_folders(
-                spark, folders_to_read(given), format_named(format, kind), format_options or {}, transformation_ctx,
-                job,
-            )  # fmt: skip
+            request, named = folders_to_read(given, is_single_file), format_named(format, kind)
+            df = read_folders(spark, request, named, format_options or {}, transformation_ctx, job)
         elif kind in DATABASES:
             df = read_table(spark, table_to_read(with_login(given)), transformation_ctx, job)
         else:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers.errors import InvalidValueError
+from scripts.helpers.errors import AccessRefusedError, InvalidValueError
 
 if TYPE_CHECKING:
     from scripts.helpers.job import IncrementalJob
@@ -69,11 +69,22 @@ class Folder:
         )
 
 
-def folders(paths: Sequence[str], *, recurse: bool, exclusions: Sequence[str] = ()) -> list[Folder]:
+def folders(
+    paths: Sequence[str],
+    *,
+    recurse: bool,
+    exclusions: Sequence[str] = (),
+    is_single_file: Callable[[str], bool] = lambda path: False,
+) -> list[Folder]:
     """Return the folders of Glue's ``paths``, in their order.
 
     Paths in the same folder, such as several files, become one. A path is left out if another path
     includes all of its files, so no file is read twice.
+
+    Parameters
+    ----------
+    is_single_file
+        Returns whether a path is a file. Called for paths whose names do not show it; see `is_single_file`.
 
     Raises
     ------
@@ -82,18 +93,36 @@ def folders(paths: Sequence[str], *, recurse: bool, exclusions: Sequence[str] = 
     """
     found: dict[str, Folder] = {}
     for path in paths:
-        folder = _folder(path, recurse, exclusions)
+        folder = _folder(path, recurse, exclusions, is_single_file)
         there = found.get(folder.place)
         found[folder.place] = folder if there is None else there.with_globs_of(folder)
     return [folder for folder in found.values() if not any(other.covers(folder) for other in found.values())]
 
 
-def _folder(path: str, recurse: bool, exclusions: Sequence[str]) -> Folder:
+def is_single_file(path: str) -> bool:
+    """Return whether a file exists at a path. Glue and Hadoop name files without a dot: ``run-1-part-r-00000``.
+
+    An empty object counts as the marker of a folder. Where S3 refuses to show the object, the path counts as a folder.
+    """
+    # Imported here, because listing needs pyarrow.
+    from scripts.helpers.listing.listing import Lister, ListingOptions, Location
+
+    head, _, last = path.rpartition("/")
+    location = Location.parse(f"{head}/")
+    if location.is_local:
+        return os.path.isfile(location.prefix + last)
+    try:
+        return any(Lister(location, None, ListingOptions()).look_at_each([last]).column("size").to_pylist())
+    except AccessRefusedError:
+        return False
+
+
+def _folder(path: str, recurse: bool, exclusions: Sequence[str], is_single_file: Callable[[str], bool]) -> Folder:
     """Return the folder to list for a path, and the globs below it.
 
     If a path has no slash at its end and a dot in its last part, it may be a file or a folder, so its
-    parent is listed. Without ``recurse`` Spark's rule applies: read the files in the folder itself, and
-    those in folders called ``name=value``.
+    parent is listed, as for a file without a dot. Without ``recurse`` Spark's rule applies: read the
+    files in the folder itself, and those in folders called ``name=value``.
     """
     if set(path.partition("://")[2] or path) & set(GLOB):
         raise glue_option_error(
@@ -101,7 +130,7 @@ def _folder(path: str, recurse: bool, exclusions: Sequence[str]) -> Folder:
         )
     base, name = path.rstrip("/") + "/", ""
     head, _, last = path.rpartition("/")
-    if last and "." in last and not head.endswith("/") and head:
+    if last and head and not head.endswith("/") and ("." in last or is_single_file(path)):
         base, name = head + "/", last
     below = ["**"] if recurse else ["*", "*=*/**"]
     include = [name, *(f"{name}/{glob}" for glob in below)] if name else below
