@@ -1,4 +1,4 @@
-"""A job of Delta and Iceberg tables in a session whose settings are none of Spark's defaults."""
+"""Jobs in a session whose settings are none of Spark's defaults: files, databases, Delta and Iceberg tables."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks import DeltaSink, IcebergSink
 from scripts.helpers.spark.settings import settings
 from scripts.helpers.tables import DeltaTable, IcebergTable
 from scripts.helpers.watermarks import Watermarks
+from tests.support.database_fixtures import sql_table
 
 ODD = {
     "spark.sql.ansi.enabled": "true",
@@ -27,14 +29,30 @@ COLUMNS = [
     "CAST(id AS DECIMAL(10,2)) AS price",
     "named_struct('A', id, 'ab', 'word') AS s",
 ]
+LONG_AGO = "1850-01-01 12:00:00"
+"""A time with the offset of its place, and which files of Parquet may store in another calendar."""
+CHANGE = 1_774_746_000
+"""2026-03-29 01:00 UTC, when clocks go forward in London, the zone of the tests."""
+
+
+def set_oddly(session: Any) -> Any:
+    # Spark 3.3 has no type for a time without a zone.
+    without_zone = {} if session.version < "3.4" else {"spark.sql.timestampType": "TIMESTAMP_NTZ"}
+    return settings(session, ODD | without_zone)
 
 
 @pytest.fixture
 def odd(spark_with_tables: Any) -> Iterator[Any]:
-    # Spark 3.3 has no type for a time without a zone.
-    without_zone = {} if spark_with_tables.version < "3.4" else {"spark.sql.timestampType": "TIMESTAMP_NTZ"}
-    with settings(spark_with_tables, ODD | without_zone):
+    with set_oddly(spark_with_tables):
         yield spark_with_tables
+
+
+@pytest.fixture
+def odd_without_tables(jdbc: Any) -> Iterator[Any]:
+    """Return a session without the connectors of Delta Lake and Iceberg, which are not there for each Spark."""
+    session = jdbc.newSession()
+    with set_oddly(session):
+        yield session
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
@@ -67,3 +85,59 @@ def test_rows_are_merged_as_they_are_when_the_settings_of_a_session_are_odd(
     assert sorted(map(tuple, shown.collect())) == [
         (number, day, number, "2026-01-01 00:00:00", number) for number, day in [(1, 0), (2, 1), (3, 1)]
     ]
+
+
+@pytest.mark.parametrize("cursor", ["id", "at", "local", "day"])
+@pytest.mark.parametrize("kind", ["JdbcTable", "SqlTable"])
+def test_rows_of_a_database_are_written_as_they_are_when_the_settings_of_a_session_are_odd(
+    odd_without_tables: Any, postgres: Any, watermarks: Watermarks, tmp_path: Path, kind: str, cursor: str
+) -> None:
+    spark, target = odd_without_tables, f"file://{tmp_path}/target/"
+    name = postgres.new_table("id int, at timestamptz, local timestamp, day date, born timestamptz, price numeric(5,2)")
+    postgres.sql(f"CREATE INDEX ON {name} ({cursor})")
+    source: Any = sql_table(postgres, name, zone="UTC")
+    if kind == "JdbcTable":
+        source = JdbcTable(spark, postgres.url, name, properties=postgres.properties, zone="UTC")
+
+    for number in (1, 2):
+        at, day = f"2026-03-29 0{number - 1}:30:00", f"2026-03-2{number}"
+        postgres.sql(f"INSERT INTO {name} VALUES ({number}, '{at}+00', '{at}', '{day}', '{LONG_AGO}+00', 1.5)")
+        with IncrementalJob(watermarks, "odd", f"jr_{number}", spark=spark) as job:
+            job.write(job.rows_since(source, cursor), target)
+
+    # Spark 3 asks for the calendar of old times in files that another writer wrote.
+    found = spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(target)
+    instants = ["unix_seconds(at)", "unix_seconds(born)"]
+    texts = [f"CAST({each} AS STRING)" for each in ("local", "day", "price")]
+    # Spark 3.3 takes times without a zone for times of UTC in those files.
+    utc = {"spark.sql.session.timeZone": "UTC"} if spark.version < "3.4" and kind == "SqlTable" else {}
+    with settings(spark, utc):
+        rows = sorted(map(tuple, found.selectExpr("id", *instants, *texts).collect()))
+    assert rows == [
+        (1, CHANGE - 1_800, -3_786_782_400, "2026-03-29 00:30:00", "2026-03-21", "1.50"),
+        (2, CHANGE + 1_800, -3_786_782_400, "2026-03-29 01:30:00", "2026-03-22", "1.50"),
+    ]
+    assert dict(found.dtypes)["local"] == ("timestamp" if spark.version < "3.4" else "timestamp_ntz")
+
+
+def test_rows_and_files_are_loaded_once_when_the_settings_of_a_session_are_odd(
+    odd_without_tables: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    spark, lake = odd_without_tables, f"file://{tmp_path}"
+    (tmp_path / "landing").mkdir()
+
+    for number in (1, 2):
+        changed = spark.range(number, number + 1).selectExpr("id", f"timestamp_seconds({CHANGE} + id) AS last_modified")
+        changed.write.mode("append").parquet(f"{lake}/repairs/")
+        (tmp_path / "landing" / f"{number}.json").write_text(f'{{"id": {number}, "since": "{LONG_AGO}"}}')
+        with IncrementalJob(watermarks, "odd", f"jr_{number}", spark=spark) as job:
+            repairs = spark.read.parquet(f"{lake}/repairs/")
+            new = job.rows_since(repairs, "last_modified", transformation_ctx="repairs")
+            landed = job.new_files(f"{lake}/landing/", transformation_ctx="parking")
+            job.write(new, f"{lake}/raw/repairs/")
+            job.write(landed.read(spark, "json", schema="id BIGINT, since TIMESTAMP"), f"{lake}/raw/parking/")
+
+    parking = spark.read.parquet(f"{lake}/raw/parking/")
+    joined = spark.read.parquet(f"{lake}/raw/repairs/").join(parking, "id")
+    shown = joined.selectExpr("id", "unix_seconds(last_modified)", "CAST(since AS STRING)")
+    assert sorted(map(tuple, shown.collect())) == [(number, CHANGE + number, LONG_AGO) for number in (1, 2)]
