@@ -251,7 +251,7 @@ SCRIPTS = [
         [Holds("s3://masked/posts/", "id content", [(1, "**"), (2, "*"), (3, "***")])],
         {
             "CONNECTION_NAME": "posts",
-            "DATABASE_NAME": "postgres",
+            "DATABASE_NAME": "sources",
             "TABLE_NAME": "posts",
             "OUTPUT_BUCKET": "masked",
             "OUTPUT_PATH": "posts/",
@@ -911,7 +911,7 @@ SCRIPTS = [
             Holds(
                 "s3://catalogued/linkertargetdb/aids3/", "snno year y", [("1", "1984", "2"), ("2", "1985", "3")], "csv"
             ),
-            Holds("postgres/gluetable951", "snno year y", [(1, 1984, 2), (2, 1985, 3)], "postgresql"),
+            Holds("sources/gluetable951", "snno year y", [(1, 1984, 2), (2, 1985, 3)], "postgresql"),
         ],
     ),
     Script(
@@ -953,7 +953,7 @@ SCRIPTS = [
         ],
         [
             Holds(
-                "postgres/useraccount_bkp",
+                "sources/useraccount_bkp",
                 "user_id username email",
                 [(1, "ann", "ann@a.uk"), (2, "bob", "bob@b.uk")],
                 "postgresql",
