@@ -358,6 +358,16 @@ def test_source_is_refused_when_its_primary_key_is_not_one_column(
     assert watermarks.latest("parking").plan is None
 
 
+def test_error_names_the_table_and_no_key_when_the_table_does_not_exist(
+    begin: Begin, glue_context: GlueContext, jdbc: Any, postgres: Any
+) -> None:
+    options = {"url": postgres.url, "dbtable": "public.not_there", **postgres.properties}
+    begin()
+
+    with pytest.raises(SourceError, match=r"public\.not_there': there is no such table"):
+        glue_context.create_dynamic_frame.from_options("postgresql", options, transformation_ctx="repairs")
+
+
 def test_source_is_refused_without_its_password_when_the_key_cannot_be_asked_for(
     begin: Begin, glue_context: GlueContext, jdbc: Any, postgres: Any
 ) -> None:

@@ -104,7 +104,7 @@ def read_table(spark: SparkSession, request: TableToRead, context: str, job: Inc
     table = _GlueTable(spark, request.url, request.table, properties=request.properties, partitions=request.partitions)
     if job is None or not context or job.mode.name == "disable":
         return table.toDF()
-    keys = [bookmark_key(spark, request, context)] if request.keys is None else list(request.keys)
+    keys = [bookmark_key(spark, request, context, table)] if request.keys is None else list(request.keys)
     found: DataFrame = job.rows_since(table, keys, transformation_ctx=context, **request.options)
     return found
 
@@ -213,7 +213,7 @@ def _named_as_by_glue(frame: DataFrame) -> DataFrame:
 # --- the primary key, which Glue uses if a script names no key ---------------------------------------
 
 
-def bookmark_key(spark: SparkSession, request: TableToRead, context: str) -> str:
+def bookmark_key(spark: SparkSession, request: TableToRead, context: str, table: JdbcTable) -> str:
     """Return the one column of a table's primary key, with a WARNING.
 
     Raises
@@ -221,10 +221,12 @@ def bookmark_key(spark: SparkSession, request: TableToRead, context: str) -> str
     InvalidValueError
         The database reports no primary key, as for a view, or one with several columns.
     SourceError
-        The database cannot be queried.
+        The database cannot be queried, or has no such table.
     """
     with typed_database_errors(f"{database_of(request.url).name} table {request.table}"):
         found = _primary_key(spark, request)
+    if not found:
+        table.toDF()  # Raises the error of a table that does not exist, which has no key either.
     if len(found) != 1:
         told = f"has several columns: {', '.join(found)}" if found else "is missing or unknown"
         raise glue_option_error("jobBookmarkKeys", f"is missing, and the primary key {told}. In the option, {REMEDY}")
