@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import pkgutil
 import time
+from types import ModuleType
 from typing import Any
 
 import boto3
+import botocore
 import pytest
+import urllib3
 
 from scripts.helpers.display import redaction
 from scripts.helpers.display.redaction import HIDDEN, PACKAGES, redact_logs, redacted
@@ -234,6 +238,15 @@ def test_logger_of_a_module_is_redacted_when_it_is_imported_later(monkeypatch: p
 
     assert name in logging.root.manager.loggerDict
     assert "redaction" in type(logging.getLogger(name).filters[0]).__module__
+
+
+@pytest.mark.parametrize("package", [boto3, botocore, urllib3], ids=lambda package: str(package.__name__))
+def test_logger_of_each_module_that_python_finds_is_redacted_when_a_package_is(package: ModuleType) -> None:
+    redact_logs()
+
+    found = [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    assert len(found) > 10
+    assert [name for name in found if name not in logging.root.manager.loggerDict] == []
 
 
 def test_password_is_in_no_line_when_a_sink_is_the_first_to_have_it(
