@@ -47,8 +47,9 @@ def texts_of(error: type[Exception]) -> Iterator[str]:
     if error.__init__ is errors.WatermarkError.__init__:
         yield "\0"
         return
-    if issubclass(error, errors.WatermarkError) and error._start:
-        yield from (pattern_of(error._start + text) for text in errors.REASONS.values())
+    if "facts" in inspect.signature(error).parameters:
+        for text in errors.REASONS.values():
+            yield VARIABLE.sub("\0", str(error(ANY_TEXT, pattern_of(text))))
     parameters = [
         parameter
         for parameter in inspect.signature(error).parameters.values()

@@ -120,7 +120,7 @@ def span_between(
     nothing = TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
     if low == end:
         return nothing
-    # A rewind in between looks like a table that was set back. The history up to the end tells which it is.
+    # A rewind in between looks like a table that was set back. The history up to the end shows which it is.
     planning = _Planning(source, options, context, job_id)
     try:
         return replace(planning, options=replace(options, on_loss="raise")).since(
