@@ -421,7 +421,7 @@ def test_commit_is_refused_when_the_run_was_aborted(world: World, everything: Ca
     with pytest.raises(PlanConflictError, check=because("run_closed")) as caught:
         job.commit()
 
-    assert str(caught.value).startswith("Run 'jr_1' of job 'parking' is aborted already, so it cannot commit.")
+    assert str(caught.value).startswith("Job 'parking': run 'jr_1' is aborted already, so it cannot commit.")
     assert everything() == before
     assert world.watermarks.latest(JOB).version == 0
 
@@ -466,7 +466,7 @@ def test_source_or_write_is_refused_when_the_run_has_ended(
 
     how = {"commit": "committed", "abort": "aborted"}[end]
     named = "write" if verb == "write" else "read"
-    assert str(caught.value).startswith(f"Run 'jr_1' of job 'parking' is {how} already, so it cannot {named}.")
+    assert str(caught.value).startswith(f"Job 'parking': run 'jr_1' is {how} already, so it cannot {named}.")
     assert everything() == before
     assert not (tmp_path / "raw").exists()
 
