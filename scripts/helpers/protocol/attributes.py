@@ -18,7 +18,7 @@ def item_to_text(item: Mapping[str, Attribute]) -> str:
 
 
 def item_from_text(text: str) -> dict[str, Attribute]:
-    """Read what `item_to_text` returned; raise an error of `DAMAGE` for anything else."""
+    """Read what `item_to_text` returned; raise one of the errors in `DAMAGE` for any other text."""
     return {name: from_json(attribute) for name, attribute in json.loads(text).items()}
 
 

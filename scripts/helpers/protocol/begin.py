@@ -66,7 +66,7 @@ def begin_run(
     lookups = changes.lookups
     store, clock = lookups.store, lookups.clock
     token = new_token()
-    # Retry no longer than the lease: a claim written later would already have ended.
+    # Do not retry for longer than the lease lasts: the lease of a claim written after that would be over already.
     budget = min(BUDGET_SECONDS, lease.total_seconds())
     before, head = changes.read_to_claim(job_id)
     for _ in TO_BEGIN.races(store.sleep):
@@ -77,11 +77,11 @@ def begin_run(
         before, head = (outcome.to, outcome.to) if outcome.to else changes.read_to_claim(job_id)
     run = Run(store, after, clock, lease, changes.retention, lookups.checked)
     try:
-        # Do this before the run can commit: the next head no longer has the content of a missing log entry.
+        # Do this before the run can commit: only the present head has the content of a missing log entry.
         if after.logged != after.version:
             changes.complete_log(after)
     except WatermarkError as error:
-        # The caller does not get the handle, so it could not abort the run; the job would stay blocked.
+        # Abort here: the caller never gets the handle that could abort the run, and the job would stay blocked.
         with suppress(WatermarkError):
             run.abort(error)
         raise
@@ -117,7 +117,7 @@ def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mappi
 
 
 def _contexts(changes: Changes, head: Head) -> list[str]:
-    """Return the names under which a job keeps the state of a source, not a value of the playbook's calls."""
+    """Return the names of a job's watermarks that are states of sources, and not values of the playbook's calls."""
     last = head.last
     # `commit_at_once` uses one token for plan and commit; in a run the two differ. A map in a version that a run made
     # is always a state. In any other version, a map is a state only if it has a `kind`.

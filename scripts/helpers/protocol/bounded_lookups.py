@@ -44,7 +44,7 @@ class BoundedLookups(Lookups):
             try:
                 found[name] = self.state_at(head, name)
             except TooLargeError:
-                # A state that is packed in the head itself becomes such a reference too; nothing reads it back.
+                # Replace the state by a reference that nothing reads back, even if it is packed in the head itself.
                 found[name] = Spilled("", 0, lengths[name], "")
         return replace(head, watermarks=found)
 
@@ -68,7 +68,7 @@ class BoundedLookups(Lookups):
     def _read(self, job_id: str, reference: Spilled) -> Any:
         key = job_id, reference
         if key not in self._known:
-            # All chunks but the last are full: if many chunks go with a small length, the length was altered.
+            # All chunks but the last are full, so do not trust a length that is too small for the number of chunks.
             self._count(job_id, max(reference.length, (reference.chunks - 1) * CHUNK_BYTES))
             self._known[key] = super()._read(job_id, reference)
         return self._known[key]

@@ -1,4 +1,4 @@
-"""Read a head in order to change it, and write what follows a new version: its log entry, and expiry."""
+"""Read a head in order to change it, and after each new version write its log entry and let the previous one expire."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ PAGE = 25
 def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> None:
     """Set the expiry of a version older than the head: its log entry, its run item, and chunks the head does not use.
 
-    Chunks expire later than any version that refers to them, whichever clock set its expiry. Older
-    versions that share them and have no expiry yet get the same one. Chunks that `head` refers to stay, and so does
-    a run item that a later version has rewritten. The log entry's expiry is written last, so that a log
-    entry with an expiry always has a run item with one.
+    Chunks expire later than every version that refers to them, even if the clock of another machine set the expiry of
+    that version. Older versions that share these chunks and have no expiry yet get the same expiry as this version.
+    Chunks that `head` refers to stay, and so does a run item that a later version has rewritten. The log entry's expiry
+    is written last, so that a log entry with an expiry always has a run item with one.
     """
     if entry.version >= head.version:
         return
@@ -45,9 +45,9 @@ def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> N
 
 
 def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: datetime) -> tuple[list[LogEntry], datetime]:
-    """Find the older versions without an expiry that share chunks in `gone`, and the latest expiry of the others.
+    """Return the older versions that share chunks in `gone` and have no expiry yet, and a time when all may expire.
 
-    Versions that share a chunk follow each other without a gap, so the first version that shares none ends the search.
+    The versions that share a chunk are consecutive, so the search ends at the first version that shares none.
     """
     older: list[LogEntry] = []
     if not gone or entry.version == 1:
@@ -125,7 +125,7 @@ class Changes:
 
 
 def check_adoptable(head: Head) -> None:
-    """Raise ConfigurationError for a head, made from an item of the original class, whose values cannot be stored."""
+    """Raise ConfigurationError if a head was made from an item of the original class whose values cannot be stored."""
     try:
         encode(head.watermarks)
     except InvalidValueError as error:

@@ -136,7 +136,7 @@ def spill_large(
     TooLargeError
         An entry is too large for chunks, or the map is too large even with every large entry in chunks.
     """
-    # A map of one entry counts 6 bytes for itself and its types.
+    # Below, each entry is measured as a map of its own, which counts 6 bytes for itself and its types.
     if _size(entries, what) + 6 * len(entries) <= MAX_BYTES:
         return dict(entries), {}
     sizes = {name: _size({name: value}, what) for name, value in entries.items()}
@@ -199,7 +199,7 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
 
 
 def unused(plan: Plan, *kept: Any) -> set[Spilled]:
-    """Return the references of a plan that none of the `kept` values have."""
+    """Return the references of a plan that do not occur in any of the `kept` values."""
     return {*references(plan.contexts), *references(plan.next)} - {*references([*kept])}
 
 

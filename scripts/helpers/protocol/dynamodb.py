@@ -71,7 +71,7 @@ _TRANSIENT = {
     "InternalServerError",
     "ServiceUnavailable",
     "TransactionConflictException",
-    # In a global table with strong consistency: another region wrote the same item at the same moment.
+    # In a global table with strong consistency, another region wrote the same item at the same moment.
     "ReplicatedWriteConflictException",
 }
 
@@ -91,7 +91,7 @@ class DynamoTable:
     """One DynamoDB table. Every read is strongly consistent."""
 
     def __init__(self, name: str, client: DynamoDBClient) -> None:
-        redact_logs()  # Before a client that the caller passed logs its first request.
+        redact_logs()  # Do this before a client that the caller passed logs its first request.
         self.name, self.client = name, client
 
     # --- items ----------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class DynamoTable:
     # --- failures -------------------------------------------------------------------------------
 
     def _call_once(self, action: str, request: dict[str, Any], refused_again: str) -> None:
-        """Call an action that DynamoDB refuses the second time with code `refused_again`; accept botocore's retries."""
+        """Call an action that succeeds only once; ignore the error `refused_again` if botocore sent it twice."""
         try:
             self._call(action, request)
         except ConfigurationError as error:

@@ -119,7 +119,7 @@ class Fields:
         return Fields(self._given(field, {}), f"{self._name}.{field}")
 
     def utc(self, field: str) -> datetime:
-        """Return a time that was stored as a text and that a clock may have shown."""
+        """Return a time that was stored as a text, checked as in `clock_time`."""
         return clock_time(self.text(field), f"{self._name}.{field}")
 
     def maps(self, field: str, most: int = MAX_NAMES) -> list[Fields]:

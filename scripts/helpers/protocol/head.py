@@ -64,7 +64,7 @@ class Claim:
 
     @property
     def last_beat(self) -> datetime | None:
-        """The time of the last renewal of the lease, or of the begin; None if the lease's length is unknown."""
+        """When the lease was last renewed or, before any renewal, granted; None if the lease's length is unknown."""
         return None if self.lease is None else self.lease_until - self.lease
 
 
@@ -236,10 +236,10 @@ class Head:
             self.claim.token if self.claim else None,
             self.plan.plan_id if self.plan else None,
             self.last.commit_id if self.last else None,
-            # Two operators may release the same run at once. Without the token the second would take the first one's
-            # write for its own write with a lost answer, and believe that its own reason is kept.
+            # Two operators may release the same run at once. Without the token the second could mistake the first one's
+            # write for its own, as if only the answer had been lost, and believe that its own reason is kept.
             self.releases[-1].token if self.releases else None,
-            # Copies to two different tables, or a doctor that raises the fence, differ in these two fields only.
+            # Only these fields distinguish moves to two different tables, or a move and a fence raised by `doctor`.
             self.moved_to,
             self.arriving_from,
         )
@@ -397,9 +397,9 @@ class Head:
         )
 
     def published(self, outputs: Outputs, lacks_after: int | None = None) -> Head:
-        """Remove published output from `unpublished`, and keep it as what its target must have.
+        """Remove published output from `unpublished`, and record it in `at_targets`, as what its target must have.
 
-        `lacks_after` is the last version that the target had, if it lacked later ones.
+        `lacks_after` is the last version that the target had, if later ones were missing there; otherwise None.
         """
         head = replace(self, unpublished=tuple(output for output in self.unpublished if output not in outputs))
         for output in filter(lambda output: output.has_rows, outputs):
@@ -421,7 +421,7 @@ class Head:
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
     def released(self, *, is_run: bool = True, failure: str | None = None) -> Head:
-        """Abort: end the claim; the plan stays for the next run. With `is_run=False` it does not count in `begun`."""
+        """Abort: end the claim; the plan stays for the next run. Without `is_run`, `begun` does not count the claim."""
         if not is_run:
             return replace(self, claim=None, last=self.fenced().last)
         return replace(self, claim=None, failure=failure)
@@ -549,14 +549,14 @@ class Head:
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # No item records which earlier version was the last one at this target, so keep only a known loss.
+            # The list no longer has the earlier version of this target, so keep only the fact that rows are lost.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
         return replace(self, at_targets=tuple(kept)).published(left).at_targets
 
     def _without_output(self, after: Head, version: int, outputs: Outputs, retract: bool, order: Order) -> Head:
-        """Take back output of versions above `version`: all of it, or only that of versions not wholly published."""
+        """Take back output of versions above `version`; without `retract` only of versions not wholly published."""
         unseen = tuple(output for output in self.unpublished if output.version > version)
         # The rows of such a version are read again for all of its targets, also for targets that already have them.
         waiting = {(output.epoch, output.version) for output in unseen}
@@ -573,17 +573,17 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # A table records a retraction under the version after the last one, which no batch of a former epoch can have.
+        # To record a retraction, a table takes `closed` as its last version, which no batch of a former epoch can have.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 
     def _answered(self, found: Sequence[tuple[str, str, int]]) -> Head:
-        """Add the last versions of former epochs that are settled at targets, as (target, epoch, version)."""
+        """Record up to which version of a former epoch a target is settled; `found` has (target, epoch, version)."""
         answers = {epoch: dict(answered) for epoch, answered in self.answers.items()}
         for target, epoch, last in found:
             answered, key = answers.setdefault(epoch, {}), target_key(target)
             answered[key] = max(last, answered.get(key, 0))
-        # Dropping old answers is safe: the target, and then the operator, is asked again, and no row is written twice.
+        # Dropping old answers is safe: the target, then the operator, will be asked again, and no row is written twice.
         for epoch in self.answers.keys() - {epoch for _, epoch, _ in found}:
             if sum(map(len, answers.values())) > MOST_ANSWERS:
                 del answers[epoch]

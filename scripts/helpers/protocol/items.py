@@ -101,8 +101,8 @@ def head_to_item(head: Head) -> Item:
         item |= _written(CLAIM, head.claim)
     if head.plan:
         item |= {"planId": {"S": head.plan.plan_id}, "plan": {"M": _plan_to_map(head.plan)}}
-    # Leave out `logged` unless it is the head's version, as versions of the package without it do: the next begin then
-    # checks whether the log entry exists.
+    # Write `logged` only if it is the head's version. If it is missing, the next begin checks whether the log entry
+    # exists, as it does for heads from versions of the package that do not know `logged`.
     if head.logged != head.version:
         item.pop("logged", None)
     return item

@@ -27,7 +27,7 @@ PROBE_EVERY = 16
 ITEM_BYTES = 512
 """Approximate size of an item of a history."""
 GROW_BELOW, SHRINK_ABOVE = 24, 48
-"""Other items read per head found: at most `GROW_BELOW`, pages grow; more than `SHRINK_ABOVE`, they shrink.
+"""Pages grow if at most `GROW_BELOW` other items were read per head, and shrink if more than `SHRINK_ABOVE` were.
 One more request takes as long as some dozens of items more in a page."""
 BEFORE_HEAD = "~"
 LAST = "\U0010ffff" * 256
@@ -184,7 +184,7 @@ class _Walk:
                 return
             self._adapt(page.items, jumped=start is not None and start[items.RANGE_KEY]["S"] == BEFORE_HEAD)
             start = _next_start(last)
-        # The limit ended the list inside a job. List the job only if its head was read: otherwise it may have one.
+        # The limit ended the list inside a job. Leave the job out if its head was not read, as one may still follow.
         if self._head is not None:
             self._leave()
 
@@ -200,7 +200,7 @@ class _Walk:
         self._has_ours = self._has_ours or (items.is_ours(item) and not items.is_job_runs_key(range_key))
 
     def _leave(self) -> None:
-        """Add the job whose items have all been read; query a job without a head, as a jump may skip its items."""
+        """Add the job whose items were all read. Query it if it has no head, because a jump may have skipped items."""
         if self._job is not None:
             self.found.append(_listed(self._job, self._head) if self._head else self._listed_without_head(self._job))
         self._job, self._head, self._first, self._last, self._has_ours = None, None, "", "", False
@@ -209,7 +209,7 @@ class _Walk:
         """Return the entry of a job without a head, with the problem named."""
         found: list[items.Item] = []
         for first, last in LEGACY_RANGES:
-            # The walk reads the first item of a job, and at least one after its head if there is any.
+            # Skip a range that must be empty: the walk read the job's first item, and one after its head if any exists.
             if self._first <= last and first <= max(self._last, BEFORE_HEAD):
                 page = list(self._store.query(Between(job_id, first, last, limit=2), pages=1))
                 self._tally.count_request(len(page))
@@ -222,7 +222,7 @@ class _Walk:
         return ListedJob(job_id, None, problem if len(found) == 1 else "items of the original class; see adopt")
 
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:
-        """Choose the next page size by the useless items of this page. A head that was jumped to does not count."""
+        """Choose the next page size by the useless items in this page, without counting a head that was jumped to."""
         heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
         # An item with a chunk of data is as large as hundreds of others.
         waste = sum(1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES for item in page if not _is_head(item))

@@ -39,7 +39,7 @@ Check = Callable[[str, str, Any], Any]
 
 
 def places_of(head: Head) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the places of a head that have values of contexts, each with its values."""
+    """Return each place in a head where values are stored by context, with the values."""
     of_plan = [] if head.plan is None else [(PLANS, head.plan.contexts), (NEXT, head.plan.next)]
     return [(STATES, head.watermarks), *of_plan]
 
@@ -52,7 +52,7 @@ class Lookups:
     store : Store
         The table.
     clock
-        Returns the time as an aware datetime; it becomes the time of a version made from an original item.
+        Returns the time as an aware datetime; it is also the time of a version made from an item of the original class.
     job_id_rule : str
         Regular expression that job names must match in full.
     check
@@ -144,7 +144,7 @@ class Lookups:
         Raises
         ------
         CorruptItemError
-            The state is not one that this package writes.
+            This package cannot have written the state.
         """
         range_key = items.HEAD_KEY if isinstance(version, Head) else items.log_key(version.version)
         return self.checked(version.job_id, STATES, context, self.stored_at(version, context), range_key)

@@ -116,7 +116,7 @@ class Output:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """How to publish it, in JSON. The attempt stores this beside the rows, as the record may be altered."""
+        """How to publish the output, as JSON. Also stored beside the rows, because the record may be altered."""
         found = {name: getattr(self, name) for name in _TERMS if _is_given(getattr(self, name))}
         if self.merge is not None:
             found["merge"] = [list(columns) for columns in self.merge]
@@ -221,7 +221,7 @@ class Retraction:
 
     @property
     def closed(self) -> int:
-        """The version that a table records to refuse these batches: the decision's own, which no batch can have.
+        """The version that a table records so that it refuses these batches: the decision's own, which no batch has.
 
         If the table recorded the last batch's version, nothing would show whether that batch was published.
         """

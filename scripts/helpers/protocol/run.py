@@ -37,9 +37,9 @@ CLOCK_MARGIN = timedelta(minutes=5)
 MOST_TEXT = 2 * items.MAX_FAILURE_BYTES
 """Characters of an error's text that `failure_text` uses."""
 MOST_CAUSES = 10
-"""Causes of an error that `failure_text` checks: an error may be its own cause, without an end."""
+"""Causes of an error that `failure_text` checks. Without a limit, errors that cause each other would never end."""
 SHORTEST, QUOTED = 4, 20
-"""Characters of a cause's line that `failure_text` removes where an error quotes it: of the line, and of its start."""
+"""Fewest characters that `failure_text` removes where an error quotes a cause: of a line, and of a line's start."""
 
 
 class Run:
@@ -174,7 +174,7 @@ class Run:
     def unfrozen(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
         """Return a plan that `commit` stores in its own write; only the large parts of the plan are written now.
 
-        For a batch of which no row was written to a sink: nothing depends on the plan before the commit.
+        Use it only for a batch of which no row was written to a sink, because then nothing depends on a stored plan.
         """
         with self._calls:
             return self._put_plan("commit", contexts, next_watermarks, None)
@@ -193,7 +193,7 @@ class Run:
         with self._calls:
             before = self.plan
             plan = self._put_plan("amend", contexts, next_watermarks, Head.amended)
-            assert before is not None  # Otherwise `Head.amended` would have raised.
+            assert before is not None  # Without a frozen plan `Head.amended` has raised.
             self._delete_unused(before, plan)
             return plan
 
@@ -406,12 +406,12 @@ class Run:
                 outcome = self._store.renew(before, after, self._budget)
             except WatermarkError as error:
                 logger.warning("event=heartbeat_failed job=%s run=%s error=%s", self.job_id, self.run_id, error)
-                return True  # The lease may last until the store answers again.
+                return True  # Keep trying: the store may answer again before the lease is over.
             if isinstance(outcome, Written):
                 self._head = outcome.now
                 return True
             if outcome.to is not None and self._is_claimed_by_us(outcome.to):
-                return True  # A freeze took effect although its answer was lost. Its retry reads that head.
+                return True  # A freeze whose answer was lost has taken effect. The retry of the freeze reads that head.
             logger.warning("event=fenced job=%s run=%s: another run took over", self.job_id, self.run_id)
             return False
 
@@ -450,7 +450,7 @@ class Run:
 
     def _committed_from(self, before: Head, current: Head | None) -> Change | None:
         """Return the change that made the next version after `before`, if it was made from the same plan."""
-        # A head with another epoch is of a restored table, where a version of this number is a different one.
+        # If the epoch differs, the table was restored, and the version with this number is a different one.
         if current is None or before.plan is None or current.epoch != before.epoch:
             return None
         change = current.last
@@ -529,7 +529,7 @@ class Run:
         assert before.plan is not None
         try:
             self._store.write_log(after.log_entry)
-            # The write that notes published output, if there is one, stores this too.
+            # The next write of the head stores this: the one that notes published output, if there is one.
             self._head = replace(self._head, logged=after.version)
             # Set expiry before deleting: a role without DeleteItem must still let versions expire.
             if self._retention is not None and before.log_entry is not None:
@@ -567,5 +567,5 @@ def failure_text(error: BaseException | None) -> str | None:
 
 
 def run_closed(job_id: str, run_id: str, how: str, verb: str) -> PlanConflictError:
-    """Return the error of a call to a run that is committed or aborted, so that its handle can no longer be used."""
+    """Return the error of a call that came too late, because the run is committed or aborted already."""
     return PlanConflictError(job_id, reason="run_closed", run_id=run_id, how=how, verb=verb)

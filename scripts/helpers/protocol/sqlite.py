@@ -96,7 +96,7 @@ class SqliteTable:
     client = None
 
     def __init__(self, name: str) -> None:
-        # In a URL a host's name follows two slashes, but a path with two slashes starts at this machine's root.
+        # Refuse a name with a host, such as //host/file: as a path it would start at the root of this machine.
         if re.match(rf"{SCHEME}(//[^/]|\s*$)", name) or "\0" in name:
             raise InvalidValueError(f"{name!r} names no file. Write {SCHEME}watermarks.db, or {SCHEME}/folder/name.db.")
         # Resolve the path now: it stays valid if the process changes its folder, and is the same for all links.

@@ -303,7 +303,7 @@ class Store:
             self._retry_throttled(partial(self.table.write, requests.expire(job_id, range_key, at)))
 
     def delete_chunks(self, job_id: str, reference: Spilled) -> None:
-        """Delete the chunks of a reference that no head and no log entry has any more."""
+        """Delete the chunks of a reference that occurs in no head and in no log entry any more."""
         for range_key in self._paced_keys(reference):
             self._retry_throttled(partial(self.delete, job_id, range_key))
 
