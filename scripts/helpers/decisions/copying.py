@@ -46,7 +46,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     RunInProgressError
         A run holds the job.
     UnknownJobError, CorruptItemError, NewerFormatError
-        The name has at most records of the Job Runs API; an item of the job cannot be read, or is missing.
+        The name has no items, or only those of the Job Runs API; an item of the job is missing or cannot be read.
     JobMovedError, InvalidValueError
         The job has moved to a third table; the target has another job of this name, or a later version of this job.
     StaleError
@@ -54,7 +54,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     """
     source = changes.lookups.store
     here, place = source.table.place, target.table.place
-    # List the target before its head is read: if the head is from an earlier stay, so are these items; they may go.
+    # List the target before reading its head: if that is from an earlier stay, so are the items, and may be deleted.
     listed, _ = _of_job(target, job_id)
     there = target.read_head(job_id)
     stored, head = changes.read_for_change(job_id)
@@ -62,7 +62,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     if stored is None:
         raise UnknownJobError(job_id, source.table_name)
     again = source.read_head(job_id)
-    # A decision meanwhile may have deleted chunks, and the job would look damaged.
+    # Check this first: a decision may have deleted chunks meanwhile, and the job would look damaged.
     _check_same(again is not None and again.identity == head.identity, source, job_id)
     if head.arriving_from is not None or head.moved_to not in (None, place):
         raise JobMovedError(job_id, source.table_name, str(head.elsewhere))
@@ -77,7 +77,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
         there = _swap_or_raise(target, there, head.arriving(here, there))
     if head.moved_to is None:
         head = _swap_or_raise(source, head, head.moved(place))
-    # Leave items alone that changed since they were listed: another copy was completed meanwhile, and a run wrote them.
+    # Do not touch items that changed since they were listed: another copy has been completed, and a run wrote them.
     for range_key, item in listed.items():
         if range_key not in found:
             target.table.write(Delete(items.key(job_id, range_key), unchanged_conditions(item)))
@@ -96,7 +96,7 @@ def _is_later(one: Head, other: Head) -> bool:
 
 
 def _may_be_replaced(there: Head, head: Head, here: str) -> bool:
-    """Return whether the head at the target is from an earlier stay or this copy, and no batch id would be reused."""
+    """Return whether a copy may replace the target's head, without losing the job's state or reusing a batch id."""
     is_backwards = any(head.last_versions.get(epoch, last) < last for epoch, last in there.last_versions.items())
     if there.elsewhere is None or is_backwards:
         return False

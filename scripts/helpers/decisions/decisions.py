@@ -72,7 +72,7 @@ class Decided(NamedTuple):
     chunks
         Chunks that `after` refers to and that are not stored yet.
     whole
-        The complete states that the decision sets, even if `after` has only references to them.
+        The states that the decision sets, in full; in `after` they may be references.
     back_to, outputs
         The version that the decision goes back to, and the output of later versions at targets.
     gone_back
@@ -126,8 +126,8 @@ class Decisions:
             check_expected(head, proposal.expected)
             if before is None and not proposal.may_be_new:
                 raise UnknownJobError(job_id, self._store.table_name)
-            # Make the decision again for each head, with new names for its chunks: `doctor`, which raises the fence
-            # before it deletes, may delete the chunks of a try that lost at any moment.
+            # Make the decision again for each head, with new names for its chunks. The chunks of a try that lost are
+            # unused, so `doctor`, which raises the fence first, may delete them at any moment.
             decided = proposal.change(head)
             if decided.after is head:
                 return head
@@ -430,7 +430,7 @@ class Decisions:
         return entry
 
     def _in_force(self, head: Head, entry: LogEntry) -> LogEntry:
-        """Return the entry with the output of all versions up to it that its watermarks include."""
+        """Return the entry with the output of every version, up to its own, whose rows its watermarks include."""
         outputs: list[Output] = []
         back_to = None
         for one in self._lookups.history_of(head, LOOKED_AT, before=entry.version + 1):
@@ -445,7 +445,7 @@ class Decisions:
         return replace(entry, change=replace(entry.change, outputs=tuple(reversed(outputs))))
 
     def _copied(self, head: Head, entry: LogEntry, context: str | None) -> tuple[LogEntry, dict[str, list[bytes]]]:
-        """Return the entry with copies of its spilled states, and their chunks: the old chunks may expire with it.
+        """Return the entry with its spilled states copied, and the new chunks, because the old ones may expire with it.
 
         States that the head also refers to are not copied; with `context`, only that context is copied.
         """

@@ -297,7 +297,7 @@ def _legacy_writers(head: Head, found: dict[str, items.Item]) -> Iterable[Findin
     legacy = [key for key, item in found.items() if key[0] not in "!~" and "version" not in item]
     first = found.get(items.log_key(1))
     if first is None and head.version > 0:
-        return  # The log entry that counts the imported items has expired.
+        return  # The log entry that counts the imported items has expired, so nothing can be compared.
     change = items.log_from_item(first).change if first else None
     taken_over = 0
     if change and change.op == "IMPORT":  # The adopted item is not counted: it has a version now.

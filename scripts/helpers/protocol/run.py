@@ -118,7 +118,7 @@ class Run:
         return self._of(NEXT, self.plan.next if self.plan else {}, context)
 
     def _of(self, place: str, contexts: Mapping[str, Any], context: str) -> Any:
-        """Return a context's value in a place of the head; CorruptItemError if this package cannot have written it."""
+        """Return a context's value in one place of the head; CorruptItemError if it cannot be this package's."""
         return self._checked(self.job_id, place, context, self._resolve(contexts.get(context)))
 
     @property
