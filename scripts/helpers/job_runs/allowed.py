@@ -86,7 +86,7 @@ def check_settings(job_name: str, argument: str, names: Iterable[str], rules: Se
 
 
 def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequence[str]) -> None:
-    """Check ``--spark-conf``, also abbreviated, by the rules of ``--conf``: the script makes the same settings later.
+    """Check ``--spark-conf``, even abbreviated, by the rules of ``--conf``, because the script applies these settings.
 
     A value that cannot be a JSON map is allowed, because the script may use the name for something else.
     """
@@ -94,7 +94,7 @@ def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequenc
         if option.startswith("--") and SPARK_CONF.startswith(option) and value.lstrip().startswith("{"):
             try:
                 names = list(json.loads(value))
-            except (ValueError, RecursionError) as error:  # The script's Python may be able to parse it.
+            except (ValueError, RecursionError) as error:  # Refuse it: the script's Python may parse it.
                 raise refused(job_name, option, "it is not a JSON map. Correct it.") from error
             check_settings(job_name, option, names, rules)
 

@@ -200,7 +200,7 @@ class JobRuns:
             return job.changed(definition=None) if job and job.definition is not None else job
 
         self._records.change_job(name, delete)
-        self.scheduler.settle(name)  # End runs that an earlier version put into the queue.
+        self.scheduler.settle(name)  # End runs that an earlier version of this package queued.
         return {"JobName": name}
 
     def _delete_bookmark(self, name: str) -> None:

@@ -120,11 +120,11 @@ class SparkSubmit:
     spark_home: str | None = None
     python: str = sys.executable
     environment: Mapping[str, str] = field(default_factory=dict)
-    # One renewal may take half the lease, which is as long as a write is retried (`store.BUDGET_SECONDS`), so a table
-    # that does not answer for so long does not fail a run.
+    # A renewal is retried for up to half the lease, and this half is as long as any write is retried
+    # (`store.BUDGET_SECONDS`). So a table that does not answer for that long does not fail a run.
     lease_seconds: float = 60.0
     beat_seconds: float = 5.0
-    grace_seconds: float = 30.0  # Kubernetes' default.
+    grace_seconds: float = 30.0  # The default of Kubernetes.
     scripts: Sequence[str] = ()
     pass_on: Sequence[str] = ()
     run_conf: Sequence[str] = RUN_CONF
@@ -261,7 +261,7 @@ class SparkSubmit:
             return [self.python, script, *self.arguments(run)]
         options = ["--name", run.job_name]
         options += ["--master", self.master] if self.master else []
-        # Put it last: spark-submit uses the last one, also over a run's own settings and the environment.
+        # Put this last: spark-submit uses the last of several values, and ignores those of the run and the environment.
         client = ["--deploy-mode", "client"]
         spark = [self._spark_submit(), *options, *self.settings(run), *self.options, *client]
         return [*spark, script, *self.arguments(run)]

@@ -82,7 +82,7 @@ class Launcher:
     ) -> None:
         self._scheduler, self._records, self._engine, self._timer = scheduler, scheduler.records, engine, timer
         self._told_to_end = told_to_end
-        self._run = run  # As it was last written by this launcher or read by `_beat`.
+        self._run = run  # The record as this launcher last wrote it, or as `_beat` last read it.
         self._sure_until, self._is_ours = 0.0, True
         self._folder = engine.folder(run.job_name, run.run_id)
         self._job: subprocess.Popen[bytes] | None = None
@@ -134,7 +134,7 @@ class Launcher:
     def _claim(self) -> bool:
         """Claim the run; return False if another launcher has it, or if it was stopped or given up before."""
         while self._run.state == "STARTING":
-            # Read the clock before the write: counted from after it, the lease would outlast the one in the table.
+            # Read the clock before the write: a lease counted from after it would end later than the one in the table.
             written_at, now = self._timer(), self._scheduler.clock()
             running = replace(
                 self._run.to("RUNNING", now),
@@ -151,7 +151,7 @@ class Launcher:
             if outcome.to is None:
                 return False
             self._run = outcome.to
-        # No launcher claimed the run before it was stopped, so record its end. With `running_since`, another one will.
+        # Record the end if the run was stopped before any launcher claimed it; otherwise that launcher does so.
         if self._run.state == "STOPPING" and self._run.running_since is None:
             self._end("STOPPED", None)
         return False
@@ -261,7 +261,7 @@ class Launcher:
         self._kill()  # Kill before the end is recorded: a retry must not run beside children of this attempt.
         if end is not None or code == 0:
             return end or End("SUCCEEDED", None)
-        # spark-submit writes both outputs of Python to its standard output, and its own log to the other.
+        # spark-submit writes Python's stdout and stderr to its own stdout, and its own log to stderr.
         names = ("stderr",) if is_python_shell(self._run) else ("stdout", "stderr")
         return End("FAILED", describe([self._tail(name) for name in names], code, str(self._folder)))
 
@@ -285,7 +285,7 @@ class Launcher:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._job is not None:
-            with suppress(ProcessLookupError, PermissionError):  # macOS raises the latter for zombies.
+            with suppress(ProcessLookupError, PermissionError):  # macOS raises PermissionError for zombies.
                 os.killpg(self._job.pid, number)
 
     def _kill(self) -> None:

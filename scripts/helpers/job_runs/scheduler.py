@@ -89,7 +89,7 @@ class Scheduler:
         if job is not None:
             listed = {(job_name, entry.run_id) for entry in (*job.active, *job.waiting)}
             for key in {key for key in list(self._seen) if key[0] == job_name} - listed:
-                self._seen.pop(key, None)  # Otherwise lists that change each time would fill the memory.
+                self._seen.pop(key, None)  # Forget runs that have left the lists, or the memory would fill up.
         return job
 
     def seen(self, run: RunRecord) -> RunRecord:
@@ -98,7 +98,7 @@ class Scheduler:
 
     def is_lost(self, run: RunRecord) -> bool:
         """Return whether, as far as this process can see, a run's launcher let its lease expire."""
-        key = run.job_name, run.run_id  # With the job, because another job's record may have the same run id.
+        key = run.job_name, run.run_id  # The job is part of the key: two jobs may have the same run id.
         if run.lease is None or run.lease_until is None:
             self._seen.pop(key, None)
             return False
@@ -137,7 +137,7 @@ class Scheduler:
         return run is not None and run.is_over
 
     def _up_to_date(self, job: JobRecord, entry: Entry) -> RunRecord | None:
-        """Return an entry's run; None while it is starting. End it first if it is lost, expired or of a deleted job."""
+        """Return an entry's run, ended first if it is lost, expired or of a deleted job; None while it is starting."""
         now = self.clock()
         run = self.records.run(job.name, entry.run_id)
         if run is None:

@@ -160,13 +160,13 @@ def read(item: Item, record: str, longest: int) -> dict[str, Any]:
             what = f"what can be stored in {longest:,} bytes, with the types of its values"
             raise ImplausibleError(f"{name!r} must be {what}") from error
     if wrong := _problems(shape, found, "", stored=True):
-        raise ImplausibleError("; ".join(wrong[:3])[:1_000])  # The text has names of arguments, which can be long.
+        raise ImplausibleError("; ".join(wrong[:3])[:1_000])  # Cut it: names of arguments can be long.
     return found
 
 
 @functools.cache
 def _shape(service: ServiceModel, name: str) -> Any:
-    """Return a shape from a cache, with its members: making them takes longer than checking a record."""
+    """Return a shape with its members from a cache, because making them takes longer than checking a record."""
     return service.shape_for(name)
 
 
