@@ -27,7 +27,7 @@ LATE = ("ConnectTimeoutError", "ReadTimeoutError", "RequestLimitExceeded", "Thro
 
 
 def response_metadata(status: int) -> dict[str, Any]:
-    """Return the ``ResponseMetadata`` that boto3 adds to each answer; `RequestId` identifies a call, not a request."""
+    """Return the ``ResponseMetadata`` that boto3 adds to each answer; the `RequestId` is random, not one of AWS."""
     return {"RequestId": str(uuid.uuid4()), "HTTPStatusCode": status, "HTTPHeaders": {}, "RetryAttempts": 0}
 
 

@@ -21,7 +21,7 @@ def paginator(operation_name: str, calls: Mapping[str, tuple[str, Call]]) -> Any
     Parameters
     ----------
     calls
-        The key of the results in an answer, and the call, by its name. An answer without ``NextToken`` is the last.
+        For each call by name, the key of the results in its answer, and the call. The last answer has no ``NextToken``.
 
     Raises
     ------
