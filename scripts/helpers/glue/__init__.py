@@ -39,7 +39,7 @@ NAMES_OUTSIDE_STAR_IMPORTS = {
     "describe_transform", "explodeWithIndex", "get_transform", "get_transforms", "iteritems", "iterkeys", "itervalues",
     "makeOptions", "namedStruct", "register", "replaceArrayElement",
 }  # fmt: skip
-"""The same for modules that no script imports by star. In `__all__` these names would hide Spark's names."""
+"""More such names, of modules that no script imports by star. In `__all__` these names would hide Spark's names."""
 _found, __dir__, __all__ = lazy(
     __name__,
     {

@@ -45,7 +45,7 @@ def getResolvedOptions(  # noqa: N802
     Returns
     -------
     dict
-        Texts by name, with ``_`` for ``-``. Always present, None unless given: ``job_bookmark_from``,
+        Texts by name, with ``_`` for ``-``. Always present, and None if not passed: ``job_bookmark_from``,
         ``job_bookmark_to``, ``JOB_ID``, ``JOB_RUN_ID``, ``SECURITY_CONFIGURATION``, ``encryption_type``,
         ``enable_data_lineage``, ``RedshiftTempDir``, ``TempDir``; and ``job_bookmark_option``, by
         default ``job-bookmark-disable``.

@@ -77,7 +77,7 @@ class JobBookmarks:
         return f"JobBookmarks({self._watermarks!r})"
 
     def get_job_bookmark(self, *, JobName: str, RunId: str | None = None, Version: int | None = None) -> Json:
-        """Return the current bookmark, the one that a run saved, or one version. One read; with a run up to four.
+        """Return the current bookmark, the one that a run saved, or one version. One read, or up to four with a run.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class JobBookmarks:
         RunId
             A run that committed; the entry of its last version is returned.
         Version
-            A version from 1, made by `RunId` if both are given. Glue's Job Runs page has it, boto3 no longer does.
+            A version from 1, made by `RunId` if both are given. Only Glue's Job Runs page still has this parameter.
 
         Returns
         -------
@@ -161,7 +161,7 @@ class JobBookmarks:
         Parameters
         ----------
         RunId
-            A run that committed; by default the next run reads everything, as on the job's first run.
+            A run that committed; without it the next run reads everything, as on the job's first run.
 
         Returns
         -------
@@ -195,7 +195,7 @@ class JobBookmarks:
             if not any(isinstance(state, Spilled) for state in head.watermarks.values()):
                 return self._entry_of(head)
             values = self._watermarks.get_watermark_values(job_id)
-            # Read both again if a commit came in between: the values are of another version than the head.
+            # If a commit came in between, the values are of another version than the head: read both again.
             if self._watermarks.latest(job_id).version == head.version:
                 return self._entry_of(replace(head, watermarks=values))
 
@@ -236,7 +236,7 @@ class JobBookmarks:
         return entry | {"Attempt": head.begun - 1} if head.begun else entry
 
     def _entry(self, entry: LogEntry, range_key: str = "") -> Json:
-        """Return an entry; raise CorruptItemError if a state in its item (by default the history's) is damaged."""
+        """Return an entry; CorruptItemError, which names the item (by default the log entry), if a state is damaged."""
         runs = {"PreviousRunId": entry.change.previous_run_id, "RunId": entry.change.run_id}
         where = range_key or items.log_key(entry.version)
         for name, state in entry.watermarks.items():

@@ -142,7 +142,7 @@ class Catalog:
             if isinstance(cause, ClientError) and cause.response["Error"]["Code"] == "EntityNotFoundException":
                 return None
             raise
-        # The answer has members that a request may not have.
+        # Leave out members of the answer that a request may not have.
         taken = self._client.meta.service_model.shape_for("TableInput").members
         return {name: value for name, value in found.items() if name in taken}
 
@@ -262,7 +262,7 @@ def _pairs(columns: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _lake_format(parameters: Mapping[str, str], reads: str) -> str:
-    """Return the table's format if it is in `LAKES` or `_REFUSED`; an empty text if its files alone give its rows."""
+    """Return the table's format if it is in `LAKES` or `_REFUSED`; an empty text for a table of plain files."""
     found = {parameters.get(name, "").lower() for name in _KIND}
     if ".Hoodie" in reads:
         found.add("hudi")

@@ -27,7 +27,7 @@ REFUSED_OPTIONS = {"sampleQuery", "enableSamplePath", "samplePath", "query"}
 RESERVED = {"include", "exclude", "max_files", "max_bytes"}
 """File options of this package that are accepted only under Glue's names, or that are read separately."""
 MAX_PARTITIONS = 2_000
-"""Most partition folders in one request; more would make the pattern that each key is matched to too long."""
+"""Most partition folders in one request. With more, the pattern that is matched to each key would be too long."""
 JDBC_PARTITIONS = 7
 """Number of parallel queries with ``hashfield`` in Glue, unless ``hashpartitions`` is given."""
 _SPECIAL = re.compile(r"[\\*?\[\]{}]")

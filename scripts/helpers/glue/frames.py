@@ -409,7 +409,7 @@ class DynamicFrame(Named):
         options: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> DynamicFrame:
-        """Return the rows of this frame, with rows that share keys with `stage_dynamic_frame` replaced by its rows.
+        """Return the rows of this frame, except that rows of `stage_dynamic_frame` replace those with the same keys.
 
         Staged rows whose keys are not in this frame are added. As in Glue, duplicates are kept: several rows of one
         frame may have the same keys.
@@ -441,7 +441,7 @@ class DynamicFrame(Named):
     def split_fields(
         self, paths: str | Sequence[str], name1: str = "", name2: str = "", transformation_ctx: str = "", **_: Any
     ) -> DynamicFrameCollection:
-        """Return one frame with the named columns and one with the rest, by default called by this name and 1 or 2."""
+        """Return two frames: the named columns, and the rest. By default they get this frame's name with 1 and 2."""
         name1, name2 = name1 or f"{self.name}1", name2 or f"{self.name}2"
         frames = {name1: self.select_fields(paths), name2: self.drop_fields(paths)}
         return DynamicFrameCollection(

@@ -39,10 +39,10 @@ class Job:
         The table; by default the one that the environment variable ``WATERMARKS_TABLE`` names, else
         ``glue-watermarks`` in the default region. Glue's class has only the first argument.
     reporters
-        The reporters that receive the end of the run, as for `IncrementalJob`. By default `EmbeddedMetrics()` if the
-        job has the argument ``--GLUE_WATERMARKS_METRICS emf`` or the environment that variable, else none.
+        The reporters that receive the end of the run, as for `IncrementalJob`. By default `EmbeddedMetrics()` if
+        ``GLUE_WATERMARKS_METRICS`` is ``emf``, as an argument of the job or in the environment, else none.
     job_runs
-        As for `IncrementalJob`: places runs of a range that never committed. On Glue, Glue itself is asked for them.
+        As for `IncrementalJob`: the start times of runs that bound a range and never committed. On Glue, Glue is asked.
 
     Examples
     --------

@@ -49,7 +49,7 @@ class Folder:
         return {name: globs for name, globs in named.items() if globs}
 
     def with_globs_of(self, other: Folder) -> Folder:
-        """Return the folder with the files that this or the other one includes; `other` is the same location."""
+        """Return the folder with the files that either of the two includes; both must be the same location."""
         both = (*self.include, *other.include) if self.include and other.include else ()
         return replace(self, include=tuple(dict.fromkeys(both)))
 
@@ -139,7 +139,7 @@ def _folder(path: str, recurse: bool, exclusions: Sequence[str], is_single_file:
 
 
 def _relative(glob: str, base: str) -> list[str]:
-    """Return an exclusion as globs below the folder: Glue matches it to the whole path, or to the path below it."""
+    """Return an exclusion as globs below the folder: Glue matches it to a whole path, or to the path in the folder."""
     from scripts.helpers.files.rules import check_glob
 
     check_glob(glob)
@@ -151,7 +151,7 @@ def _relative(glob: str, base: str) -> list[str]:
 
 
 def _after(glob: str, character: str) -> Iterator[str]:
-    """Yield the globs of what may follow a character in the texts that a glob matches."""
+    """Yield globs for the rest of each text that a glob matches and that begins with the character."""
     from scripts.helpers.files.rules import glob_to_regex
 
     if glob.startswith("*"):
@@ -169,7 +169,7 @@ def _after(glob: str, character: str) -> Iterator[str]:
 
 
 def _alternatives(glob: str) -> Iterator[str]:
-    """Yield the globs that a glob stands for by the alternatives in the braces at its start."""
+    """Yield one glob for each alternative in the braces at the start of a glob."""
     depth, ends = 0, [0]
     for token in _TOKEN.finditer(glob):
         depth += (token[0] == "{") - (token[0] == "}")
@@ -178,7 +178,7 @@ def _alternatives(glob: str) -> Iterator[str]:
         if not depth:
             rest = glob[token.end() :]
             for one in (glob[start + 1 : end] for start, end in pairwise(ends)):
-                # Empty braces keep a star of the alternative and one after it from being read as two stars.
+                # Put empty braces between two stars that would meet here: `**` means more than `*` twice.
                 yield one + ("{}" if one.endswith("*") and rest.startswith("*") else "") + rest
             return
 
@@ -209,7 +209,7 @@ def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[
 
 
 def _source(job: IncrementalJob, context: str) -> str | None:
-    """Return the folder stored for a context in an inherited plan, its state or the end of a range, else None."""
+    """Return the folder that an inherited plan, the state or the end of a range has for a context; None without one."""
     run = job.run
     until = getattr(run, "until", None)
     for known in (run.planned(context), run.state(context), until(context) if until is not None else None):

@@ -256,6 +256,6 @@ def _spark(value: Any, kind: T.DataType) -> Any:
         # The values have several types: write decimals and dates as their plain text, others as JSON.
         return str(value) if isinstance(value, Decimal | date) else json.dumps(value, default=str)
     if isinstance(value, datetime) and value.tzinfo is None and kind.typeName() == "timestamp":
-        # Spark ignores `fold`: of the hour that repeats when clocks are set back, it would mix up the two passes.
+        # Spark ignores `fold`, and would confuse the two passes of the hour that repeats when clocks are set back.
         return value.astimezone(timezone.utc)
     return value

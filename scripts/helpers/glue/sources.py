@@ -179,7 +179,7 @@ class _Source:
 
 
 def _files_per_folder(sources: Sequence[_Source], job: IncrementalJob | None, request: FoldersToRead) -> Counter[int]:
-    """Return how many files of each folder are in the batch if its limits admit the oldest files of all folders."""
+    """Return how many files of each folder are in the batch, whose limits take the oldest files of all folders."""
     from scripts.helpers.files.rules import oldest_first
 
     found = [source.bookmark(job).new_files().table.select(["key", "size", "modified"]) for source in sources]

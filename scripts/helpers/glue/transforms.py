@@ -19,9 +19,9 @@ class GlueTransform:
 
     method, first = "", "frame"
     order: ClassVar[Sequence[str]] = ()
-    """Glue's names of the other arguments, if the method has them in another order."""
+    """Glue's names of the other arguments in Glue's order, if the method's order differs."""
     renamed: ClassVar[Mapping[str, str]] = {}
-    """The method's names of arguments, by Glue's names, if they differ."""
+    """The method's own names of arguments that Glue names differently, by Glue's name."""
 
     @classmethod
     def apply(cls, *args: Any, **options: Any) -> Any:
