@@ -50,9 +50,9 @@ class Backfill:
     then `Watermarks.coverage` includes it and `Watermarks.gaps` no longer returns it.
 
     A slice that is done takes no rows when it is run again; it only records what a crash may have
-    left unrecorded. Finish a slice that has begun under the same bounds and name: `gaps` returns its
-    bounds as a separate gap, and `Watermarks.unfinished` returns it with its job. Parallel runs must
-    take slices that do not overlap, as `slices` returns them.
+    left unrecorded. To finish a slice that has begun, run it with the same bounds and name: `gaps` returns its bounds
+    as a separate gap, and `Watermarks.unfinished` returns it with its job. Parallel runs must take slices that do not
+    overlap, as `slices` returns them.
 
     If you set the live watermark back, or `rewind` it, the live job reads again the rows past it that
     slices have read. If you reset the live job, what slices have read no longer counts, and a slice
@@ -76,7 +76,7 @@ class Backfill:
         How long after its timestamp a row may become visible; see `options.RowOptions`.
     write_disposition
         ``append`` refuses bounds that are partly covered, or that another slice has begun, because the target
-        would have those rows twice. ``merge`` declares that what is written replaces rows of the same key.
+        would have those rows twice. ``merge`` declares that written rows replace rows of the same key.
     name
         A new name makes a new backfill of the same bounds, for example after a correction at the source.
     **options
@@ -245,7 +245,7 @@ class Backfill:
             self._check_live()
         elif not self.run.unpublished:
             return 0
-        # Also if the slice is done: only a write reaches the databases and catalogs that the script logs in to.
+        # A done slice writes too (no row): only a write reaches the databases and catalogs that the script logs in to.
         return self.job.write(df, path, **options)
 
     def commit(self) -> str:
@@ -283,7 +283,7 @@ class Backfill:
             self._check_live()
         return self.job.freeze()
 
-    # --- within ---------------------------------------------------------------------------------
+    # --- internals of a slice -------------------------------------------------------------------
 
     def _head(self, job_id: str) -> Head:
         """Return the head of a slice; an empty one if it was never begun."""
@@ -351,7 +351,7 @@ class Backfill:
         return record.finish(self._name, self._bounds)
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
-        """Return overlapping slices that ended before they read; raise BoundsError for others or for covered bounds."""
+        """Return overlapping slices that ended before they read. BoundsError if one did read, or bounds are covered."""
         if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:
@@ -368,7 +368,7 @@ class Backfill:
         for name, bounds in others:
             job_id = slice_id(self.live_job_id, self.transformation_ctx, self._live, bounds, name)
             head = self._head(job_id)
-            # Also if the lease is over: its run may still be alive and not know that yet.
+            # Refuse even if the slice's lease is over: its run may still be alive and not know that yet.
             if head.claim is not None or self._has_read(head):
                 raise BoundsError(
                     self.transformation_ctx,

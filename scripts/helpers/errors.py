@@ -761,7 +761,7 @@ class SchemaChangedError(SourceError):
 
 
 class Advice(NamedTuple):
-    """Remedies for values and files that do not fit, in terms of the options of one call; by default of `read`.
+    """Remedies for values and files that do not fit, which name the options of one call, by default of `read`.
 
     `keep` and `retype` are for values, `csv` and `json` for records of these formats, `decode` for bytes,
     `rename` for names that differ only by case, and `part` for files that differ.
@@ -817,7 +817,7 @@ class MisfitError(SourceError):
         }[self.reason]
         self.what = detail or what
         text = detail or " ".join([f"{what}.", *filter(None, told)])
-        # Spark raises the error after the call that reads has returned, so the error stores that call's whole text.
+        # Spark raises the error after the reading call has returned, so store the text with the remedies of that call.
         self.detail = detail if advice is ADVICE_OF_READ else text
         super().__init__(source, text)
 

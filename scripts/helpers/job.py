@@ -76,14 +76,14 @@ class IncrementalJob:
     namespace
         Runs in different namespaces share nothing, and may run at once; see `names.name_in_table`.
     job_runs
-        What Glue's ``get_job_runs`` returns: its start times place the ends of a range that never committed. Runs
-        that `JobRuns` started are in the table, and a job on Glue asks Glue itself.
+        What Glue's ``get_job_runs`` returns. It is used only for the start time of `from_run` or `to_run`, if that run
+        never committed. Runs that `JobRuns` started are in the table, and a job on Glue asks Glue itself.
     spark
         The Spark session; may be None without Spark. One older than Spark 3.3 raises an UnsupportedVersionError.
     lease
         How long other runs are refused, one day at most; renewed until the run ends.
     clock
-        Returns the time as an aware datetime; otherwise the run raises an InvalidValueError when it begins. The
+        Returns the time as an aware datetime; a time without zone raises an InvalidValueError at the begin. The
         time is the upper bound of time cursors whose source has no clock of its own.
     reporters
         Receive how the run ended: `EmbeddedMetrics()`, `OpenTelemetryMetrics()`, or your own.
@@ -93,7 +93,7 @@ class IncrementalJob:
     metrics : dict
         Counts of what was written, and after the commit also of what was read. Values that you add are saved, too.
     writes_itself : bool
-        True turns off the WARNING that no sink got the rows of a source, as `freeze` does.
+        True turns off the WARNING that no sink got the rows of a source; so does a call of `freeze`.
 
     Examples
     --------
@@ -184,7 +184,7 @@ class IncrementalJob:
             The job's name.
         args
             Resolved job arguments, as for `from_args`. ``job_bookmark_option`` replaces the mode and its range.
-            What the arguments do not set is as passed to the constructor.
+            Settings that the arguments lack keep the constructor's values.
 
         Raises
         ------
@@ -219,8 +219,8 @@ class IncrementalJob:
 
     def _begin(self, *, may_be_empty: bool = False) -> Batch:
         check_clock(self._clock)
-        # Glue is asked only about the two runs that end a range, and only if nothing before it in the chain places
-        # them: `runs_on_glue` is a generator, which sends no request before it is iterated.
+        # Ask Glue only about the two runs that bound a range, and only if `self._job_runs` does not have them:
+        # `runs_on_glue` is a generator, which sends no request before it is iterated.
         in_glue = runs_on_glue(split_name(self.job_id)[0], (self.mode.from_run, self.mode.to_run))
         job_runs = chain(self._job_runs, in_glue)
         run = begin(self._watermarks, self.job_id, self.run_id, self.mode, self._lease, job_runs)
@@ -228,7 +228,7 @@ class IncrementalJob:
         end = EndOfRun(run, self._reporters, self._clock)
         publication = Publication(run, self.spark, self._s3_client, self._watermarks.clock)
         try:
-            # Finish before planning anything: otherwise a committed batch might never be published.
+            # Finish earlier batches before planning a new one: otherwise a committed batch might never be published.
             publication.finish_earlier()
         except BaseException as error:
             run.__exit__(type(error), error, None)
@@ -326,14 +326,14 @@ class IncrementalJob:
             returns pandas rows, and a pyarrow table a pyarrow table; neither needs Spark. If the cursor is a date or
             a time without zone, a first run needs the zone of the source, as in
             ``DataFrameRows(df, zone="Europe/London")``, and raises a CursorError without it; a run that reads
-            everything, or a range of runs, does not. A `DeltaTable` or an `IcebergTable` is read by its versions:
-            see `TableOptions` for its options, and `plan_span` for its errors.
+            everything, or a range of runs, needs none. A `DeltaTable` or an `IcebergTable` is read by its versions: see
+            `TableOptions` for its options, and `plan_span` for its errors.
         cursor_column
-            One column, or several that are compared in order, such as ``["last_modified", "id"]``. Only a table
-            that is read by its versions has none.
+            One column, or several that are compared in order, such as ``["last_modified", "id"]``. None only for a
+            table that is read by its versions.
         on_schema_change
             What to do if the columns differ from those of earlier batches: ``add``, ``warn``, ``raise`` or ``take``,
-            as for `FileDelta.read`; types are kept as those of Parquet files are. The columns are stored with the
+            as for `FileDelta.read`; types are treated like those of Parquet files. The columns are stored with the
             watermark. None reads the columns that the source has, and stores none of them. A change that the policy
             does not allow raises a SchemaChangedError before anything is written.
         **options
@@ -433,11 +433,11 @@ class IncrementalJob:
         metadata
             A journal of changes, such as `S3MetadataJournal`: S3 is asked about the objects that it names, and nothing
             is listed. The state stores how far the journal was read. If the journal is not complete, because it is read
-            for the first time, was created again, or its records have expired, the source is listed, or read from
-            `listing`, with a WARNING. For ranges of runs and disabled jobs the source is listed anyway.
+            for the first time, was created again, or its records have expired, a WARNING is logged, and the source is
+            listed, by `listing` if given. For ranges of runs and disabled jobs the source is listed anyway.
         relist
-            With events or metadata: also list the source in a first run, and if the last listing that left nothing over
-            is at least this old. Such a run leaves the messages to the next run, which knows their objects by then.
+            With events or metadata: also list the source in a first run, and if the last listing that left no file over
+            is at least this old. The run leaves its messages to the next run, which by then knows their objects.
         on_changed
             ``raise``: if a planned file was overwritten or deleted before the commit, and `read_pandas` had not read
             all files, raise a ChangedObjectError that names it; nothing is committed, and the replay raises it at once.
@@ -686,7 +686,7 @@ class IncrementalJob:
         missing: DataFrame | pd.DataFrame | None = None,
         history: bool | Versions = False,
     ) -> int:
-        """Stage one batch that replaces rows of the same key once the run has committed; return how many rows count.
+        """Stage one batch that replaces rows of the same key once the run has committed; return the number to merge.
 
         The target depends only on the set of rows that were ever merged: late rows, repeated rows and rows in another
         order give the same result. So lookback, rewinds and backfills are safe. See `docs/merge.md`.

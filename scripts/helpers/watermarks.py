@@ -126,7 +126,7 @@ class Watermarks:
 
     @cached_property
     def progress(self) -> RowsProgress:
-        """What jobs have read of rows. The import is here because a run of files needs none of it."""
+        """What rows contexts have read. Imported only here, because a run that reads only files does not need it."""
         from scripts.helpers.rows.progress import RowsProgress
 
         return RowsProgress(self.lookups)
@@ -386,10 +386,10 @@ class Watermarks:
     def complete_up_to(self, job_id: str, transformation_ctx: str) -> Any:
         """Return the cursor value below which every row of a rows context was taken, for a scheduler that waits for it.
 
-        This is where the first gap begins; without gaps, the watermark. It may be past the watermark if a database with
-        its own clock had no more rows when it was last read: newer rows get timestamps after that time less the
-        ``delay``. The answer is right only if the ``delay`` is long enough: a row that appears later than that is still
-        taken, but was not there when this value was returned.
+        This is where the first gap begins; without gaps, the watermark. If a database with its own clock had no more
+        rows when it was last read, the value may be past the watermark: later rows get timestamps after the time of
+        that read less the ``delay``. The answer is right only if the ``delay`` is long enough: a row that appears later
+        than that is still taken, but was not there when this value was returned.
 
         Returns
         -------
