@@ -160,7 +160,7 @@ class Scheduler:
         return self.records.change_run(run, end)
 
     def _record_broken_start(self, job_name: str, entry: Entry) -> RunRecord | None:
-        """Record an ERROR for a run whose start died or is very slow; after that, the start cannot write a record."""
+        """Record an ERROR for a run whose start died or is very slow, so that the start cannot write a record later."""
         run = RunRecord.without_record(job_name, entry.run_id, entry.since)
         error = "The start of the run broke off before it was recorded. Start it again."
         ended = run.to("ERROR", self.clock(), error=error)
