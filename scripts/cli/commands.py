@@ -103,7 +103,7 @@ shared = with_options(SHARED)
 
 
 def surroundings(ctx: click.Context) -> Surroundings:
-    """Return the shared options. A typed option wins over its variable, and one after the command over one before it.
+    """Return the shared options. A typed option wins over its variable. If typed twice, the one after the command wins.
 
     click fills an option of the command from its variable even if the user typed the option before the command.
     """
@@ -161,7 +161,7 @@ def check_options(modes: Mapping[str, Container[str]]) -> str:
     Parameters
     ----------
     modes
-        The parameters that have an effect, by the option that sets the mode; under "" those without such an option.
+        For each option that sets a mode, the parameters that have an effect with it; under "", those of no mode.
 
     Raises
     ------

@@ -35,7 +35,7 @@ class Said:
     yes: bool
 
     def of(self, before: Head, context: str | None = None, *, retract: bool = False) -> JobDecision:
-        """Return the parameters of a decision that is refused if the job differs from `before` by then."""
+        """Return the parameters of a decision, which is refused if the job has changed since `before` was read."""
         return JobDecision(self.why, self.who, before, context, retract)
 
 
@@ -111,7 +111,7 @@ def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[Wat
 
 
 def asked(around: Surroundings, question: str, yes: bool = False, otherwise: str = "Pass --yes.") -> None:
-    """Ask for confirmation unless `yes`. End on a no; without a terminal, raise a usage error with `otherwise`."""
+    """Ask for confirmation unless `yes`. Exit on a "no"; without a terminal, raise a usage error with `otherwise`."""
     if yes:
         return
     # A scheduler cannot answer: waiting would block it, and end of file would look like a no.

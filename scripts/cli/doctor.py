@@ -111,7 +111,7 @@ def doctor(
             forget_target(around.watermarks, job, forget)
         # Publish first, because publishing a batch may show that its target has lost earlier batches.
         published = publish_waiting(around.watermarks, job) if publish else []
-        # Leave out findings that publishing has already reported.
+        # Do not report again what publishing has already reported.
         details = {one.detail for one in published}
         found = around.watermarks.doctor(job, repair=repair)
         findings = [*published, *(one for one in found if one.detail not in details)]
@@ -132,7 +132,7 @@ def doctor(
 
 
 def _check_answers(is_new: bool, said: Said, named: Sequence[str], retract: bool | None, back_to: int | None) -> None:
-    """Raise a usage error for options of a new epoch without one, or for a new epoch without --why."""
+    """Raise a usage error if a new epoch lacks --why, or if its options are given without a new epoch."""
     if is_new and not said.why:
         raise click.UsageError("--after-restore and --from-log need --why.")
     if not is_new and (named or (retract, back_to) != (None, None)):

@@ -239,7 +239,7 @@ def _show_reasons(around: Surroundings, conditions: Sequence[tuple[str, Conditio
 
 
 def _said(condition: Condition) -> str:
-    """Return the reason of a condition, after its word, which the reason of a problem does not need."""
+    """Return a condition as its word and its reason; for a problem only the reason, which is enough."""
     return condition.reason if condition.word == "problem" else f"{condition.word}, {condition.reason}"
 
 

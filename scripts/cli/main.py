@@ -67,11 +67,11 @@ def cli(ctx: click.Context, /, **_: object) -> None:
         return
     around = surroundings(ctx)
     try:
-        # Parsed as if typed, so that `jobs` applies its own defaults and environment variables.
+        # Parse the arguments as if they were typed, so that `jobs` applies its own defaults and variables.
         with jobs.make_context("jobs", ["--limit", str(MOST_SHOWN)], parent=ctx) as listing:
             jobs.invoke(listing)
     finally:
-        # Also after an error, such as a missing table, because a user who types no command is looking for one.
+        # Show the commands even after an error, such as a missing table: a user who types none is looking for one.
         if not around.is_json:
             show_commands(around)
 

@@ -41,7 +41,7 @@ def show_outputs(around: Surroundings, before: Head, decided: Decided, retract: 
         )
     if rows:
         show_rows(around.shown, ("target", "versions", "files", "size", "becomes"), rows)
-    # Shows what each target has, not what records say. `retract` also runs retractions of earlier decisions at once.
+    # Show what the targets really have, not what records say. `retract` runs retractions of earlier decisions too.
     rows = []
     for retraction in after.retracting[0 if retract else len(before.retracting) :]:
         versions = f"{retraction.first} to {retraction.last}"

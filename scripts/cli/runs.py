@@ -41,7 +41,7 @@ def _runs_of_table(around: Surroundings, job: str, limit: int) -> list[dict[str,
     with progress(around, f"reading runs of {printable(job)}"):
         records = store.newest_runs(job, limit)
         if not records and store.job(job) is None:
-            # This only checks that the job exists, so a head that cannot be read does not matter.
+            # This only checks whether the job exists, so ignore a head that cannot be read.
             with suppress(AmbiguousHistoryError, CorruptItemError, NewerFormatError):
                 around.watermarks.latest(job)
     found = []

@@ -59,7 +59,7 @@ class Surroundings:
 
     @property
     def shown(self) -> Console:
-        """The console for what a question is about: standard error if standard output is for one JSON document."""
+        """The console for what a user is asked to confirm: standard error if standard output is for a JSON document."""
         return self.err if self.is_json else self.out
 
     @cached_property
@@ -99,7 +99,7 @@ class Surroundings:
                     os.environ[name] = value
 
     def told(self) -> dict[str, str | None]:
-        """Return the table, region, profile and endpoint of the command; None for what boto3 chooses itself."""
+        """Return the table, region, profile and endpoint of the command; a value that boto3 chooses itself is None."""
         region = self.region or os.environ.get("AWS_DEFAULT_REGION")
         profile = self.profile or os.environ.get("AWS_PROFILE")
         variables = ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL")
