@@ -41,7 +41,7 @@ class JobFacts:
     Attributes
     ----------
     head
-        None if it cannot be read, and then `problem` has the reason and the remedy; or if only the Job Runs API has it.
+        None if it cannot be read (`problem` has the reason and the remedy), or if only the Job Runs API has the job.
     entries
         Versions, newest first: all since a time, or the newest ones. `is_whole` is True if there are no older ones.
     gaps
@@ -152,7 +152,7 @@ class JobFacts:
 
     @property
     def gap_count(self) -> int:
-        """How many ranges the watermark has passed without their being read."""
+        """How many ranges the watermark has passed that no run has read."""
         return sum(len(gaps) for gaps in self.gaps.values() if gaps)
 
     @cached_property

@@ -190,7 +190,7 @@ def _columns(entries: Sequence[JobEntry]) -> dict[str, bool]:
     all_facts = [entry.facts for entry in entries]
     return {
         "trend": any(entry.spark for entry in entries),
-        # The page shows the last version under the same condition, because the age is the time since that version.
+        # This also decides whether the page shows the last version, because the age is the time since that version.
         "age": any(facts.age is not None for facts in all_facts),
         "lag": any(facts.lag is not None or facts.why_no_lag for facts in all_facts),
         "plan": any(facts.plan_age is not None for facts in all_facts),
@@ -221,7 +221,7 @@ def _pack(text: str) -> str:
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-# --- within -------------------------------------------------------------------------------------
+# --- internals of the page ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class Chart:
 class OverTime:
     """A job over one time range: its charts, and the table of their figures.
 
-    Its name is one of `RANGES`, and `bad` has for each period whether runs failed in it.
+    The range's `name` is one of `RANGES`; `bad` has for each period whether runs failed in it.
     """
 
     name: str
@@ -353,7 +353,7 @@ def _runs_chart(name: str, found: Periods, gaps: str, columns: str) -> Chart:
 
 
 def _unknown(found: Periods) -> int:
-    """Return how many periods, which are the first ones, are before the oldest version that was read."""
+    """Return how many periods are before the oldest version that was read; they are the first ones."""
     return sum(not period.is_known for period in found.periods)
 
 

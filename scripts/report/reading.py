@@ -45,13 +45,13 @@ def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob
     """Return the jobs to show: the named jobs in that order, or all of the table without the slices of backfills."""
     if jobs is None:
         listed = [job for job in watermarks.list_jobs() if served_by(job.job_id) is None]
-        # A job with a single item of the original class has no head yet, but the next run adopts the item: look it up.
+        # Look up jobs with a problem: one without a head may have a single original item, which the next run adopts.
         return [look_up(watermarks, job.job_id, job.problem) if job.problem else job for job in listed]
     return [look_up(watermarks, job_id) for job_id in dict.fromkeys(jobs)]
 
 
 def look_up(watermarks: Watermarks, job_id: str, problem: str | None = None) -> ListedJob:
-    """Read one head, or an item of the original class. If that fails, `problem` or the error's text is its problem."""
+    """Read one head, or an item of the original class. If that fails, return `problem`, or the text of the error."""
     try:
         return ListedJob(job_id, watermarks.latest(job_id))
     except SINGLE_JOB_ERRORS as error:
