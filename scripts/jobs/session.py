@@ -126,7 +126,7 @@ def add_options(group: argparse._ActionsContainer, options: type, **own: Mapping
     Parameters
     ----------
     own
-        By the name of each field, further keywords for argparse; a ``help`` is appended to that of the field.
+        For each field by its name, further keywords for argparse; their ``help`` is appended to the field's help.
     """
     hints = get_type_hints(options)
     for name, given in own.items():
