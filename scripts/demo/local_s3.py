@@ -10,9 +10,9 @@ from pathlib import Path
 JARS = ("hadoop-aws-3.3.1.jar", "aws-java-sdk-bundle-1.11.901.jar")
 SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    # Otherwise the JVM verifies the code of each class that is not in the archive, such as classes of connectors.
+    # Without these options the JVM verifies the code of each class outside the archive, such as those of connectors.
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
-    # With one compiler the JVM's default is 48 MB of compiled code, and it keeps looking for code to drop.
+    # With one compiler the JVM keeps only 48 MB of compiled code by default, and keeps looking for code to drop.
     "-XX:ReservedCodeCacheSize=240m"
 )
 CLASSES = Path(sys.prefix, "spark.jsa")
