@@ -180,7 +180,7 @@ class DynamoTable:
             self._call(action, request)
         except ConfigurationError as error:
             answer = error.__cause__.response if isinstance(error.__cause__, ClientError) else {}
-            # botocore retries a request whose answer was lost. The first one had arrived and taken effect.
+            # botocore repeats a request whose answer was lost, although the first request may have taken effect.
             sent_again = bool(answer.get("ResponseMetadata", {}).get("RetryAttempts"))
             if not (sent_again and answer["Error"]["Code"] == refused_again):
                 raise

@@ -281,7 +281,7 @@ def make_retractions(
         # Take back all versions from this one on. A target publishes in order, so later versions are published only
         # if this one waits for another target. They go too: a table records one last version and refuses earlier ones.
         made = add(output, output.version)
-        # Keep the count to report rows that stay. None stay of files or of tables with a batch column.
+        # Keep the counts to report rows that stay. Rows in files and in tables with a batch column never stay.
         if made is not None and output.rows and not output.is_retractable:
             made.rows[output.version] = output.rows
     for output in outputs:

@@ -57,7 +57,7 @@ def plain_json(text: bytes, most: int) -> Any:
     Values are counted first: a megabyte of ``[[],[],`` takes 30 MB of memory, a megabyte of long texts takes 1 MB.
     """
     marks = sum(map(text.count, _MARKS))
-    # The marks may be inside texts. Separating these is worth the time only if there are too many marks.
+    # Some marks may be inside texts. Leave out the texts only if there are too many marks, because that takes time.
     if marks > most:
         bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
         quotes = bare.count(b'"')

@@ -314,12 +314,12 @@ class Run:
 
     @property
     def unpublished(self) -> Outputs:
-        """Committed output that readers of its target may not see yet, as this run knows of it."""
+        """Committed output that, as far as this run knows, readers of its target may not see yet."""
         return self._head.unpublished
 
     @property
     def retracting(self) -> tuple[Retraction, ...]:
-        """Output that decisions took back and that may still be at its target, as this run knows of it."""
+        """Output that decisions took back and that, as far as this run knows, may still be at its target."""
         return self._head.retracting
 
     def taken_back(self, retractions: tuple[Retraction, ...]) -> None:
