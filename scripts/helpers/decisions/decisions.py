@@ -47,7 +47,7 @@ class Progress(Protocol):
     """What a decision needs from contexts of rows; `rows.progress.RowsProgress` implements it."""
 
     def states_to_set(self, version: Head, states: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
-        """Return what to store for the states that an operator sets, given the head that they replace."""
+        """Return what to store for the states that an operator sets, given the head with the present states."""
 
     def warn_of_backfills(self, version: Head, contexts: Iterable[str]) -> None:
         """Log a WARNING if the next runs of these contexts read rows of backfills again."""
