@@ -94,7 +94,7 @@ class Launcher:
         try:
             is_claimed = self._claim()
             if is_claimed:
-                # Renew in another thread: a table that hangs must not keep this one from ending the job in time.
+                # Renew in another thread: a table that hangs must not keep this thread from ending the job in time.
                 Heartbeat(self, Launcher._beat, self._engine.beat_seconds)
                 self._start_and_watch()
         finally:

@@ -74,7 +74,7 @@ class Scheduler:
     def settle(self, job_name: str, looked_at: Collection[str] = ()) -> JobRecord | None:
         """Record the end of lost runs, and free the slots of runs that are over; start nothing.
 
-        Of the waiting runs, which an earlier version left, only those are read that are due to expire or `looked_at`.
+        Waiting runs, which an earlier version left, are read only if they are due to expire or in `looked_at`.
         """
 
         def settle(job: JobRecord | None) -> JobRecord | None:
