@@ -464,7 +464,7 @@ class NotOffGlueError(ConfigurationError, AttributeError):
 
 
 class JobMovedError(ConfigurationError):
-    """The job was copied to another table, or is still being copied from it. Here it cannot be run or changed."""
+    """The job was moved to another table, or its copy from there is not complete. It cannot run or change here."""
 
     def __init__(self, job_id: str, table_name: str, moved_to: str) -> None:
         self.job_id, self.table_name, self.moved_to = job_id, table_name, moved_to
@@ -855,7 +855,7 @@ class FileContentError(SourceError):
 
 
 class UnreadableFilesError(SourceError):
-    """Files of an open plan cannot be read. They are now set aside: out of the plan, and in the list of its state.
+    """Files of an open plan cannot be read. They are now set aside: removed from the plan, and listed in the state.
 
     `reasons` maps each key to its reason. The next run takes the rest of the batch.
     """

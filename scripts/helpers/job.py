@@ -549,7 +549,7 @@ class IncrementalJob:
         on_changed: Literal["raise"] | None = "raise",
         **options: Unpack[PartitionOptionsGiven],
     ) -> PartitionDelta:
-        """Return the largest partition, for tables whose partitions are snapshots of everything.
+        """Return the largest partition, for tables in which each partition is a snapshot of everything.
 
         Its files are in the plan, so a replay reads the same files, even if a larger partition exists by then. A
         partition of NULL is never the largest. The state stores the partition's value and a hash of its files.
