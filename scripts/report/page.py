@@ -240,11 +240,11 @@ class Chart:
     Attributes
     ----------
     words
-        The text below its name.
+        The text below the chart's name.
     top
         The value at the top of the chart, as text.
     columns
-        The numbers of the columns in the table of figures that have its values, separated by spaces.
+        The numbers, separated by spaces, of the columns in the table of figures that have the chart's values.
     """
 
     name: str
