@@ -151,7 +151,7 @@ def add_options(group: argparse._ActionsContainer, options: type, **own: Mapping
 def help_of_field(options: type, name: str) -> str:
     """Return the help of a field: the first sentence about it in its class's docstring, with a small first letter."""
     lines = iter(inspect.cleandoc(options.__doc__ or "").splitlines())
-    any(name in line.split(", ") for line in lines)  # Advances the iterator past the field's name.
+    any(name in line.split(", ") for line in lines)  # Advance the iterator past the field's name.
     text = " ".join(line.strip() for line in takewhile(lambda line: line.startswith(" "), lines))
     sentence = re.split(r"\.(?: |$)", text)[0].replace("`", "").replace("%", "%%")
     return sentence[:1].lower() + sentence[1:]
