@@ -230,9 +230,7 @@ def test_reader_that_skips_files_by_their_statistics_finds_each_row(lake: Lake, 
     assert told(found) == told(expected)
 
 
-def test_spark_finds_each_row_by_a_filter_when_deltalake_appended_it(
-    tmp_path: Path, spark_with_tables: Any
-) -> None:
+def test_spark_finds_each_row_by_a_filter_when_deltalake_appended_it(tmp_path: Path, spark_with_tables: Any) -> None:
     lake, rows = DeltaLake(tmp_path), pa.table(VALUES)
     for version in range(1, len(rows) + 1):
         lake.publish(version, rows.slice(version - 1, 1))
