@@ -52,7 +52,7 @@ def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, optio
 
 
 def footer_in(read: Callable[[int], bytes]) -> BytesIO:
-    """Return the end of a Parquet file with its footer, as pyarrow reads it, from what returns so many last bytes."""
+    """Return the end of a Parquet file, with its whole footer, for pyarrow. `read(n)` returns the last n bytes."""
     data = read(FOOTER_BYTES)
     size = int.from_bytes(data[-8:-4], "little") + 8
     return BytesIO(data if size <= len(data) else read(size))
@@ -62,7 +62,7 @@ def footer_in(read: Callable[[int], bytes]) -> BytesIO:
 def spooled_to_file(rows: ArrowStream) -> Iterator[pa.RecordBatchReader]:
     """Copy all rows to a temporary file, and open a reader of that file.
 
-    So the source is not in use while the rows are written: with SQLite, reader and writer would wait for its locks.
+    The source is read to its end before any row is written: with SQLite, reading and writing would block each other.
     """
     with _temporary() as file:
         with translate_refusals({}):
@@ -84,13 +84,13 @@ def _temporary() -> Iterator[Any]:
     try:
         yield packed
     finally:
-        # Closing flushes the rest; if the disk is full, an earlier write has raised that already.
+        # Ignore errors of the last flush: if the disk is full, an earlier write has raised the error already.
         with suppress(OSError):
             packed.close()
 
 
 def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any]) -> tuple[int, int, bool]:
-    """Write batches to an open file until it is full; return their rows, the file's bytes, and whether none is left."""
+    """Write batches to an open file until it is full; return its rows and bytes, and whether no batch is left."""
     given, count, is_done = {**WRITTEN, **options}, 0, False
     size = given.pop("row_group_size", None)
     with translate_refusals(options):

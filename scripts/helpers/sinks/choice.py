@@ -74,7 +74,7 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
 def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S3Client | None) -> Sink | None:
     """Return the sink that an output or retraction belongs to; None if only the job's own script can reach it.
 
-    InvalidValueError if a later version of this package wrote it.
+    InvalidValueError if a later version of this package wrote the output or retraction.
     """
     if output.sink == "database":
         return None
@@ -88,7 +88,7 @@ def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S
 
 
 def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
-    """Return whether an output or retraction is of the target of a sink, in whatever spelling.
+    """Return whether an output or retraction belongs to the target of a sink, even if it spells the name differently.
 
     TargetError if only the database knows which table a name leads to, and it does not answer.
     """
@@ -102,5 +102,5 @@ def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
 def sink_of(
     record: Output | Retraction, given: Iterable[Sink], spark: SparkSession | None, s3_client: S3Client | None
 ) -> Sink | None:
-    """Return the one of the given sinks that an output or retraction belongs to, or else the result of `opened`."""
+    """Return the given sink that an output or retraction belongs to; if none fits, return the result of `opened`."""
     return next((sink for sink in given if is_sink_of(sink, record)), None) or opened(record, spark, s3_client)

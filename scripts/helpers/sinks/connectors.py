@@ -69,13 +69,13 @@ def check_installed(format: str, packages: Iterable[str]) -> None:
 def address_of(uri: str) -> str:
     """Return the URI of a table as `deltalake` takes it; InvalidValueError for a name that it does not take.
 
-    `deltalake` reads it as a URL: it would drop the part after a # or a ?, and read a % as the start of an escape.
+    `deltalake` parses the text as a URL: unless escaped, a # or a ? ends the path, and a % begins an escape.
 
     >>> address_of("s3://lake/raw/a#1")
     's3://lake/raw/a%231'
     """
     scheme, _, path = uri.partition("://")
-    # `deltalake` decodes an escape that is part of a name, and has no way to write the other characters.
+    # `deltalake` would decode a name that looks like an escape. It cannot address the other characters at all.
     if unfit := re.search(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\]|^\\]", path):
         raise InvalidValueError(
             f"The package deltalake does not take a path with {unfit[0]!r}: {uri!r}. Choose another name, or work "
@@ -85,7 +85,7 @@ def address_of(uri: str) -> str:
 
 
 def actions_of(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the actions of a file of Delta's log, one per line. A text in it may hold other kinds of line ends."""
+    """Yield the actions in a file of Delta's log, one per line. Only newlines end a line: texts may hold others."""
     return (json.loads(line) for line in text.split("\n") if line.strip())
 
 
@@ -140,7 +140,7 @@ def quoted_table(name: str, branch: str = "main") -> SQL:
 def rows_at(spark: SparkSession, format: str, table: str, version: int | None) -> DataFrame:
     """Return the rows of a Delta or Iceberg table at a version or snapshot; for None its columns, without rows.
 
-    The option `versionAsOf` exists for both formats from Spark 3.3 on; Iceberg's own ``snapshot-id`` ends on Spark 4.1.
+    The option `versionAsOf` exists for both formats from Spark 3.3 on; Iceberg's ``snapshot-id`` is gone in Spark 4.1.
     `load` is used because `table` drops the option before Spark 4, and because for a table that the script has cached
     ``VERSION AS OF`` reads the cached state.
     """
@@ -172,7 +172,7 @@ def check_iceberg_on_spark(name: str, spark: SparkSession) -> None:
 
 
 def spark_table(name: str, spark: SparkSession) -> Any:
-    """Return a table of Iceberg's Java API, refreshed: Spark's catalog caches what it read for half a minute."""
+    """Return a table of Iceberg's Java API, refreshed, because Spark's catalog caches tables for half a minute."""
     java = java_of(spark)
     # Spark looks up a catalog in the settings of the thread's active session.
     session = java_session(spark)
@@ -185,7 +185,7 @@ def spark_table(name: str, spark: SparkSession) -> Any:
 def arrow_catalog(name: str, of: type[SourceError | TargetError], instead: str) -> Any:
     """Return the catalog of `pyiceberg` that the name of a table begins with.
 
-    Errors are of the type `of`. They name `instead`, the call that a script can make if it configures a catalog itself.
+    Errors have the type `of`. Their text suggests `instead`, the call for a script that configures a catalog itself.
     """
     catalog = name.partition(".")[0]
     check_installed("iceberg", ["pyiceberg.catalog"])

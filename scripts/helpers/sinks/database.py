@@ -109,7 +109,7 @@ GONE = "glue_watermarks_deleted_"
 TAKEN_BACK = "taken back"
 """The value in place of a staging table for a batch that is never to be published."""
 LOCK = "lock of merges"
-"""The value in place of a staging table in the lock row, which merges into a target lock."""
+"""The value in place of a staging table in the lock row, by which merges into a target lock each other out."""
 OF_JOB = sql("target = {0} AND job = {0} AND epoch = {0} AND job_name = {0}", VALUE)
 """The condition for the batches of a job and epoch in the table of batches."""
 OF_BATCH = sql("{} AND version = {}", OF_JOB, VALUE)
@@ -131,7 +131,7 @@ def checks_in(definition: str) -> list[str]:
     >>> checks_in("CREATE TABLE t (id int CHECK (id > 0), word text DEFAULT 'CHECK (', CHECK ((id < 9) OR word = ')'))")
     ['(id > 0)', "((id < 9) OR word = ')')"]
     """
-    # After a backslash, a text may end elsewhere than found here. A constraint that is not enforced refuses no row.
+    # Find nothing if a backslash may hide the end of a text, or if some constraint is not enforced and refuses no row.
     is_clear = "\\" not in definition and "NOT ENFORCED" not in definition
     found, tokens = [], iter(_TOKENS.findall(definition) if is_clear else ())
     for word in tokens:
@@ -201,7 +201,7 @@ class Statements:
         return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
     def changed(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL | None:
-        """Return the query that counts for each column the staged values that changed on arrival; None if none can."""
+        """Return the query that counts, for each column, the values that staging changed; None if none can change."""
         changes = [self.sql.changes(*pair) for pair in columns]
         if not any(changes):
             return None
@@ -217,14 +217,14 @@ class Statements:
     def refused(
         self, staging: str, constraints: Sequence[Sequence[str | None]], absent: Collection[str], *, has_keys: bool
     ) -> dict[str, SQL]:
-        """Return the queries that count the staged rows which constraints refuse, by constraint.
+        """Return, for each constraint, the query that counts the staged rows that it refuses.
 
         Parameters
         ----------
         constraints
             The rows that the queries of `WritableDatabase.constraints` find.
         absent
-            Columns that the rows lack: their values are only known when the rows are inserted.
+            Columns that the rows lack. Only the INSERT fills them, so constraints on them cannot be checked before.
         has_keys
             Whether to check unique keys, so that no two staged rows may share one.
         """
@@ -273,12 +273,12 @@ class Statements:
         return sql("DELETE FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
     def versions(self, of: Output | Retraction, kept: SQL = KEPT) -> Bound:
-        """Return the query for the version of an output, or a retraction's versions under the condition `kept`."""
+        """Return the query for the recorded version of an output, or for a retraction's versions that meet `kept`."""
         which, values = (OF_BATCH, [of.version]) if isinstance(of, Output) else (kept, [of.first, of.last])
         return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
     def recorded(self, job: str) -> Bound:
-        """Return the query for the last version of each epoch of the jobs with a mark; of all jobs for ''."""
+        """Return the query for the last version of each epoch of the job with this mark, or of all jobs if it is ''."""
         of_job = sql("AND job = {}", VALUE) if job else sql("")
         statement = sql(
             "SELECT job, epoch, MAX(version) FROM {} WHERE target = {} {} GROUP BY job, epoch",
@@ -306,7 +306,7 @@ class Statements:
         return found
 
     def lock_row(self) -> Bound:
-        """Return the INSERT of the lock row, which merges into this target lock so that they run one at a time."""
+        """Return the INSERT of the lock row, by which merges into this target lock each other out."""
         return self.sql.insert_once(self.batches), [self.table, "", "", "", 0, LOCK]
 
     def has_lock_row(self) -> Bound:
@@ -400,7 +400,7 @@ class Statements:
             writing.update_from(gone, source, match, from_staged(named), _all(delete, newer)),
             self._insert(gone, named, staged, _all(delete, not_there, not_remembered)),
             self._insert(self.target, names, staged, _all(row, not_there, no_newer_delete)),
-            # With a newer row in the target no older one can bring the key back: the delete can be forgotten.
+            # Forget a delete once the target has a newer row of the key, because no older row can replace that row.
             writing.delete_where(gone, _some(staged, match, row, newer)),
         ]
 
@@ -411,7 +411,7 @@ class Statements:
         (by,) = merge.sequence_by
         from_, to = merge.history.valid_from, merge.history.valid_to
         start, end, sequence = map(writing.quote, (from_, to, by))
-        # `valid_from` may be the column of the sequence itself.
+        # If `valid_from` is the column of the sequence itself, the rows have it already.
         started = [] if from_ in names else [from_]
         following = sql(
             "(SELECT {keys}, {started}, LEAD({started}) OVER (PARTITION BY {keys} ORDER BY {started}) AS {ended} FROM "
@@ -477,7 +477,7 @@ pg8000 reads neither within quotes. mysql.connector treats each ``%s`` as a plac
 HELD = frozenset((*PLAIN, "char", "varchar", "uint64", "void"))
 """The types that columns of databases have, by the names in Spark and pyarrow."""
 ARRIVING_AS = {"void": "unknown", "char": "string", "varchar": "string", "uint64": "decimal(20,0)"}
-"""The types that some of them are written as."""
+"""The types in `HELD` that are written as another type, with that type."""
 UNFIT = internal("unfit")
 """The text in a Spark error that marks a number which the database cannot hold."""
 ROWS_AT_ONCE = 10_000
@@ -486,7 +486,7 @@ times as many round trips."""
 
 
 def arriving(types: Mapping[str, str]) -> list[Arriving]:
-    """Return columns by the names of their types, without the column that marks deletes."""
+    """Return the arriving columns for the given types by name, without the column that marks deletes."""
     found = []
     for position, (name, kind) in enumerate(types.items()):
         base = kind.partition("(")[0].partition(" ")[0]
@@ -620,7 +620,7 @@ class JdbcAccess:
 def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
     """Return the SQL of a column's value in the landing table, with times as text independent of session zones.
 
-    For a number in `WritableDatabase.unfit_floats` it raises an error with `UNFIT` and the position of the column.
+    The SQL raises an error with `UNFIT` and the column's position for a number in `WritableDatabase.unfit_floats`.
     """
     quoted = SPARK.quote(column.name)
     if column.kind in ("float", "double") and unfit:
@@ -785,7 +785,7 @@ class DriverAccess:
             session.commit()
 
     def _landed(self, rows: pa.RecordBatch, columns: Sequence[Arriving], first: int) -> list[Sequence[Any]]:
-        """Return rows as they land, numbered from `first`; InvalidValueError for values that the database lacks."""
+        """Return rows for the landing table, numbered from `first`; InvalidValueError for values it cannot hold."""
         values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
             if column.kind == "string" and not self.sql.holds_nul:
@@ -809,7 +809,7 @@ def _commit_each(connection: Any) -> None:
 
 
 def _landed(column: Arriving, array: Any) -> list[Any]:
-    """Return values as they land; InvalidValueError for a date or time that Python cannot represent."""
+    """Return values for the landing table; InvalidValueError for a date or time that Python cannot represent."""
     try:
         values = array.to_pylist()
     except OverflowError:
@@ -957,7 +957,7 @@ class DatabaseSink(TableSink):
         return f"{type(self).__name__}({self.name!r})"
 
     def is_of(self, record: Output | Retraction) -> bool:
-        """Return whether a record is of this table: `repairs` and `public.repairs` can be one table, or two."""
+        """Return whether a record belongs to this table. `repairs` and `public.repairs` may name one table, or two."""
         place, table = f"{self._log.access.place}/", self._log.table
         # Another database may have a table of the same schema and name.
         if not record.target.startswith(place):
@@ -965,19 +965,19 @@ class DatabaseSink(TableSink):
         if isinstance(record, Output):
             is_named = record.folder.startswith(owner_of(table, record.job))
         else:
-            # A retraction has no staging table, and so no hash of the name. Mistaking the table `a.repairs` for this
-            # one would lose nothing, because the rows of those versions are all read again.
+            # A retraction has no staging table with a hash in its name, so compare the ends of the names. If the table
+            # `a.repairs` is mistaken for this one, nothing is lost: all rows of the retracted versions are read again.
             is_named = f".{record.target.removeprefix(place)}".endswith(f".{table}")
         return is_named and record.staging == self._log.schema
 
     def check(self, df: DataFrame | pd.DataFrame) -> Any:
-        """Raise InvalidValueError for a frame of the other kind, or a type that no database has."""
+        """Raise InvalidValueError for a frame that the chosen access cannot write, or a type that no database has."""
         rows = self._log.access.taken(super().check(df), self.name)
         check_batch_column(self._batch_column, columns_of(rows), merges=self.rules is not None)
         return rows
 
     def publish(self, output: Output) -> None:
-        """Insert or merge the rows of a committed attempt into the target, in one transaction, unless it is done.
+        """Insert or merge the rows of a committed attempt into the target, in one transaction, if not done before.
 
         Can be called again, late, and concurrently: the second call waits for the first at the batch's key, as long
         as the database allows. A transaction that a deadlock has ended is retried.
@@ -995,7 +995,7 @@ class DatabaseSink(TableSink):
         """
         if output.rows == 0:
             return
-        # Trust the script: the staging table does not say how to publish it, and the record may have been altered.
+        # Take merge and batch column from the script: the staging table lacks them, and the record may be altered.
         own = replace(output, batch_column=self._batch_column, merge=self.rules.columns if self.rules else None)
         if own.terms != output.terms:
             raise TargetError(
@@ -1031,7 +1031,7 @@ class DatabaseSink(TableSink):
         table = staging_table(log.table, batch, made.fence, new_token()[:5])
         attempt = _Attempt(log, self.rules, log.arriving(rows), table)
         made = replace(made, staging=attempt.statements.schema, folder=table, files=1, table=attempt.number)
-        # The rows of an append do not show which of the run's attempts has written them.
+        # Appended rows do not show which attempt of the run wrote them, so this attempt cannot replace them.
         if made.replaces and self.rules is None and self._has(made):
             raise TargetError(
                 self.name,
@@ -1084,10 +1084,10 @@ class _Log(TableLog):
         return Statements(self.sql, schema, self.table)
 
     def batches(self, session: Session, schema: str) -> Statements | None:
-        """Return the statements for the table of batches, with as many digits of a mark as it has room for.
+        """Return the statements for the table of batches; None if there is no such table.
 
-        None if there is no such table. Earlier versions of this package created it with room for 8 digits, and the
-        batches in it must keep their keys.
+        They use as many digits of a mark as the table has room for. Earlier versions of this package created it with
+        room for 8 digits, and the batches in it must keep their keys.
         """
         found = self.catalogue(session, [schema, BATCHES])
         digits = 8 if found and "(8)" in found["job"].declared else MARK_DIGITS
@@ -1098,7 +1098,7 @@ class _Log(TableLog):
         return columns_of_catalogue(session.rows(self.sql.catalogue(parts)))
 
     def exists(self) -> bool:
-        return True  # Records are in a table of their own, which may outlive the target: see `_versions`.
+        return True  # Records are in a table of their own, so they may exist without the target: see `_versions`.
 
     def shape(self) -> TableShape | None:
         with self.session("the table cannot be looked at") as session:
@@ -1119,7 +1119,7 @@ class _Log(TableLog):
         return Witnessed(job, versions)
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
-        # For a retraction, `withdraw` has recorded each staged version as taken back, which keeps publishers out.
+        # There is nothing to commit for a retraction: `withdraw` has recorded each staged version as taken back.
         if isinstance(change, Nothing):
             return
         assert isinstance(of, Output)
@@ -1166,7 +1166,7 @@ class _Log(TableLog):
             # Name each version, not only the first and last: a collation might sort other batches in between.
             versions = self._versions(session, retraction)
             if versions:
-                # Include versions taken back earlier: a table that was restored by itself has their rows again.
+                # Include versions taken back earlier: if only the target was restored, it has their rows again.
                 versions = self._versions(session, retraction, RECORDED)
             deleted = sum(
                 session.run(*delete) for delete in statements.statements_by_batch(sql("DELETE"), retraction, versions)
@@ -1187,7 +1187,7 @@ class _Log(TableLog):
         return next((number for (number,) in session.rows(self.sql.number_of(self.parts))), None)
 
     def has(self, output: Output) -> bool:
-        """Return whether the table is the one that an output was written to, or has rows of its batch."""
+        """Return whether this is still the table that an output was written to, or has rows of the output's batch."""
         with self.session("the table cannot be looked at") as session:
             if self.number(session) == output.table:
                 return True
@@ -1199,7 +1199,7 @@ class _Log(TableLog):
             return bool(session.rows(sql("{}{} LIMIT 1", query, self.sql.last_first), values))
 
     def last_kept(self, of: Retraction) -> int:
-        """Return the last version of which the table has rows, by the batch column; 0 for none."""
+        """Return the last version whose rows are in the table, judged by the batch column; 0 for none."""
         return bisect_left(range(1, of.last + 1), True, key=lambda first: not self.count(replace(of, first=first)))
 
     def meaning(self, error: Exception) -> Meaning | None:
@@ -1261,7 +1261,7 @@ class _StagingTables(Attempts):
         for table in tables:
             version = version_of(table, retraction.epoch) or 0
             with self._log.session("a batch cannot be taken back") as session:
-                # Insert the batch's key: a late publisher finds it there, and this waits for a publisher at work.
+                # Insert the batch's key, so that a late publisher does nothing. The INSERT waits for one at work.
                 batches = self._log.batches(session, self._schema) or self._log.statements(self._schema)
                 session.run(*batches.record(retraction, version, TAKEN_BACK))
         return bool(tables)
@@ -1271,7 +1271,7 @@ class _StagingTables(Attempts):
             try:
                 self.drop(table)
             except TargetError as error:
-                # No run publishes the table any more. A run that failed here would wait for a paused attempt.
+                # Do not raise: no run publishes this table any more, and a paused attempt may lock it for long.
                 logger.warning("event=staging_left target=%s error=%s", self._log.target, error)
 
 
@@ -1362,7 +1362,7 @@ class _Attempt:
             self._check_others({column.name for column in self._arriving})
 
     def _check_others(self, given: set[str]) -> None:
-        """Raise TargetError for columns of the target that the rows lack and need."""
+        """Raise TargetError if the rows lack a column that the target requires, or have one that the merge fills."""
         history = self._rules.history if self._rules else None
         versions = (history.valid_from, history.valid_to) if history else ()
         for name in versions:
@@ -1404,7 +1404,7 @@ class _Attempt:
                         raise
             if rules is not None:
                 self._check_gone(session, rules)
-                # Look first, because MySQL's INSERT waits for a merge that is being published even if the row exists.
+                # Check for the row first: even if it exists, MySQL's INSERT waits for a merge that is being published.
                 if not session.rows(*statements.has_lock_row()):
                     session.run(*statements.lock_row())
 
@@ -1463,7 +1463,7 @@ class _Attempt:
                 )
 
     def _check_each(self, pairs: Sequence[tuple[Arriving, TableColumn]]) -> None:
-        """Raise TargetError for the first column of which the server refuses a value; its error names no column."""
+        """Raise TargetError for the first column with a value that the server refuses; its error names no column."""
         for column, found in pairs:
             with self._log.session("rows do not fit the table") as session:
                 _begin(session, self._sql)
@@ -1496,7 +1496,7 @@ class _Attempt:
         """Raise TargetError if a CHECK constraint or a unique key of the target refuses staged rows."""
         absent = self._columns.keys() - {column.name for column in self._arriving}
         counts: dict[str, int] = {}
-        # A condition may call a function that this user may not call. Then only the publication finds out.
+        # Ignore errors: a condition may call a function that this user may not call. Then only publishing checks it.
         with suppress(TargetError), self._log.session("constraints cannot be looked at") as session:
             found = [row for query in self._sql.constraints(self._log.parts) for row in session.rows(query)]
             # Skip unique keys for a merge, which stages several rows of a key, and leaves one.

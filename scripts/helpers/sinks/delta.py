@@ -75,7 +75,7 @@ APPEND_ONLY = "delta.appendOnly"
 UNFIT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """Characters that column names in Delta's Parquet files cannot have, unless the table maps its columns."""
 MAP_PARTS_OF_PATH = r"\{key\}|\{value\}"
-"""The parts of a path that are not names."""
+"""The parts of a path that are not names, but stand for the keys and values of a map."""
 CONSTRAINT = "delta.constraints."
 """The prefix of table properties that hold CHECK constraints."""
 EXACT_IN_DOUBLES = 15
@@ -91,9 +91,9 @@ WRITTEN_ON_ARROW = {
 COPIED_FEATURES = {
     "appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint",
 }  # fmt: skip
-"""Features of a table to whose log files can be added as they were staged."""
+"""Features with which a table can still take staged files unchanged."""
 ANY_WRITER_CHECKS = re.compile(r'"(delta\.identity\.|CURRENT_DEFAULT)|"(containsNull|valueContainsNull)": ?false')
-"""What a schema has where a writer fills or checks values that `conditions_in` does not know."""
+"""What a schema contains if writers have to fill or check values in ways that `conditions_in` does not cover."""
 MAX_BOUND = 32
 """Letters of a text in statistics: readers keep them in memory."""
 LAST_LETTER = "\U0010ffff"
@@ -129,7 +129,7 @@ class DeltaSink(LakeSink):
         The rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
     batch_column
         A text column that the sink fills with the batch id of each row, so that `rewind` and `reset` with
-        ``retract=True`` can delete published rows. An existing table must have it. None: they cannot delete them. Not
+        ``retract=True`` can delete published rows. An existing table must have it. None: those rows stay. Not
         for merges, which replace rows.
 
     Raises
@@ -262,8 +262,8 @@ class _Log(LakeLog, Tables):
         The result is the same however often it is done.
 
         Delta has no transaction over two tables, so the order matters. Deletes are remembered first: if a publisher
-        dies after that, the next one carries them out. A publisher that looks before deletes are remembered, and
-        writes after, is detected by the versions of both tables, and looks again.
+        dies after that, the next one carries them out. If a publisher reads before another one remembers deletes,
+        and writes afterwards, the versions of both tables show it, and the publisher reads again.
         """
         self.create(merge.memory, events, merge.named)
         distinct = self.rows.frames.distinct(events, merge.rules)
@@ -275,8 +275,8 @@ class _Log(LakeLog, Tables):
             try:
                 self.merge(self._uri, merge.source(distinct), step, recorded)
             except Exception as error:
-                # If the batch is not recorded yet, another publisher may have recorded it: the caller looks. Once it
-                # is recorded, the retry has to happen here.
+                # Until this call has recorded the batch, another publisher may do so, which the caller checks. After
+                # that, the caller would find the batch recorded and stop, so retry here.
                 if recorded is not None or self.meaning(error) != "moved":
                     raise
                 continue
@@ -285,8 +285,8 @@ class _Log(LakeLog, Tables):
             if record is not None and self.recorded_at(record[0]) > record[1]:
                 return
             now = self.version(self._uri), self.version(merge.memory)
-            # The table's version is one higher if this merge changed rows, and the same if not. With other versions,
-            # another writer came in between: a delete was remembered, or a version ends one of this batch's versions.
+            # This merge raises the table's version by one, or not at all if it changes no row. Otherwise another writer
+            # came in between: a delete was remembered, or a new version ends one of this batch's versions.
             if now[1] == looked[1] and now[0] in (looked[0], (looked[0] or 0) + 1):
                 return
         raise TargetError(self._uri, f"others came between {TRIES} times. Let one job at a time merge into a table.")
@@ -494,7 +494,7 @@ class _ArrowLog(_Log):
     def meaning(self, error: Exception) -> Meaning | None:
         from deltalake.exceptions import CommitFailedError
 
-        # Rust also calls the reader of staged files, and puts its error into the text of its own.
+        # Rust calls the reader of staged files, and puts the reader's error into the text of an error of its own.
         if isinstance(error, CommitFailedError | FileNotFoundError) or "FileNotFoundError" in str(error):
             return "moved"
         return "refused" if is_of_deltalake(error) else None
@@ -531,7 +531,7 @@ class _ArrowLog(_Log):
 
     def merge(self, uri: str, source: pa.Table, step: Step, record: Record | None) -> None:
         table = self._open(uri)
-        # Look at the opened table that is merged into: a transaction that records the batch after this look conflicts.
+        # Check the opened table that is merged into: if another transaction records the batch later, both conflict.
         if record is not None and _recorded_in(table, record[0]) >= record[1]:
             return
         merging = table.merge(
@@ -543,7 +543,7 @@ class _ArrowLog(_Log):
             merging = merging.when_matched_update(from_source(step.sets), step.update_when)
         merging.when_not_matched_insert(from_source(step.inserts), step.insert_when).execute()
         if record is not None and _recorded_in(table, record[0]) < record[1]:
-            # A merge that changes no row commits no transaction. Record the batch, or it would seem to be lost.
+            # A merge that changes no row commits nothing. Record the batch here, or it would seem to be lost.
             self._append(record, None)
 
     def _shape(self) -> TableShape:
@@ -562,7 +562,7 @@ class _ArrowLog(_Log):
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         versions, may_expire, commits = versions_in(self._place)
         found = {app: version for app, version in versions.items() if app.startswith(start)}
-        # `deltalake` reads the whole log for each answer. Ask it only if some may expire: the log keeps expired ones.
+        # The log may still list expired records. Only then ask `deltalake`, which reads the whole log for each answer.
         table = self._open(self._uri) if found and may_expire else None
         return {app: _recorded_in(table, app) for app in found} if table is not None else found, commits
 
@@ -570,7 +570,7 @@ class _ArrowLog(_Log):
         from deltalake import write_deltalake
 
         table = self._open(self._uri)
-        # Do not replace a later number: it is of a later batch, or of a decision that closes these versions, too.
+        # Do not replace a later version: a later batch recorded it, or a decision that closes these versions, too.
         if _recorded_in(table, record[0]) >= record[1]:
             return
         # Write to the opened table, not to its path. Otherwise a concurrent append of another publisher would not
@@ -588,9 +588,9 @@ class _ArrowLog(_Log):
         write_deltalake(table, rows, mode="append", commit_properties=properties)
 
     def _copied(self, table: Any, schema: pa.Schema, staged: StagedRows) -> list[Any] | None:
-        """Copy staged files into the table's folder; return what adds them to its log.
+        """Copy staged files into the table's folder; return the actions that add them to the table's log.
 
-        None if the rows have to be written again, because files as they were staged are not what the table needs.
+        None if the table cannot take the files as they were staged, so that the rows have to be written again.
         """
         from deltalake.transaction import AddAction
 
@@ -622,7 +622,7 @@ class _ArrowLog(_Log):
 
 
 def has_layout(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
-    """Return whether a Parquet file has all columns of a table, of the same types, and no NULL where it takes none."""
+    """Return whether a Parquet file has the columns and types of a table, and no NULL in columns that take none."""
     found = footer.schema.to_arrow_schema()
     types = {field.name: plain_type(field.type) for field in schema}
     required = {field.name for field in schema if not field.nullable}
@@ -639,8 +639,8 @@ def has_layout(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
 def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
     """Return the statistics of a Parquet file, as Delta's log has them.
 
-    They have bounds of each column that can have some, or of none. In between, `deltalake` takes the bounds that are
-    missing for NULL, and skips the file.
+    They have bounds either of every column that can have bounds, or of no column. If only some bounds were missing,
+    `deltalake` would treat them as NULL, and skip the file.
     """
     found: dict[str, Any] = {"numRecords": footer.num_rows}
     chunks: dict[str, list[Any]] = {}
@@ -665,7 +665,7 @@ def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, 
         return all(_describe(one, f"{path}.{one.name}", chunks, *inner) for one in kind)
     if types.is_nested(kind) or types.is_binary(kind):
         return True
-    # A dot in a name looks as that between the names of a struct and of a column within it.
+    # A dot in a name cannot be told from the dot between the names of a struct and its field.
     if "." in name or not all(one and one.has_null_count for one in chunks[path]):
         return False
     nulls[name] = sum(one.null_count for one in chunks[path])
@@ -678,7 +678,7 @@ def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, 
 
 
 def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
-    """Return the bounds of a column as Delta's log has them, which may be wider; ValueError if it cannot have them."""
+    """Return a column's bounds for Delta's log, maybe wider than the values; ValueError if it cannot hold them."""
     if isinstance(least, str):
         return least[:MAX_BOUND], most if len(most) <= MAX_BOUND else f"{most[:MAX_BOUND]}{LAST_LETTER}"
     if isinstance(least, datetime):
@@ -707,14 +707,14 @@ def _properties_recording(record: Record | None) -> Any:
 
 
 def compared_in(table: Any, rows: Any, name: str) -> Any:
-    """Return a column for a filter of pyarrow, which skips files by statistics only if those are exact and complete.
+    """Return a column for a pyarrow filter that skips files by statistics only if these are exact and complete.
 
     Delta's log stores decimals as doubles, no NaN or infinity, and times that some writers cut to milliseconds. For
-    files that `deltalake` has merged, it stores texts in a type that pyarrow cannot compare with the column's. A file
-    that such statistics rule out may have the row. `deltalake` takes a bound that a file lacks for NULL, and pyarrow
-    then skips the file: Spark stores no bounds of booleans, others none of some columns.
+    files that `deltalake` has merged, it stores texts in a type that pyarrow cannot compare with the column's. By such
+    statistics pyarrow would skip files that have the row. It would also skip files without bounds, which `deltalake`
+    returns as NULL: Spark stores no bounds of booleans, and other writers store none of some columns.
 
-    If a function returns the column, pyarrow uses no statistics, but still uses the values of partition columns.
+    Inside a function, a column is compared without statistics, but still by the values of partition columns.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
         for restore, (gone, back) in [*undone.items()]:
-            # A file that was removed again meanwhile, as by a compaction, is gone as well.
+            # A file that was added and removed again before the RESTORE, as by a compaction, counts as gone, too.
             gone.difference_update(added)
             gone.update(removed - back)
             back.difference_update(removed)
@@ -95,7 +95,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         if marks and not undone:
             break
     newest = max(parents, default=-1)
-    # The commit that a table was restored to, and the one before the oldest commit read, are known as well.
+    # Add the commit that a table was restored to, and the one before the oldest commit read, without a parent.
     parents = dict.fromkeys(parents.values(), -1) | parents
     return rolled_back(newest, parents, sorted(parents), marks)
 

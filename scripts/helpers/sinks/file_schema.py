@@ -92,7 +92,7 @@ class FileSchema:
         return TargetSchemaError(target, missing, unknown, changed, remedy) if missing or unknown or changed else None
 
     def merged(self, rows: FileSchema) -> FileSchema:
-        """Return this schema with the columns that only the rows have, and the rows' types where it has none."""
+        """Return this schema plus the columns that only the rows have; columns without a type get the rows' type."""
         known = {name.lower() for name in (*self.columns, *self.partitions)}
 
         def both(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:

@@ -249,12 +249,12 @@ def fit_to_schema(
     check_cases(columns_of(rows), target.uri(""))
     before = FileSchema.read(target.read(COLUMNS))
     if not ours and before is not None:
-        # `ours` lists only the first page, which files of other writers may fill.
+        # `ours` covers only the first page of the listing, which files of other writers may fill.
         ours = _published(target)
-    # If all batches were taken back, the new rows may have other columns.
+    # Ignore the stored schema if all batches were taken back: the new rows may have other columns.
     there = before if ours else None
-    # Write files in the dialect of `reading.dialects`. Readers read all files alike, so a target whose files have
-    # quotes that were escaped in another way keeps that way.
+    # Write in the dialect of `reading.dialects`, unless the target's files have quotes that were escaped in another
+    # way: readers read all files alike.
     if not ours or (there is not None and "escape" in there.options):
         options = with_dialect(format, options)
     is_spark = spark_of(rows) is not None
@@ -310,7 +310,7 @@ def _schema_of_files(target: Place, rows: Any, schema: FileSchema) -> FileSchema
     names = sorted((name for name in sizes if sizes[name]), key=_version_of, reverse=True)
     there, read = None, 0
     for name in names[: 1 if schema.format in TEXTS else MAX_FILES]:
-        # Skip a file that is gone, as when a job compacts files, or that Spark did not write: its readers report it.
+        # Skip a file that is gone, as after a compaction, or that Spark did not write: readers will report it.
         with suppress(Exception):
             found = FileSchema(_columns_in(target, name, rows, schema), {}, schema.options, schema.format)
             there, read = found if there is None else there.merged(found), read + 1
@@ -349,7 +349,7 @@ def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mappin
 
 
 def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
-    """Return the columns in the first line: with the rows' type if the value fits it, else with the line's own."""
+    """Return the columns in the first line: each with the rows' type if its value fits, or else the value's own."""
     options = {"lineSep": schema.options["linesep"]} if "linesep" in schema.options else {}
     first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
     columns = {}
@@ -373,7 +373,7 @@ def _version_of(name: str) -> tuple[int, str]:
 def _with_whole_numbers(rows: pa.Table, partitions: Mapping[str, str]) -> pa.Table:
     """Convert floats to whole numbers in partition columns that have whole numbers at the target.
 
-    pandas turns whole numbers into floats if one is missing. Beyond 2**53 that may have changed them.
+    pandas makes them floats if a value is missing. Numbers from 2**53 on may have changed, so these stay floats.
     """
     for place, name in enumerate(rows.column_names):
         column, is_whole = rows[name], partitions.get(name) in WHOLE
@@ -490,9 +490,9 @@ class FileSink:
         return self.target.uri("")
 
     def check(self, df: DataFrame | pd.DataFrame) -> Any:
-        """Raise InvalidValueError for what is no frame, a wrong `partition_by`, or a format that only Spark writes.
+        """Raise InvalidValueError if `df` is no frame, `partition_by` is wrong, or only Spark writes the format.
 
-        Also raised for a value of pandas or pyarrow that no folder keeps; Spark's are counted while they are staged.
+        Also raised for a value of pandas or pyarrow that no folder name can hold; `stage` checks those of Spark.
         """
         df = given_rows(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
@@ -521,7 +521,7 @@ class FileSink:
         Raises
         ------
         InvalidValueError
-            Rows have a value in a column of `partition_by` that no folder keeps. The staged rows are deleted.
+            A column of `partition_by` has a value that no folder name can hold. The staged rows are deleted.
         TargetError, TargetSchemaError, InvalidValueError
             Raised before anything is written. The columns are compared with those that earlier publications stored in a
             hidden file of the target. Without that file they are compared with the footers of the newest files, or for
@@ -546,14 +546,14 @@ class FileSink:
         if columns_of(rows):
             self._check_parted(ours)
         rows, schema = self._compared(rows, ours)
-        # On S3 the check takes three requests, so it is skipped once a batch of the job is there. A right that the role
-        # lost since still raises an error, at the latest when the batch is published, which the next run then repeats.
+        # On S3 skip the check, which takes three requests, once a batch of the job is there. If the role has lost a
+        # right since, staging or publishing raises an error, and the next run publishes the batch again.
         mark, jobs = mark_of(batch.job_id), {name.split("/")[1] for name in listed if name.startswith(f"{RECORDS}/")}
         if mark not in jobs or not isinstance(self.target, S3Place):
             self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
-        # If the target is emptied meanwhile, another job may store other columns. If this job is alone there, only a
-        # decision about this job empties it, and takes this batch back, too: the schema need not be staged then.
+        # Stage the schema, because another job may store other columns if the target is emptied meanwhile. Skip it if
+        # this job is alone there: only a decision that also takes this batch back empties the target then.
         is_alone = jobs == {mark} and (len(listed) < LOOKED_AT or max(listed) > f"{RECORDS}/~")
         new = None if schema is not None and schema.attempt and is_alone else schema
         made = Output(
@@ -600,7 +600,7 @@ class FileSink:
         self._move(output, moves, {f"{output.folder}/{name}": size for name, size in staged.sizes.items()})
 
     def _warn_of_others(self, output: Output) -> None:
-        """Log the files in the folder of a batch that are not of the batch. Nothing shows who wrote them."""
+        """Log how many files in a batch's folder do not belong to the batch. Nothing shows who wrote them."""
         found = [name for name in self.target.files(f"{BATCH_COLUMN}={output.batch}") if not is_hidden(name)]
         others = [name for name in found if not is_published_name(name, output)]
         if others:
@@ -620,15 +620,15 @@ class FileSink:
 
     def _staged(self, output: Output) -> StagedRows | None:
         """Return the files of an attempt; None if all are at the target. StagedFilesLostError if some are missing."""
-        # If an operator has taken them back meanwhile, there is nothing to move, and `_move` finds that.
+        # If an operator has taken these files back meanwhile, `_move` finds that there is nothing to move.
         try:
             staged = self._own[output] if output in self._own else self.staging.listed(output)
         except TargetError:
             if len(self.published(output)) < output.files:
                 raise
             return None
-        # The manifest is deleted after all files were moved, or when an operator drops them: then the head has
-        # forgotten the output, which the caller checks. In any other case something else emptied the staging place.
+        # This package deletes a manifest once all files are moved, or when an operator drops them, which the caller
+        # sees in the head. In any other case, something else emptied the staging place.
         if staged is None and len(self.published(output)) < output.files:
             raise StagedFilesLostError(output.target, output.version, [MANIFEST])
         return staged
@@ -674,8 +674,8 @@ class FileSink:
     def retract(self, retraction: Retraction) -> int:
         """Delete the files of some versions, staged and published; return how many were published.
 
-        The head must have forgotten the output before, or the next run publishes it again. On S3 call this once more
-        when no copy that began before it can still be running.
+        The head must have forgotten the output before, or the next run publishes it again. On S3 call this again
+        once no copy that began before the first call can still be running.
         """
         # Delete the staged files first: a publisher that sleeps between two files then finds nothing to move when it
         # wakes. In the other order it would move a file to the target that was deleted here.
@@ -732,7 +732,7 @@ class FileSink:
             raise StagedFilesLostError(output.target, output.version, lost)
 
     def _check_parted(self, ours: Collection[str]) -> None:
-        """Raise TargetError if the files of earlier batches are in folders by other columns."""
+        """Raise TargetError if the files of earlier batches are partitioned by other columns."""
 
         def columns_in(name: str) -> tuple[str, ...]:
             folders = [part for part in name.split("/")[:-1] if not part.startswith(f"{BATCH_COLUMN}=")]

@@ -83,7 +83,7 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
         The rows.
     deletes
         Which rows are deletes: for Spark a condition in SQL or a Column, for pandas the name of a column or a function
-        that returns a Series. NULL is no delete. None: no row is one.
+        that returns a Series. A row with NULL there is no delete. None: no row is a delete.
     missing
         More deletes: keys whose rows are no longer in the source, with the columns of `sequence_by`.
 
@@ -185,7 +185,7 @@ def _marked_in_pandas(
 
 
 def _check_condition(kind: str) -> None:
-    """Raise InvalidValueError unless a type is boolean: from text Spark makes NULL or an error, by its settings."""
+    """Raise InvalidValueError unless a condition is boolean: Spark would cast a text to NULL, or raise an error."""
     if kind not in ("boolean", "void"):
         raise InvalidValueError(
             f"deletes is of type {kind}, and must be a condition. Compare it with a value: for Spark "
@@ -194,11 +194,11 @@ def _check_condition(kind: str) -> None:
 
 
 def _typed(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with its former types, but with nullable ones for numpy's whole numbers and flags."""
+    """Return the frame with the types of `like`, but with pandas' nullable types for whole numbers and booleans."""
     kinds: dict[Any, Any] = {}
     for name, kind in like.dtypes.items():
         if isinstance(kind, pd.CategoricalDtype):
-            continue  # The deleted keys need not be among its categories.
+            continue  # Not restored, because its categories may lack the deleted keys.
         is_whole = pd.api.types.is_integer_dtype(kind) and not pd.api.types.is_extension_array_dtype(kind)
         kinds[name] = str(kind).replace("i", "I", 1).replace("uI", "UI") if is_whole else kind
         if str(kind) == "bool":

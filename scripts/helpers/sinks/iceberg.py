@@ -193,7 +193,7 @@ class SparkMerge(TableMerge):
             self._take_over(branch, looked, record, is_done)
         except Exception as error:
             if self._head(branch) is None:
-                # The publisher of this batch that came first has swept the branch.
+                # Another publisher of this batch came first, and has swept the branch.
                 raise MovedError(str(error)) from error
             self._load(self.target).manageSnapshots().removeBranch(branch).commit()
             raise
@@ -259,7 +259,7 @@ class SparkMerge(TableMerge):
             self._spark.sql(joined(" ", clauses))
         finally:
             self._spark.catalog.dropTempView(view)
-        # Iceberg adds a snapshot even for a merge that changes nothing; without one the rows went somewhere else.
+        # Iceberg adds a snapshot even for a merge that changes nothing. If there is none, the rows went elsewhere.
         if self._head(branch, table) == start:
             raise TargetError(
                 self.target,
@@ -390,7 +390,7 @@ class ArrowMerge(TableMerge):
         if not replaced.num_rows:
             transaction.append(written, dict(summary))
             return True
-        # Rewrite only files with a changed row, together with the rows in them that stay.
+        # Rewrite only the files with a changed row, and keep their unchanged rows.
         those = _those(self.rules.keys, replaced)
         rewritten = _scanned(table, those)
         gone = self._changes(rewritten, source, step)[THERE]
@@ -428,7 +428,7 @@ def _scanned(table: Any, those: Any) -> pa.Table:
 
 
 def _those(names: Sequence[str], rows: pa.Table) -> Any:
-    """Return a condition that is true for the keys of some rows; for keys of several columns maybe for other keys, too.
+    """Return a condition that matches the keys of some rows. If a key has several columns, it may match others, too.
 
     An exact condition would have a part for each key, which takes pyarrow minutes for some ten thousand keys.
     """
@@ -445,7 +445,7 @@ def _those(names: Sequence[str], rows: pa.Table) -> Any:
 
 
 def _cast_to_table(events: pa.Table, table: Any) -> pa.Table:
-    """Return events with the types of the table's columns; deletes may have NULL where rows must not."""
+    """Return events with the types of the table's columns. All columns take NULL, as deletes may have it anywhere."""
     schema = table.schema().as_arrow()
     types = {one.name: schema.field(one.name).type for one in events.schema if one.name != DELETED}
     return events.cast(pa.schema([pa.field(name, types.get(name, pa.bool_())) for name in events.column_names]))
@@ -596,7 +596,7 @@ class IcebergSink(LakeSink):
         """
         if self._done(self._log.exists):
             return super().retract(retraction)
-        # Do not raise, or no run could begin any more. A later publisher finds nothing to add to a new table.
+        # Do not raise, or no run could begin any more. A publisher that comes later finds no staged rows to add.
         if retraction.staging:
             self._staging_at(retraction.staging).retract(retraction)
         logger.warning(
@@ -778,16 +778,16 @@ class _SparkLog(_Log):
                 # output, because that was read from the table of watermarks.
                 transaction.manageSnapshots().cherrypick(staged.snapshotId()).commit()
             elif isinstance(change, Nothing) and change.staged_files:
-                # Add a snapshot: the commit of a publisher that merges fails if there is a newer one than it has read.
+                # Add a snapshot, so that a publisher that merges, and has read an older one, fails to commit.
                 transaction.newFastAppend().commit()
             transaction.updateProperties().set(_property(of), str(version)).commit()
             transaction.commitTransaction()
         except Exception as error:
-            # Iceberg checks the snapshots of `main` again in each try of the commit, and refuses a batch that is there.
+            # On each try of the commit, Iceberg checks the snapshots of `main`, and refuses a batch that is there.
             if names_java_class(error, "DuplicateWAPCommitException", "CherrypickAncestorCommitException"):
                 return
             if names_java_class(error, "unknown snapshot"):
-                # Another publisher has published and swept it meanwhile.
+                # Another publisher has published the batch and swept its branch meanwhile.
                 raise MovedError(str(error)) from error
             raise
 
@@ -820,7 +820,7 @@ class _SparkLog(_Log):
         return str(self.table().operations().current().uuid())
 
     def load(self, name: str) -> Any:
-        """Return a table as it is now, refreshed: Spark's catalog caches what it read for half a minute."""
+        """Return a table as it is now. Refresh it, because Spark's catalog caches tables for half a minute."""
         return spark_table(name, self._spark)
 
     def table(self) -> Any:
@@ -835,7 +835,7 @@ class _SparkLog(_Log):
             return self._recorded_in(table, of) >= version and not change.repeats
 
         record = {} if self.recorded(of) >= version else {_property(of): str(version)}
-        # Name the branch as if it were of another attempt at this batch, so that a sweep deletes it, too.
+        # Name the branch like one of another attempt at this batch, so that a sweep deletes it, too.
         branch = branch_of(f"{change.staged.folder.rpartition('-')[0]}-{new_token()[:8]}")
         events, batch = self.rows.read(change.staged), _audit(of, version)
         self.merging(change.rules).publish(events, branch, record, batch, is_done)
@@ -1021,7 +1021,7 @@ class _ArrowLog(_Log):
     def _copied(self, table: Any, staged: StagedRows) -> list[Any] | None:
         """Copy staged files into the table's folder; return them as files of the table.
 
-        None if `pyiceberg` has to write the rows, because files as they were staged are not what the table needs, or
+        None if `pyiceberg` has to write the rows: because the table cannot take the files as they were staged, or
         because only `pyiceberg` has the right to write there.
         """
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
@@ -1100,7 +1100,7 @@ def has_fields(footer: pq.FileMetaData, schema: Any) -> bool:
     try:
         found = pyarrow_to_schema(footer.schema.to_arrow_schema())
     except ValueError:
-        return False  # It has no ids.
+        return False  # The file has no field ids.
     return bool(_fields_in(found) == _fields_in(schema))
 
 

@@ -233,7 +233,7 @@ class _SparkEngine:
         return found.select(*(column.alias(name) for name, column in columns.items()))
 
     def together(self, events: DataFrame, rows: DataFrame, *, deleted: bool) -> DataFrame:
-        """Return events together with rows, which become deletes if `deleted`, with the columns of the events."""
+        """Return events and rows as one frame with the columns of the events; the rows become deletes if `deleted`."""
         shared = [SPARK.quote(name) for name in rows.columns if name in events.columns]
         return events.unionByName(rows.select(*shared).withColumn(DELETED, F.lit(deleted)), allowMissingColumns=True)
 
@@ -333,7 +333,7 @@ class _ArrowEngine:
 
 
 def _comparable(column: pa.ChunkedArray, *, as_text: bool) -> pa.ChunkedArray | None:
-    """Return a column in a type that DuckDB compares without loss, or else as text; None if not `as_text`."""
+    """Return a column in a type that DuckDB compares exactly. If there is none, return text if `as_text`, else None."""
     kind = _type_in_duckdb(column.type)
     if kind is not None:
         return column.cast(kind)
@@ -440,9 +440,9 @@ class Frames:
         return bool(count)
 
     def distinct(self, events: Any, merge: Merge) -> Any:
-        """Return the newest event of each key, or for a history one for each moment; a delete wins over a row.
+        """Return one event of each key: the newest, or for a history one per sequence. A delete wins over a row.
 
-        In checked events all events of a moment are equal, so any of them may be returned.
+        Checked events with the same key and sequence are equal, so any of them may be returned.
         """
         column = aliases_of([*merge.keys, *merge.sequence_by, DELETED])
         together = merge.keys if merge.history is None else [*merge.keys, *merge.sequence_by]
@@ -455,7 +455,7 @@ class Frames:
         return self._engine.rows(found, events, {}, merge.sequence_by[0])
 
     def ties(self, events: Any, merge: Merge) -> int:
-        """Count the events that share key and sequence with a different one; without a history only a key's newest.
+        """Count the events tied with a different one. Without a history, only the newest events of each key count.
 
         Two deletes are equal even if their other columns differ.
         """
@@ -476,7 +476,7 @@ class Frames:
         return int(self._engine.one(text, events=self._engine.relation(events, column, named))[0])
 
     def versions(self, events: Any, there: Any, gone: Any, merge: Merge) -> Any:
-        """Return every version of the keys with both its ends; versions that the table has are marked `DELETED`.
+        """Return every version of the keys with its start and end; `DELETED` marks those that the table has already.
 
         A row from before the first merge has no start, and stays as it is.
 

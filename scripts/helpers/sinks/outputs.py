@@ -33,7 +33,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Attempt(NamedTuple):
-    """The attempt and version that a name belongs to; `job` is as the name has it: the mark, or a hash in its place."""
+    """The attempt and version that a name belongs to. `job` is what the name has of the job: its mark, or a hash."""
 
     job: str
     epoch: str
@@ -52,7 +52,7 @@ def mark_of(job_id: str) -> str:
 
 
 def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
-    """Return the reason why a record cannot be of the job whose item it is in; None if there is no such reason.
+    """Return the reason why a record cannot belong to the job in whose item it is stored; None if it can.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def is_published_name(name: str, of: Output | Retraction) -> bool:
 
 
 def record_of(job: str, batch: str) -> str:
-    """Return the name of the file that records, at a target of files, that a batch is there."""
+    """Return the name of the file by which a target of files records that it has a batch."""
     return f"{RECORDS}/{job}/{batch}"
 
 
@@ -232,7 +232,7 @@ def epoch_in_batches(of: Output | Retraction) -> str:
 
 
 def app_of_batch_row(job: str, digits: str, found: str) -> str:
-    """Return job and epoch of a row of the table of batches, as `application_of` does; another job gets `digits`."""
+    """Return job and epoch of a row of the table of batches, like `application_of`; another job is named `digits`."""
     epoch = found.rpartition("-")[0]
     return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"
 

@@ -56,7 +56,7 @@ class Place(Protocol):
         """Return the URI of a file or folder, in the form that Spark takes."""
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        """Return the size in bytes of each file in and below a folder, by name: at most `most`, none if it is gone."""
+        """Return the size in bytes of at most `most` files in and below a folder, by name; none if it is gone."""
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
         """Return the content of a file, or at most its `last` bytes; None if there is no such file."""
@@ -65,7 +65,7 @@ class Place(Protocol):
         """Write a file atomically: readers see the whole file or none. An open file is read to its end."""
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        """Write what `change` returns for a file's content, which is None if there is no file; write nothing for None.
+        """Write what `change` makes of a file's content (None if there is no file). If it returns None, write nothing.
 
         If another process changes the file meanwhile, `change` is called again with the new content, so no change is
         lost. Hadoop's other file systems have no conditional writes, so there the later of two writes wins.
@@ -74,7 +74,7 @@ class Place(Protocol):
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: Any) -> list[str]:
         """Move files, by old name, to their new names at a place of the same kind.
 
-        Returns the old names of the files that are not there. A file that has a new name already is replaced. On S3 the
+        Returns the old names of the files that are not there. An existing file with a new name is replaced. On S3 the
         old file stays, because S3 can only copy.
         """
 
@@ -166,14 +166,14 @@ class LocalPlace:
         return LocalPlace(path.removeprefix("file:")) if scheme in ("", "file") else None
 
     def copy(self, names: Mapping[str, str], sizes: Mapping[str, int], to: LocalPlace) -> list[str]:
-        """Give files second names, as `move` does, but leave the old ones; a copy where the disk has no hard links."""
+        """Like `move`, but keep the old names: link the files, or copy them where the disk has no hard links."""
         gone = []
         for old, new in names.items():
             source, path = self._path(old, follows=True), to._path(new)
             with _typed("link to", to.uri(new)):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 try:
-                    # VACUUM deletes files that no commit names by their age.
+                    # Make the file look new, because VACUUM deletes old files that no commit names.
                     os.utime(source)
                     _link(source, path)
                 except FileNotFoundError:
@@ -490,7 +490,7 @@ class HadoopPlace:
 
 
 def _link(source: str, path: str) -> None:
-    """Give a file a second name, also if another file has that name; FileNotFoundError if the file is gone."""
+    """Give a file a second name, and replace any file with that name; FileNotFoundError if the file is gone."""
     with _unfinished(path) as unfinished:
         try:
             os.link(source, unfinished)
@@ -503,12 +503,12 @@ def _link(source: str, path: str) -> None:
 
 @contextmanager
 def _unfinished(path: str) -> Iterator[str]:
-    """Yield a name beside a path that no other writer has, and delete a file that still has it afterwards."""
+    """Yield an unused name next to a path. Afterwards, delete the file of that name if there still is one."""
     unfinished = f"{path}.{new_token()[:8]}.unfinished"
     try:
         yield unfinished
     finally:
-        # Also after a rename to another name of the same file, which does nothing.
+        # The file is still there if its new name was a link to the same file: then the rename does nothing.
         with suppress(FileNotFoundError, NotADirectoryError):
             os.remove(unfinished)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scripts.helpers.sinks.merging import Merge
 
 FIRST_DIGITS = "[0-9a-f]{8}"
-"""The job in a table of batches that an earlier version of this package made: it has room for 8 digits of the mark."""
+"""Pattern of a job in a table of batches by an earlier version of this package, with room for 8 digits of a mark."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Sink(Protocol):
     rules: Merge | None
     """The rules by which rows replace others; None if rows are appended."""
     needs_script: bool
-    """Whether only the job's script can reach the target, because the target's name does not hold all that it takes."""
+    """Whether only the job's script can reach the target, because that takes more than the target's name."""
 
     @property
     def name(self) -> str:
@@ -131,7 +131,7 @@ class Sink(Protocol):
     def places(self, df: Any) -> list[str]:
         """Return the URI of each folder that gets files for these rows: the target and the staging place, if any.
 
-        For a table that does not exist yet, it is the folder that its catalog would choose. Nothing is created.
+        For a table that does not exist yet, the target is the folder that its catalog would choose. Nothing is created.
         TargetError if the catalog does not answer.
         """
 
@@ -166,18 +166,18 @@ class Sink(Protocol):
         """Delete the staged rows of an attempt that is never to be published."""
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
-        """Delete what losing attempts staged for batches up to this one, after it is published; return their number.
+        """Delete what losing attempts staged for batches up to this published one; return the number of attempts.
 
         Parameters
         ----------
         kept
             The `Output.folder` of each committed attempt that is not published yet.
         recorded
-            What the target had recorded before. Records that only repeat it are deleted as well.
+            What the target had recorded before. Records that newer ones make redundant are deleted as well.
         """
 
     def staged(self, job: str) -> list[str]:
-        """Return the `Output.folder` of each staged attempt of a job (as `mark_of` writes it) not cleared yet."""
+        """Return the `Output.folder` of each attempt of a job (as `mark_of` writes it) that still has staged rows."""
 
     def left_at(self, folder: str) -> str:
         """Return where an attempt has left rows, and how many, for an operator who decides whether to delete them."""

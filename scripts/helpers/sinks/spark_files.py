@@ -103,7 +103,7 @@ def write_spark(
 
 
 def check_partition_types(partition_by: Sequence[str], types: Mapping[str, str], unfit: Mapping[str, str]) -> None:
-    """Raise InvalidValueError if a column of `partition_by` has a type that `unfit` has a reason against."""
+    """Raise InvalidValueError if a column of `partition_by` has a type for which `unfit` states a reason."""
     for name in partition_by:
         if why := unfit.get(types.get(name, "")):
             raise InvalidValueError(f"Partition column {name!r} {why}, or leave partition_by out.")

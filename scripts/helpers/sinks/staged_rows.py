@@ -69,11 +69,11 @@ def spark_of(df: Any) -> Any:
 def check_rows(
     df: Any, target: str, partition_by: Sequence[str], batch_column: str | None, engine: str, *, merges: bool
 ) -> None:
-    """Raise InvalidValueError for rows that a sink of an engine does not take, or for a column that they lack."""
+    """Raise InvalidValueError if a sink of this engine does not take the rows, or they lack a column it needs."""
     check_partition_columns(partition_by, columns_of(df))
     check_batch_column(batch_column, columns_of(df), merges=merges)
     if engine != "pyiceberg":
-        # Otherwise the table would refuse the batch after the commit. Iceberg's names may differ only in case.
+        # Check now, or the table would refuse the batch after the commit. Iceberg accepts names that differ by case.
         check_cases(columns_of(df), target)
     if (spark_of(df) is not None) != (engine == "spark"):
         raise InvalidValueError(
@@ -101,7 +101,7 @@ def check_layout(target: str, partition_by: Sequence[str], there: Sequence[str])
 
 
 def check_list(partition_by: object) -> None:
-    """Raise InvalidValueError if `partition_by` is no list, or a text, whose letters would be taken for columns."""
+    """Raise InvalidValueError if `partition_by` is no list. A text is none: its letters would become columns."""
     if isinstance(partition_by, str) or not isinstance(partition_by, Iterable):
         raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
 
@@ -149,7 +149,7 @@ def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: 
 
 
 def _is_unfit(column: pa.ChunkedArray, name: str, text: str, longest: int) -> Any:
-    """Return which values of a column are unfit for the reason that a text of `unfit_values` names."""
+    """Return which values of a column are unfit for the reason `text`, one of those in `unfit_values`."""
     if text == NAN:
         return pc.is_nan(column)
     if text == BELOW_ZERO:
@@ -263,7 +263,7 @@ def with_later_columns(target: str, rows: pa.RecordBatchReader, table: pa.Schema
 def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -> None:
     """Raise TargetSchemaError unless rows have exactly the columns of a table, with the same types, in any order.
 
-    Types are texts, which are compared.
+    Types are compared as texts.
     """
     missing = [name for name in table if name not in rows]
     unknown = [name for name in rows if name not in table]
@@ -287,7 +287,7 @@ def with_required(target: str, rows: Any, required: Collection[str]) -> Any:
 
 
 def check_required(target: str, nulls: Mapping[str, int]) -> None:
-    """Raise InvalidValueError for the first column that must have a value and lacks one, given counts of such rows."""
+    """Raise InvalidValueError for the first column that must not be NULL, but is NULL in some row by the counts."""
     for name, count in nulls.items():
         if count:
             raise InvalidValueError(
@@ -335,7 +335,7 @@ def exact_cast(name: str, column: Any, kind: pa.DataType) -> Any:
 
 
 def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.DataType:
-    """Return the one type for all types that tables do not distinguish, such as texts with 32 and 64 bit offsets.
+    """Return one type in place of all that tables do not distinguish, such as texts with 32 and 64 bit offsets.
 
     If a table does not hold that type, return the next wider one that it holds.
     """
@@ -541,7 +541,7 @@ class SparkRows:
         return self.read(staged).limit(0)
 
     def refused(self, rows: DataFrame, conditions: Mapping[str, SQL]) -> dict[str, int]:
-        """Count for each condition the rows for which it is not true; DuckDB leaves out those it cannot read."""
+        """Count for each condition the rows for which it is not true. DuckDB skips conditions that it cannot read."""
         counts = (
             F.expr(sql("COUNT(CASE WHEN ({}\n) IS TRUE THEN NULL ELSE 1 END)", text)) for text in conditions.values()
         )

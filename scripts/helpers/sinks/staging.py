@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StagedRows:
-    """The location of an attempt's rows: files in its folder, or a branch of a table, which has no place."""
+    """The location of an attempt's rows: files in its folder, or a branch of a table. A branch has no `place`."""
 
     folder: str
     place: Place | None = None
@@ -78,7 +78,7 @@ class StagedRows:
 
 
 def _hidden_partition(name: str) -> str:
-    """Return the partition folder that hides a file from readers; an empty text if another folder hides it, or none."""
+    """Return the partition folder that hides a file from readers; an empty text if none does, or Spark's own does."""
     for folder in name.split("/")[:-1]:
         if is_hidden(folder):
             # Spark's own hidden folders have no "=" with a value: `_temporary`, `.spark-staging-…`.
@@ -127,10 +127,10 @@ class Manifest:
 
 
 def is_beside(of: Output | Retraction, target: str) -> bool:
-    """Return whether a record names the staging place that follows from its target.
+    """Return whether a record names the default staging place of a target.
 
-    Only the job's script knows any other place: an attacker who may write the record has a folder of his own, too, and
-    can put into it what an attempt would have staged.
+    Any other place is trusted only if the job's script names it. An attacker who can write the record could name a
+    folder of his own, with files like those that an attempt stages.
     """
     return is_same_folder(of.staging, staging_beside(target))
 
@@ -154,14 +154,14 @@ class Attempts(ABC):
     """The word in logs for what one attempt stores."""
 
     def has(self, folder: str, job: str) -> bool:
-        """Return whether a folder has a name that attempts of a job make here, whatever a record says."""
+        """Return whether a folder's name shows that an attempt of the job made it. No record is trusted for this."""
         found = attempt_of(folder)
         return found is not None and found.job == job
 
     def own(self, output: Output) -> str:
-        """Return the folder of an output; UnprovenError if it is not of an attempt of its job.
+        """Return the folder of an output; UnprovenError if its name is not that of an attempt of the job.
 
-        So nothing of another job, and no other table, is deleted, whatever a record says.
+        So a false record cannot make this package delete what belongs to another job, or another table.
         """
         if not self.has(output.folder, output.job):
             raise UnprovenError(output.target, output.version, f"{output.folder!r} is not of an attempt of the job")
@@ -197,7 +197,7 @@ class Attempts(ABC):
 
     @abstractmethod
     def withdraw(self, retraction: Retraction) -> bool:
-        """Make what attempts staged for a retraction unpublishable; return whether one of them was for its target.
+        """Make the staged rows of a retraction's versions unpublishable; return whether any were for its target.
 
         A later call still finds that an attempt was for the target, until `retract` deletes the record of it.
         """
@@ -250,7 +250,7 @@ class Staging(Attempts):
         try:
             made = write(self.place, folder)
         except InvalidValueError as error:
-            # All files are written by now. After other errors Spark's tasks may still write here; later runs sweep.
+            # After this error no task writes any more. After others, tasks of Spark may still write: later runs sweep.
             if error.reason == "unfit_partition":
                 self.drop(folder)
             raise
@@ -303,7 +303,7 @@ class Staging(Attempts):
         return replace(listed, sizes={name: there[f"{output.folder}/{name}"] for name in listed.names})
 
     def is_own_place(self, of: Output | Retraction) -> bool:
-        """Return whether the place that a record names is this one."""
+        """Return whether a record names this staging place."""
         return is_same_folder(of.staging, self.place.uri(""))
 
     def listed(self, output: Output) -> StagedRows | None:

@@ -148,7 +148,7 @@ class TableLog(Protocol):
     def recorded(self, of: Output | Retraction) -> int:
         """Return the last version that the table has recorded of a job and epoch; 0 for none.
 
-        If each version has its own record: the output's version if recorded, or the retraction's last published one.
+        If each version has its own record, return an output's version if recorded, or a retraction's last published.
         """
 
     def witnessed(self, job: str, *, others: bool) -> Witnessed:
@@ -183,7 +183,7 @@ class LakeLog(TableLog, Protocol):
     unfit_partitions: Mapping[str, str]
     """The types of columns that the table cannot be partitioned by, with the reason."""
     unfit: Unfit
-    """Values of the other types that the table does not keep in a partition column."""
+    """For the other types, the values that a partition column of the table cannot keep."""
     held: Collection[str]
     """The types that its columns can have; see `staged_rows.HELD`."""
     rows: Rows
@@ -347,7 +347,7 @@ class TableSink(ABC):
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return where attempts stage; for an output or a retraction where its attempts did, an output's place last."""
+        """Return where attempts stage now, or where those of an output or retraction did; an output's place is last."""
 
     @abstractmethod
     def _staging_now(self) -> str:
@@ -427,7 +427,7 @@ class TableSink(ABC):
             except WatermarkError as error:
                 if not (left and error.reason == "locked" and error.is_deadlock):
                     raise
-                # The transaction is rolled back. The transaction that it waited for continues meanwhile, and ends.
+                # The server rolled this transaction back. The one that it waited for can now end, before the next try.
                 logger.info("event=deadlock_retried target=%s error=%s", self.name, error)
             except Exception as error:
                 meaning, reason = self._log.meaning(error), reason_of(error)
@@ -481,7 +481,7 @@ class LakeSink(TableSink):
         return self.staging.place.uri("")
 
     def _is_own_place(self, of: Output | Retraction) -> bool:
-        """Return whether files, if there are any, are staged where this job stages."""
+        """Return whether a record's files, if it has any, are staged where this job stages."""
         return not of.staging or self.staging.is_own_place(of)
 
     def _stage(self, batch: BatchId, made: Output, rows: Any) -> Output:
@@ -515,7 +515,7 @@ class LakeSink(TableSink):
             check_typed(log.rows.by_path(brought.schema), self.name)
             shape = TableShape(types, [], self._partition_by)
             if log.is_created_when_staged:
-                # Do not use a Spark action: an Observation on the rows would already count for that action.
+                # Do not use a Spark action: an Observation on the rows would take its counts from that action.
                 if spark_of(rows) is not None and java_frame(rows).toJavaRDD().isEmpty():
                     return rows.select(), shape
                 if isinstance(rows, ArrowStream) and rows.is_empty():

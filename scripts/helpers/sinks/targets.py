@@ -82,7 +82,7 @@ def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
 
 def _parquet(target: str, s3_client: S3Client | None) -> pa.Table:
     place = place_of(target, None, s3_client)
-    # Names that are hidden from Spark are staged files or the sink's own.
+    # Skip names that Spark hides: they belong to staged files, or to the sink itself.
     names = sorted(name for name in place.files() if not any(map(is_hidden, name.split("/"))))
     tables = [pq.ParquetFile(BytesIO(data)).read() for data in map(place.read, names) if data]
     if not tables:
