@@ -280,7 +280,7 @@ class DeltaTable(TableSource):
         with self._typed():
             return bool(self._engine.missing(sorted(doubtful)))
 
-    # --- within ---------------------------------------------------------------------------------
+    # --- internals of DeltaTable ----------------------------------------------------------------
 
     def _commits(self, first: int, last: int) -> list[DeltaCommit]:
         """Return the commits from one version to another, without those whose file is gone."""
@@ -378,7 +378,7 @@ class _SparkEngine:
     def is_gone(self, error: Exception) -> bool:
         if names_java_class(error, "Cannot time travel Delta table", "DELTA_VERSION_NOT_FOUND"):
             return True
-        # The error must name this table, because the sink may also miss a file of its own while it stages.
+        # The error must name this table: while a sink stages, one of its own files may be missing instead.
         return names_java_class(error, *GONE_IN_SPARK) and names_java_class(error, self._uri.partition("://")[2])
 
     def _path(self, folder: Any, name: str) -> Any:
@@ -418,7 +418,7 @@ class _ArrowEngine:
         return [path for path, info in zip(paths, found, strict=True) if info.type == pafs.FileType.NotFound]
 
     def whole(self, span: TableSpan) -> pa.Table:
-        # For an empty span only the columns matter, and in a replay its version may be gone.
+        # For an empty span only the columns matter. In a replay the version of the span may be gone.
         table = self._table(None if span.is_empty else span.until)
         schema = delta_schema(table)
         found = schema.empty_table() if span.is_empty else self._scanned(table, schema)

@@ -30,7 +30,7 @@ def check_no_feed_columns(columns: Collection[str], name: str, known: Collection
 
 
 def ordered_changes(changes: DataFrame) -> DataFrame:
-    """Return changes with the column `ORDER`, which sorts the rows a commit removed before the rows it left."""
+    """Return changes with a column `ORDER`: 0 for a row that the commit removed, 1 for a row that it wrote."""
     return changes.withColumn(ORDER, F.when(F.col(CHANGE).isin(*GONE), 0).otherwise(1))
 
 
@@ -48,7 +48,7 @@ def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame
 
 def whole_rows(spark: SparkSession, format: str, table: str, span: TableSpan, name: str) -> DataFrame:
     """Return all rows of a table at the end of a span; see `TableEngine.whole`."""
-    # For an empty span only the columns matter, and in a replay its last version may be gone.
+    # For an empty span only the columns matter. In a replay the last version of the span may be gone.
     found = rows_at(spark, format, table, None if span.is_empty else span.until)
     found = without_code(found, name)
     return with_feed_literals(found, span, name) if span.is_feed else found

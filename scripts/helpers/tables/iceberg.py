@@ -87,7 +87,7 @@ class Metadata:
             found = None if found.parent is None else self.snapshots.get(found.parent)
 
     def since(self, after: int, end: int) -> list[Snapshot] | None:
-        """Return the snapshots between two, in order; None if `after` is not an ancestor of `end`, or one is gone."""
+        """Return the snapshots after `after` up to `end`, in order; None if one is gone, or `after` is no ancestor."""
         if after == end:
             return []
         found: list[Snapshot] = []
@@ -194,8 +194,8 @@ class IcebergTable(TableSource):
         before = {snapshot.id for snapshot in found.lineage(after)}
         kept = [] if head.newest is None else list(found.lineage(head.newest))
         common = next((snapshot.id for snapshot in kept if snapshot.id in before), None)
-        # A tag may keep the snapshot that was read although later ones are gone. Then the oldest one that is left has
-        # a missing parent or, if the writer dropped that reference, the sequence number before its own is missing.
+        # A tag may keep the watermark's snapshot although later ones expired. Then the oldest ancestor that is left has
+        # a parent that is gone or, if the writer dropped the parent's id, a gap before its own sequence number.
         there = {0, *(snapshot.sequence for snapshot in found.snapshots.values())}
         if common is None and kept and (kept[-1].parent is not None or max(kept[-1].sequence - 1, 0) not in there):
             return TableHistory(lost="expired")
@@ -225,7 +225,7 @@ class IcebergTable(TableSource):
             self._engine.check_feed()
         return super().rows(span)
 
-    # --- within ---------------------------------------------------------------------------------
+    # --- internals of IcebergTable --------------------------------------------------------------
 
     def _metadata(self) -> Metadata:
         self._engine.check()
@@ -293,7 +293,7 @@ class _SparkEngine:
         if names_java_class(error, "Cannot find snapshot", "Cannot find the end snapshot", "is not a parent ancestor"):
             return True
         is_file = names_java_class(error, "FileNotFoundException", "NotFoundException", "NoSuchKey")
-        # The error must name this table, because the sink may also miss a file of its own while it stages.
+        # The error must name this table: while a sink stages, one of its own files may be missing instead.
         return (
             is_file
             and bool(self._location)

@@ -6,7 +6,7 @@
     another uuid           on_loss         SourceLostError, or the whole table
     set back               on_loss         SourceLostError, or the whole table
     commits or files gone  on_loss         SourceLostError, or the whole table
-    rows removed           on_overwrite    SourceError, or skip those commits, or the whole table; a feed has them
+    rows removed           on_overwrite    SourceError, or skip those commits, or the whole table; a feed returns them
     otherwise              the commits after the watermark, at most `max_versions` of them
 """
 
@@ -120,7 +120,7 @@ def span_between(
     nothing = TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
     if low == end:
         return nothing
-    # A rewind in between looks like a table that was set back. The history up to the end shows which it is.
+    # After a rewind of the job in between, the table looks set back. Its history up to `end` shows which it was.
     planning = _Planning(source, options, context, job_id)
     try:
         return replace(planning, options=replace(options, on_loss="raise")).since(
@@ -221,14 +221,14 @@ class _Planning:
             "are not among them: compare the keys with those of the target",
             self.context, self.source.name, why,
         )  # fmt: skip
-        # Rows of earlier batches may have any number up to the highest, even if the table is now at an older commit.
+        # Use the highest number: rows of earlier batches may have it, even if the table is at an older commit now.
         return whole_span(self.source, self.options, replace(head, sequence=head.highest))
 
 
 def check_not_lost(
     source: TableSource, span: TableSpan, context: str, job_id: str, *, is_planned: bool = False
 ) -> None:
-    """Raise SourceLostError if commits or files of a span are gone; `is_planned` if it is that of a frozen plan."""
+    """Raise SourceLostError if commits or files of a span are gone. `is_planned`: the span is from a frozen plan."""
     if not span.is_empty and source.is_lost(span):
         raise SourceLostError(
             source.name, reason="expired_plan" if is_planned else "expired", context=context, job_id=job_id

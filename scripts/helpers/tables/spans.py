@@ -135,7 +135,7 @@ Format = Literal["delta", "iceberg"]
 
 CHANGE, VERSION, TIME, ORDER = FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp", "_change_order")
 """Columns that a feed adds: ``insert``, ``update_preimage``, ``update_postimage`` or ``delete``; a number that grows
-with each commit; the time of the commit; and 0 for a row that the commit removed, 1 for a row that it left."""
+with each commit; the time of the commit; and 0 for a row that the commit removed, 1 for a row that it wrote."""
 GONE = ("delete", "update_preimage")
 """Changes whose ``_change_order`` is 0."""
 
