@@ -20,8 +20,8 @@ ONE_QUERY = [sql("")]
 class TextColumn:
     """A column that is read as exact text under the name `hidden`, and then cast to the Spark type `kind`.
 
-    `hidden` is a name that no column has. `written` is the expression for the text in the database's SQL. Unless
-    `is_whole`, the text is NULL for values that are read without it.
+    `hidden` is a name that no column has. `written` is the expression for the text in the database's SQL. If
+    `is_whole` is False, the text is NULL for values that the driver returns unchanged.
     """
 
     name: str
@@ -97,7 +97,7 @@ class TableQueries:
                     )
                 written[name] = (self.dialect.corrected(sql("t.{}", self.dialect.quote(name)), kind, name), kind)
         for cursor in cursors:
-            # ``t.*`` leaves out system columns, so select a cursor that is one separately.
+            # ``t.*`` leaves out system columns, so select a cursor separately if it is a system column.
             if cursor.name in self.dialect.system_columns:
                 written[cursor.name] = (self.dialect.exact(self.dialect.cursor(cursor), cursor.type), cursor.type)
         prefix = self._unused_prefix()
@@ -124,7 +124,7 @@ class TableQueries:
     def nulls(self, columns: tuple[CursorColumn, ...]) -> SQL:
         """Write the count of rows with NULL, or a value that means NULL, in a cursor column.
 
-        If the table allows no NULL, it is the number 0, for which no row is read.
+        If no cursor column can have such a value, write the number 0, for which no row is read.
         """
         lacking = [
             column for column in columns if self.catalogue[column.name].nullable or self.dialect.has_void(column)
@@ -157,8 +157,8 @@ class TableQueries:
     def last(self, columns: tuple[CursorColumn, ...], past: SQL | None, function: SQL) -> list[SQL]:
         """Write a query for each column of the last cursor; each query is one step into an index.
 
-        The second column is queried among the rows with the last value of the first column, and so on. MAX of each
-        column by itself may be a row that does not exist, and an ORDER BY needs a sort if no index covers all columns.
+        The second column is queried among the rows with the last value of the first column, and so on. The MAX of
+        each column may come from another row, and an ORDER BY needs a sort if no index covers all columns.
         """
         filters = [] if past is None else [past]
         filters += map(self.dialect.has, columns[1:])
@@ -190,7 +190,7 @@ class TableQueries:
         )  # fmt: skip
 
     def contents(self, cursors: Sequence[CursorColumn]) -> dict[str, SQL]:
-        """Write the exact texts of the columns other than the cursors, by name, if the column has one."""
+        """Write the exact text of each column other than the cursors, by name; skip columns without an exact text."""
         found = {}
         for name, column in self.catalogue.items():
             kind, tick = self.dialect.cursor_type(column.declared) or (None, None)
@@ -253,7 +253,7 @@ def filtered(table: SQL, where: SQL | None, system_columns: Sequence[SQL]) -> SQ
     # A subquery needs an alias. A table keeps its name, which the condition may use.
     if table.startswith("("):
         table = sql("{} query_rows", table)
-    # A star leaves out system columns, and outside of these parentheses they could not be selected.
+    # Name the system columns, which a star leaves out: a query around this one could not select them otherwise.
     return sql("(SELECT {} FROM {} WHERE {})", joined(", ", [sql("*"), *system_columns]), table, where)
 
 

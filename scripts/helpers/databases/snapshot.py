@@ -62,7 +62,7 @@ class TransactionIds(PostgreSQL):
         return column.name not in self._xid8 and super().has_maximum(column)
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
-        # An id has 64 bits, of which a bigint holds 63: it would take centuries to use the last bit.
+        # A bigint holds 63 of the 64 bits of an id. It would take centuries until an id needs the last bit.
         return ("bigint", None) if declared == "xid8" else super().cursor_type(declared)
 
     def cuts_by(self, column: CursorColumn) -> bool:
@@ -161,7 +161,7 @@ class PostgresSnapshot(JdbcTable):
             )
         return Facts(nulls=int(row[2]), ceiling=int(row[0]))
 
-    # --- within ---------------------------------------------------------------------------------
+    # --- internals of PostgresSnapshot ----------------------------------------------------------
 
     def _warn_without_index(self, column: CursorColumn) -> None:
         if column.name != SYSTEM:

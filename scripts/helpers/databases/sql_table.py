@@ -41,7 +41,7 @@ OPAQUE = {144: "uuid", 156: "inet6", 60: "inet4"}
 BYTES, UNSIGNED, ENUM, SET = 63, 32, 256, 2048
 """The character set of binary data, and flags, in MySQL's protocol."""
 HELD = {"bigint": int, "double": float, "string": str, "binary": bytes}
-"""Python types that a column of SQLite must have, since it may hold any. pyarrow would silently make 1 of 1.5."""
+"""Python types that values of a SQLite column must have, as it may hold any. pyarrow would silently make 1 of 1.5."""
 
 
 class SqlTable(DatabaseTable):
@@ -108,7 +108,7 @@ class SqlTable(DatabaseTable):
         schema = pa.schema([(column.name, _type_of(column.kind)) for column in planned])
         return ArrowStream(schema, partial(self._batches, window, queries, planned, schema))
 
-    # --- within ---------------------------------------------------------------------------------
+    # --- internals of SqlTable ------------------------------------------------------------------
 
     def _planned(self, cursors: Sequence[CursorColumn]) -> list[TextColumn]:
         """Return the columns to read, each with its expression in SQL and the type to read it as."""
@@ -135,7 +135,7 @@ class SqlTable(DatabaseTable):
     def _batches(
         self, window: RowWindow, queries: Sequence[SQL], planned: Sequence[TextColumn], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        # Check for each read: a column altered since the plan would be compared as its old type, and rows be missed.
+        # Check at each read: a column altered since the plan would be compared as its old type, and rows missed.
         self._columns_now(window)
 
         def read(query: SQL) -> Iterator[pa.RecordBatch]:
@@ -238,7 +238,7 @@ class _Session:
         raise NotImplementedError
 
     def columns_of_rows(self, query: SQL) -> Iterator[Sequence[Any]]:
-        """Yield the values of each column, for one batch of rows after the other."""
+        """Yield one batch of rows after the other, as the values of each column."""
         with self.ran(query) as cursor:
             while rows := cursor.fetchmany(FETCH_SIZE):
                 yield list(zip(*rows, strict=True))
@@ -255,7 +255,7 @@ class _Adbc(_Session):
     most = os.cpu_count() or 1
 
     def __init__(self, module: Any, url: str, given: Mapping[str, Any]) -> None:
-        # Set the encoding: otherwise texts arrive in that of the database and are decoded as UTF-8.
+        # Set the encoding: otherwise texts arrive in the database's encoding, but are decoded as UTF-8.
         options = urlencode({**given, "client_encoding": "utf8"}, quote_via=quote)
         self._connection = module.connect(f"{url}{'&' if '?' in url else '?'}{options}", autocommit=True)
 
@@ -289,7 +289,7 @@ class _PyMySQL(_Session):
         )  # fmt: skip
 
     def columns(self, query: SQL) -> list[tuple[str, str, int, int]]:
-        # Use a subquery, as for reading rows, because the types of expressions may be different in one.
+        # Use a subquery, as reads of rows do: inside a subquery, expressions may have other types.
         with self.ran(sql("SELECT * FROM (\n{}\n) t LIMIT 0", query)) as cursor:
             # Use `_result`, as `description` has neither the flags nor the character set.
             return [
@@ -302,7 +302,7 @@ class _PyMySQL(_Session):
 
 
 class _SQLite(_Session):
-    """Reads SQLite with Python's module, and never creates a file. ADBC's driver guesses types from first rows."""
+    """Reads SQLite with Python's module, and never creates a file. ADBC's driver would guess types from first rows."""
 
     module = package = "sqlite3"
 
@@ -310,7 +310,7 @@ class _SQLite(_Session):
         path = url.partition(":")[2]
         if not os.path.isfile(path):
             raise FileNotFoundError
-        # Several threads may read batches, one after the other.
+        # Different threads may read batches, but only one at a time.
         self._connection = module.connect(
             f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, **given
         )

@@ -70,7 +70,7 @@ PER_CORE, MAX_PARTITIONS = 2, 128
 while another reads a long one. Each costs an index scan. At most 128, because a database would refuse the connections
 of a cluster with many cores."""
 FIRST_PAUSE, LAST_PAUSE = timedelta(milliseconds=50), timedelta(seconds=1)
-"""Pauses between two queries for open transactions. Start short, as most end at once; grow, as each is a query."""
+"""Pauses between two queries for open transactions: short at first, as most end at once, then ever longer."""
 STALE_PAUSES = (0, 0.15, 0.35, 0.75)
 """Seconds to wait before each query for a list that may be stale."""
 FETCH_SIZE = 10_000
@@ -114,7 +114,7 @@ class DatabaseTable(RowSource):
             self._query_text, self.name = text, f"{self._database.name} query {text.digest}"
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
             raise SourceError(self.name, f"partitions={partitions!r}; it must be a whole number from 1 to 10,000.")
-        # The text 'no' counts as true in Python, and a table that was created again would be read without an error.
+        # Refuse a text: 'no' counts as true in Python, and a table created again would be read without an error.
         if not isinstance(remade, bool):
             raise SourceError(self.name, f"remade={remade!r} is neither True nor False. Give one of them.")
         self._selected = _checked_columns(self.name, columns)
@@ -162,11 +162,11 @@ class DatabaseTable(RowSource):
         return {**server_of(self._options["url"]), **known}
 
     def zone_is_known(self, now: datetime) -> bool:
-        """Return whether the zone was given. The job's clock cannot show it, because the database's clock is used."""
+        """Return whether the zone was given. `now`, the job's clock, does not matter: the database's clock is used."""
         return self._zone_is_known
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Query the database's clock, the last cursor value at `low` or past it, and the count of NULLs, at once."""
+        """Query at once: the database's clock, the last cursor value at or past `low`, and the count of NULLs."""
         self._warn_without_index(columns[0])
         probe = RowWindow(columns, low, None, descending=descending)
         past = None if low is None else sql("({})", probe.at_or_past(low, self.dialect))
@@ -199,7 +199,7 @@ class DatabaseTable(RowSource):
         return self._bound(columns, row)
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
-        """Query the cursor at a position in a window, from 0; None if it has fewer rows. Walks an index up to there."""
+        """Query the cursor of a window's row by its position, from 0; None if there is no such row. Walks an index."""
         names = [f"cursor_{at}" for at in range(len(window.columns))]
         found = self._query(self._queries.cursor_at(window, position), names)
         return self._bound(window.columns, found[0]) if found else None
@@ -224,7 +224,7 @@ class DatabaseTable(RowSource):
         return int(self._ask(counted=rows)[0])
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
-        """Return the transactions that may still commit a lower number than the last one seen before this call.
+        """Return the transactions that may still commit a lower number than the last number seen before this call.
 
         Waits up to `longest` for the open ones to end. None if the database does not list them, or not to this user.
         """
@@ -241,9 +241,9 @@ class DatabaseTable(RowSource):
         return found
 
     def open_writers(self, delay: timedelta) -> OpenWriters:
-        """Return the open transaction of the database that has written rows and began first.
+        """Return the open transaction that began first, of those in the database that have written rows.
 
-        A prepared transaction in PostgreSQL counts from `delay` before it was prepared, as its begin is not recorded.
+        PostgreSQL does not record when a prepared transaction began: assume that it was `delay` before it was prepared.
         """
         query = self._database.open_since(self._parts, delay)
         if not query:
@@ -275,7 +275,7 @@ class DatabaseTable(RowSource):
     def typed_errors(self) -> AbstractContextManager[None]:
         return typed_database_errors(self.name)
 
-    # --- within ---------------------------------------------------------------------------------
+    # --- internals of DatabaseTable -------------------------------------------------------------
 
     @property
     def dialect(self) -> Database:
@@ -345,7 +345,7 @@ class DatabaseTable(RowSource):
         return None
 
     def _listed(self, query: SQL, names: Sequence[str]) -> list[Any] | None:
-        """Return the other open transactions; None, with a WARNING, if the list is stale: it lacks this transaction."""
+        """Return the other open transactions. A list without this one is stale: then log a WARNING and return None."""
         options = self._database.listing_options(self._options)
         for pause in STALE_PAUSES:
             time.sleep(pause)
@@ -400,7 +400,7 @@ class DatabaseTable(RowSource):
         if most == 1 or not holds_rows or not self.dialect.cuts_by(first):
             return ONE_QUERY
         predicate = window.predicate(self.dialect)
-        # Leave out rows with NULL: because of the OR, the database would walk the index from its start to new rows.
+        # Leave out rows with NULL: their condition adds an OR, and the database would walk the index from its start.
         present = replace(window, nulls="skip").predicate(self.dialect)
         source = sql("FROM {} WHERE {}", self._table, present)
         # Stop counting once the window is large enough: counting a billion rows costs as much as reading them.
@@ -516,7 +516,7 @@ class JdbcTable(DatabaseTable):
             **(properties or {}),
             "url": url,
         }
-        # Spark's sessions there set ANSI_QUOTES, with which a text in double quotes is the name of a column.
+        # Spark's sessions with MariaDB set ANSI_QUOTES, with which a text in double quotes is the name of a column.
         for what, text in (("query=", query), ("where=", where)):
             if self._database.spark_session and text and self._database.grammar.has_double_quotes(text):
                 raise SourceError(
