@@ -51,12 +51,12 @@ class IdsState:
         return {"kind": KIND, "next_id": self.next_id, "version": self.version, "tables": list(self.tables)}
 
     def above(self, version: int) -> int:
-        """Return how far an operator has moved the ids above the ones that belong to their version.
+        """Return how far an operator has moved the ids above those that the version of the state would have.
 
         If no version of this job wrote the state, return the whole `next_id`.
         """
         if self.version is None or self.version >= version:
-            # An operator set it, or it came from another job: no version of this job shows how much was added.
+            # An operator set the state, or it came from another job: no version shows which part of it was added.
             return self.next_id
         # A commit stores at least `(version + 1) * STRIDE`. An operator added the rest, which is kept.
         return max(0, self.next_id - (self.version + 1) * STRIDE)
@@ -69,7 +69,7 @@ class IdBlock:
     Attributes
     ----------
     first
-        Fixed before a row is read. Above 0 for rows that are committed, below 0 for rows that are not.
+        The first id, fixed before a row is read: above 0 for rows to be committed, below 0 for other rows.
     context
         For messages.
     next_id, version
@@ -98,12 +98,12 @@ class IdBlock:
         slot
             How many contexts of the batch have a block already.
         states
-            The committed states by context; None for no state. All states of ids count, so that contexts stay apart.
+            The committed states by context; None for no state. All states with ids count, to keep contexts apart.
 
         Raises
         ------
         SourceError
-            The state of the context is not one of ids.
+            The context has a state of another kind, without ids.
         InvalidValueError
             The batch has 16 contexts with ids already, or no block is left after four million versions.
         """
@@ -126,7 +126,7 @@ class IdBlock:
 
     @classmethod
     def of_plan(cls, context: str, stored: Mapping[str, Any], state: Any) -> IdBlock:
-        """Return the block of an inherited plan. SourceError if the plan has something else than ids."""
+        """Return the block of an inherited plan. SourceError if the plan is of another kind, without ids."""
         _check_kind(context, stored)
         return cls(planned_first(stored, context), context, known=_context_state(context, state).tables)
 
@@ -134,7 +134,7 @@ class IdBlock:
     def unsaved(cls, token: str, slot: int = 0, context: str = "", state: Any = None) -> IdBlock:
         """Return a block below 0 for rows that are never committed: one of four million, chosen by the token.
 
-        Raises SourceError if the state of the context is not one of ids.
+        Raises SourceError if the context has a state of another kind, without ids.
         """
         known = _context_state(context, state).tables
         # Choose from 1 on, because a block of 0 would begin at 0 or above, among the committed ids.
@@ -167,7 +167,7 @@ def _check_kind(context: str, state: Any) -> None:
 
 
 def _context_state(context: str, state: Any) -> IdsState:
-    """Return the state of a context, an empty one if it has none; SourceError if the state is not one of ids."""
+    """Return the ids of a context, or an empty state if it has none; SourceError for a state of another kind."""
     if state is None:
         return IdsState(0)
     _check_kind(context, state)

@@ -318,7 +318,7 @@ class Relations:
                 ) from error
             raise
 
-    # --- within ---------------------------------------------------------------------------------
+    # --- internals of Relations -----------------------------------------------------------------
 
     def _names(self) -> list[str]:
         names = [table.name for table in self._tables]
@@ -392,7 +392,7 @@ def untracked(df: DataFrame | Any, root: str) -> dict[str, DataFrame]:
 
 
 def _columns(table: RelatedTable, element: Column, own: Column | None) -> list[Column]:
-    """Return the columns of a table. A column of an array holds the id of its rows, or NULL if there is no array."""
+    """Return the columns of a table. The column of an array holds the id of its rows, or NULL if there is no array."""
     made = []
     for column in table.columns:
         value = _field(element, column.steps)
