@@ -99,7 +99,7 @@ def kind_of_arrow(shown: str) -> str:
 
 
 def arrow_type(kind: Kind) -> pa.DataType | None:
-    """Return the pyarrow type of a kind; None if values are not cast to it, as its unit or fields are unknown."""
+    """Return the pyarrow type of a kind. None if its unit or fields are unknown, so values are not cast to it."""
     decimal = decimal_size(str(kind))
     if decimal is not None:
         return pa.decimal128(*decimal)
@@ -124,6 +124,6 @@ def arrow_type_at(path: str, types: Mapping[str, str]) -> pa.DataType | None:
 
 
 def _is_deeper(path: str, start: int, types: Mapping[str, str]) -> bool:
-    """Return whether a path is within another one that is longer than `start`. Names of fields may have marks, too."""
+    """Return whether a nested type begins in a path after `start`. Names may have marks, too, so check the types."""
     marks = re.compile(r"[.\[{]").finditer(path, start)
     return any(types.get(path[: mark.start()]) == _NESTED[mark[0]] for mark in marks)

@@ -14,7 +14,7 @@ from scripts.helpers.schemas.kinds import Columns, kind_text, known_kind, known_
 ENTRY = "schemas"
 """The entry in a context's state: one, because entries are limited, and compressed, because writes cost by size."""
 MAX_SCHEMAS = 16
-"""Schemas of one context: one for each format or part of a split delta. Without a limit, parts by date would grow."""
+"""Most schemas of one context: one for each format, or part of a split delta. Parts by date would add ever more."""
 MAX_BYTES, MAX_MARKS = 4 * 1024 * 1024, 400_000
 """Limits for the text and the values of an unpacked entry: 50,000 fields of a struct have 7 values each."""
 NOT_SPARK = ("arrow", "pandas")
@@ -22,7 +22,7 @@ NOT_SPARK = ("arrow", "pandas")
 
 
 def with_schema(state: Mapping[str, Any], name: str, columns: Columns) -> dict[str, Any] | None:
-    """Return a state with a schema added, or replaced under its name; None if it could not be read back."""
+    """Return a state with a schema added, or replaced under its name; None if `schemas_of` could not read it."""
     kept = {**schemas_of(state), name: columns}
     # Sort, so that the same schemas give the same bytes and an unchanged state is not seen as a change.
     rows = [[each, list(map(list, found.items()))] for each, found in sorted(kept.items())]

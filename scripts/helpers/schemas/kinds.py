@@ -1,4 +1,4 @@
-"""Types of columns as in Spark's JSON: check that a type is known, and find a type that holds two others. Pure."""
+"""Types of columns as in Spark's JSON: check that a type is known, and find one that holds the values of two. Pure."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _walk(path: str, kind: Kind) -> Iterator[tuple[str, Kind]]:
 
 
 def kind_with(kind: Kind, wanted: Mapping[str, Kind], path: str) -> Kind:
-    """Return the type at a path, with the types of `wanted` at that path or at paths within it."""
+    """Return the type at a path. At this path and at paths inside it, types of `wanted` replace its own."""
     if path in wanted or not isinstance(kind, Mapping):
         return wanted.get(path, kind)
     found = {**kind, **{part: kind_with(kind[part], wanted, path + _MARKS[part]) for part in _MARKS.keys() & kind}}

@@ -42,7 +42,7 @@ class Given(NamedTuple):
     source, context
         The source and context, for error texts.
     is_text
-        The types were inferred from texts (CSV, JSON): a value may fit although its batch has another type.
+        The types were inferred from texts (CSV, JSON): values may fit a type other than the inferred one.
     may_lack
         A record may leave a column out (JSON), so a column that no record has does not count as gone.
     """
