@@ -23,7 +23,7 @@ class Observed(Protocol):
         """Return the aggregates by their names; None if no action on the rows has ended."""
 
     def after_action(self) -> dict[str, Any] | None:
-        """Return the aggregates after an action has ended, waiting until Spark reports it; None if it never does."""
+        """Wait until Spark reports an action that has ended, and return its aggregates; None if Spark never does."""
 
 
 def observe(df: DataFrame, aggregates: Sequence[Column], name: str | None = None) -> tuple[DataFrame, Observed | None]:

@@ -52,7 +52,7 @@ def time_limit(spark: SparkSession, seconds: float) -> Iterator[None]:
 
 
 _Watched = tuple[Callable[[], "bool | None"], Callable[[], object]]
-"""One function returns whether a running task keeps the jobs stuck, None if a task ended; one cancels the jobs."""
+"""Two functions. The first returns whether jobs are stuck in a running task, None if a task ended; one cancels them."""
 
 
 @contextmanager
