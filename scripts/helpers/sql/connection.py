@@ -53,7 +53,7 @@ def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator
 
 
 class Connections(threading.local):
-    """Connections to one database: each query opens its own, or inside `kept` shares the one of the former queries.
+    """Connections to one database. Each query opens a connection of its own; queries inside `kept` share one.
 
     Each thread has its own connection, because several threads may plan with one source.
 

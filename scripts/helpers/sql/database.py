@@ -100,7 +100,7 @@ class Declared:
         return f"decimal({precision},{scale})" if is_held_by_spark else None
 
     def read_decimal(self, unbounded: str) -> str:
-        """Return the Spark decimal type that holds most of the column's values."""
+        """Return the Spark decimal type that holds as many of the column's values as possible."""
         if not self.numbers:
             return unbounded
         precision, scale = (*self.numbers, 0)[:2]
@@ -110,9 +110,9 @@ class Declared:
         return f"decimal({min(precision - scale + places, 38)},{places})"
 
     def tick(self, digits: int) -> timedelta:
-        """Return the step of a time from its fractional digits; at least a microsecond."""
+        """Return the smallest step between times with these fractional digits; at least a microsecond."""
         shown = self.numbers[0] if self.numbers else digits
-        # Python and Spark hold microseconds. Finer text is cut, so a microsecond above the cut value is past the row.
+        # Python and Spark hold microseconds and cut finer digits. A microsecond above the cut value is past the row.
         return timedelta(microseconds=10 ** (6 - min(shown, 6)))
 
 
@@ -161,7 +161,7 @@ class Database(Dialect):
     unfit: Mapping[str, str] = MappingProxyType({})
     """Types that seem to have an order, each with the reason why a run cannot resume from it."""
     sorts_uuids = sql("")
-    """Condition that the server sorts UUIDs by their bytes, if some versions of it do not."""
+    """Condition that the server sorts UUIDs by their bytes; empty if all its versions do."""
     grammar = STANDARD
     """Patterns to check the SQL of a query, and whether a subquery may have ORDER BY or start with WITH."""
     current_database = sql("")
@@ -184,7 +184,7 @@ class Database(Dialect):
         return self
 
     def serves(self, column: CursorColumn) -> bool:
-        """Return whether the database can use an index on a cursor column for the comparisons of that column."""
+        """Return whether comparisons of a cursor column can use an index on that column."""
         return column.type != "string"
 
     def table(self, parts: Sequence[str]) -> SQL:
@@ -318,7 +318,7 @@ class Database(Dialect):
     def identity(self, parts: Sequence[str]) -> SQL:
         """Return the query that identifies a table: its database, schema and name on the server, and its number.
 
-        The number is NULL unless it changes when the table is dropped and created again.
+        The number changes if the table is dropped and created again. It is NULL if the database has no such number.
         """
         raise NotImplementedError
 
@@ -332,14 +332,14 @@ class Database(Dialect):
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
         """Return the query for the open transactions that have written to any table: name, and beginning in UTC.
 
-        A name without a beginning is the reason why some are hidden. Empty if the database has no such query.
+        A row without a beginning has as name the reason why some are hidden. Empty if the database has no such query.
 
         Parameters
         ----------
         parts
             The parts of the table's name; empty for a query.
         delay
-            How long before it was first seen a transaction may have begun, if the server does not keep its beginning.
+            If the server does not keep the beginning: how long a transaction may have been open when first seen.
         """
         return sql("")
 
@@ -348,7 +348,7 @@ class Database(Dialect):
         return options
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return options for a connection that `writers` and `open_since` list as `OWN`, unless the list is old.
+        """Return options for a connection whose transaction `writers` and `open_since` name `OWN`; old lists lack it.
 
         Each query for the list opens such a connection. None if the list is never old: any connection will do.
         """
@@ -381,7 +381,7 @@ class Database(Dialect):
 
 
 def can_reach_end(step: SQL, smallest: SQL, largest: SQL) -> SQL:
-    """Write the condition that a sequence can reach its end: one whose end is that of a bigint never does."""
+    """Write the condition that a sequence can reach its end. One that may use all bigints never does."""
     return sql(
         "CASE WHEN {} > 0 THEN {} < 9223372036854775806 ELSE {} > -9223372036854775807 END", step, largest, smallest
     )
@@ -398,7 +398,7 @@ HELD: Mapping[str | None, Sequence[str]] = {
     None: ("string",), "uuid": ("string",), "int": WHOLE, "bigint": WHOLE, "decimal": (*WHOLE, "decimal"),
     "double": ("float", "double"), "year": (),
 }  # fmt: skip
-"""Spark types whose values a column holds unchanged, by the column's kind, if not only values of that kind. A column of
+"""Spark types whose values a column holds unchanged, by its kind; without an entry, only its own kind. A column of
 a type that Spark lacks (None) takes text: the server refuses text that it cannot read, before the commit."""
 
 
@@ -458,7 +458,7 @@ class WritableDatabase(Database):
     begins = sql("BEGIN")
     """Statement that begins a transaction, if the driver does not begin one."""
     last_first = sql("")
-    """Clause that makes a query return the rows that were inserted last first."""
+    """Clause that sorts the rows of a query by their insertion, newest first."""
     insert, on_conflict = sql("INSERT"), sql("")
     """Beginning and end of an INSERT that does nothing if its key exists."""
     isolation: SQL | None = None
@@ -493,12 +493,12 @@ class WritableDatabase(Database):
 
         Each part of a unique key is a row: the name of the key, the part in SQL (NULL if the database cannot show it),
         and the condition of the key. In other rows the second column is text that contains CHECK constraints. Nothing
-        is returned for a table that may change or ignore a row on INSERT, because it does not check the staged row.
+        is returned for a table that may change or ignore a row on INSERT: it checks other rows than the staged ones.
         """
         raise NotImplementedError
 
     def is_transactional(self, parts: Sequence[str]) -> SQL | None:
-        """Return the query for whether a table is transactional: 1 or 0, no row for a view. None if all tables are."""
+        """Return the query that shows whether a table is transactional: 1 or 0, no row for a view. None if all are."""
         return None
 
     # --- types ----------------------------------------------------------------------------------
@@ -550,12 +550,12 @@ class WritableDatabase(Database):
         )  # fmt: skip
 
     def create_like(self, table: SQL, columns: Sequence[SQL], like: SQL, own: Sequence[SQL] = ()) -> SQL:
-        """Return the CREATE TABLE for columns of another table, all made nullable, and for own bigint columns."""
+        """Return the CREATE TABLE for columns of another table, all made nullable, and for bigint columns `own`."""
         values = joined(", ", [*columns, *(sql("CAST(0 AS bigint) AS {}", name) for name in own)])
         return sql("CREATE TABLE {} AS SELECT {} FROM {} WHERE 1 = 0", table, values, like)
 
     def insert_once(self, into: SQL) -> SQL:
-        """Return an INSERT of a batch that waits for concurrent inserts of its key, and does nothing if it exists."""
+        """Return an INSERT of a batch that waits for other INSERTs of its key, and does nothing if the key exists."""
         columns, marks = sql("target, job, epoch, job_name, version, staged"), joined(", ", [VALUE] * 6)
         return sql("{} INTO {} ({}) VALUES ({}){}", self.insert, into, columns, marks, self.on_conflict)
 

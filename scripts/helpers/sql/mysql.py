@@ -196,7 +196,7 @@ class MySQL(WritableDatabase):
         return sql("TABLE_SCHEMA = {} AND TABLE_NAME = {}", schema, self.text(parts[-1]))
 
     def identity(self, parts: Sequence[str]) -> SQL:
-        # database_name is NULL as a schema is a database in MySQL, table_oid as no number of a table survives an ALTER.
+        # database_name is NULL because MySQL's schemas are databases; table_oid because no number survives an ALTER.
         return sql(
             "SELECT {0} AS database_name, TABLE_SCHEMA AS schema_name, TABLE_NAME AS table_name, {0} AS table_oid"
             " FROM information_schema.TABLES WHERE {1}",
@@ -237,7 +237,7 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
-        # A statement takes its time before its transaction begins, and InnoDB keeps only whole seconds.
+        # Subtract a second: a statement reads the clock before its transaction begins, and InnoDB keeps whole seconds.
         began = sql("{} - INTERVAL 1 SECOND", self.instant_of_server(sql("trx_started")))
         return sql(
             "SELECT CASE WHEN trx_mysql_thread_id = CONNECTION_ID() THEN {} WHEN trx_mysql_thread_id = 0"
@@ -248,15 +248,15 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        # InnoDB refreshes its list only after 0.1 s without a query for it. Each query for the list opens a connection:
-        # if one were used again, an old list might show its earlier query as OWN, and be taken for a new list.
+        # InnoDB refreshes its list only after 0.1 s without a query for it. Open a connection for each such query: on
+        # one used before, an old list might show the earlier query as OWN, and be taken for a new list.
         begins = sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return {**self.filling_options(options), "sessionInitStatement": begins}
 
     def instant_of_server(self, wall_clock: SQL) -> SQL:
         """Write the instant, in UTC, of a wall clock in the zone of the server's machine, which InnoDB's list uses."""
         instant = sql("CONVERT_TZ({}, 'SYSTEM', '+00:00')", wall_clock)
-        # In autumn an hour repeats. Take the earlier one: if it began then, rows could come below the later instant.
+        # In autumn an hour repeats. Take the earlier one: a transaction that began then may have rows that early.
         hour_before = sql("{} - INTERVAL 1 HOUR", instant)
         is_repeated = sql("CONVERT_TZ({}, '+00:00', 'SYSTEM') = {}", hour_before, wall_clock)
         return sql("CASE WHEN {} THEN {} ELSE {} END", is_repeated, hour_before, instant)

@@ -210,7 +210,7 @@ class PostgreSQL(WritableDatabase):
         )
 
     def inside(self, expression: SQL, kind: str, name: str) -> SQL:
-        # Infinity becomes an end of the years 1 to 9999. Any other time outside them raises an error in a cast, because
+        # Infinity becomes the first or last time of the years 1 to 9999. Other times outside fail in a cast, because
         # readers would get another time. The cast depends on the row: a constant would fail before any row is read.
         error = sql("left(CAST({} AS text), 0) || {}", expression, self.text(TIME_OUTSIDE.format(name, kind)))
         failing = sql("CAST({} AS {})", error, self.types[kind])
@@ -254,7 +254,7 @@ class PostgreSQL(WritableDatabase):
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
         # Find transactions with a lock that an INSERT takes, on the table or a sequence. `nextval` locks its sequence
-        # until the transaction ends, so one with a number and no row is found too. NULL if locks do not show writers.
+        # until the transaction ends, so this finds transactions without a row, too. NULL if locks do not show writers.
         is_table = sql(
             "EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {} AND r.relkind IN ('r', 'p'))", self._oid(parts)
         )
@@ -291,7 +291,7 @@ class PostgreSQL(WritableDatabase):
             " holders AS (SELECT l.virtualtransaction, l.pid FROM locks l WHERE l.locktype = 'relation'"
             " AND l.mode = 'RowExclusiveLock' AND l.relation IN (SELECT oid FROM kin UNION SELECT oid FROM numbers))"
             " SELECT CAST(h.virtualtransaction AS text) AS writer FROM holders h"
-            # Also by transaction id: a prepared transaction gets another virtual id when the server restarts.
+            # Name them by transaction id, too: a prepared transaction gets another virtual id when the server restarts.
             " UNION SELECT 'transaction ' || l.transactionid FROM holders h JOIN locks l"
             " ON l.virtualtransaction = h.virtualtransaction AND l.pid IS NOT DISTINCT FROM h.pid"
             " WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'"
@@ -306,7 +306,7 @@ class PostgreSQL(WritableDatabase):
         return sql("(WITH RECURSIVE {} SELECT CASE WHEN {} THEN 1 ELSE 0 END)", self._kin(parts), FOREIGN)
 
     def _kin(self, parts: Sequence[str]) -> SQL:
-        """Write the tables that a table's rows are stored in or read through; for a query, all of the database."""
+        """Write the tables that a table's rows are stored in or read through; for a query, all in the database."""
         # The partitions of a table, and the tables that a view reads.
         parents = sql(
             "SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = f.oid UNION ALL SELECT d.refobjid"
@@ -352,7 +352,7 @@ class PostgreSQL(WritableDatabase):
             " AND l.database = a.datid AND l.mode = 'RowExclusiveLock' AND r.relkind IN ('r', 'p')"
         )
         prepared = sql("p.prepared - INTERVAL {}", in_quotes(f"{delay.total_seconds():f} seconds"))
-        # The order matters: a transaction that is prepared between the two reads is in the first.
+        # The order of the two reads matters: a transaction that is prepared in between is in the first one.
         return sql(
             "WITH RECURSIVE {} SELECT 'pid ' || a.pid AS writer, {began} AS began FROM pg_stat_activity a"
             " WHERE {began} IS NOT NULL AND a.datname = current_database() AND a.pid <> pg_backend_pid()"
@@ -364,7 +364,7 @@ class PostgreSQL(WritableDatabase):
             " UNION ALL SELECT {}, NULL WHERE {}",
             self._kin(parts), waiting, _text_in_utc(prepared), in_quotes(UNSEEN),
             in_quotes(ELSEWHERE), WRITTEN_ELSEWHERE,
-            # With track_activities off, the beginning of a transaction is hidden; it is not before the session's.
+            # With track_activities off, a transaction's beginning is hidden. Take the session's, which is never later.
             began=_text_in_utc(sql("COALESCE(a.xact_start, a.backend_start)")),
         )  # fmt: skip
 

@@ -75,7 +75,7 @@ class Grammar:
 
 
 def _clause(word: str) -> str:
-    """Return a pattern for a clause that begins with a word, unless ALL or NULL follows or the word is a name."""
+    """Return a pattern for a clause that begins with a word. The word must be no name, and not precede ALL or NULL."""
     return rf"(?<![.\w$@])(?<!\bas ){word}\b(?! ?(?:all|null)\b)"
 
 

@@ -37,7 +37,7 @@ class SQLite(WritableDatabase):
     modules = ("sqlite3",)
     driver = "org.sqlite.JDBC"
     now = sql("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000+00:00'")
-    # A NUMERIC column converts text that looks like a number. Times never do; decimals do, and keep only 15 digits.
+    # A NUMERIC column converts text that looks like a number: never a time, but decimals, which keep only 15 digits.
     held = MappingProxyType({
         "integer": (*WHOLE, "boolean"), "text": ("string", "decimal", *TIMES), "real": ("float", "double"),
         "numeric": NUMERIC, "blob": (*NUMERIC, "decimal", "string", "binary"),
@@ -146,7 +146,7 @@ class SQLite(WritableDatabase):
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # SQLite does not number tables: one created again may get the former row and page. A random text makes callers
+        # SQLite does not number tables: a new one may get the old one's row and page. A random text makes callers
         # search the table each time, cheaply, from its last rowid on. A table WITHOUT ROWID gets none.
         return sql(
             "SELECT hex(randomblob(8)) FROM {}.sqlite_master WHERE type = 'table' AND name = {} COLLATE NOCASE "
