@@ -33,7 +33,7 @@ def age(head: Head, now: datetime) -> timedelta | None:
 
 
 def lag(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the oldest time cursor of a job; None without one, or if one is `unread` or has no zone."""
+    """Return the time since the oldest time cursor of a job; None if it has none, or one is unread or has no zone."""
     moments = _cursor_times(head)
     cursors = [moment for moment in moments if moment is not None]
     # Return no lag if a cursor is not known: it may be the oldest one, and a lag that is too low raises no alarm.
@@ -44,7 +44,7 @@ def lag(head: Head, now: datetime) -> timedelta | None:
 
 
 def why_no_lag(head: Head) -> str:
-    """Return why the lag of a job is not known; an empty text if it is, or if all states show no time cursor."""
+    """Return why the lag of a job is not known; an empty text if it is known, or if no state has a time cursor."""
     # Any state that was not read may have the oldest cursor, and only the state itself shows whether it is of files.
     if unread(head):
         return "unknown"
@@ -75,7 +75,7 @@ def _cursor_times(head: Head) -> list[datetime | None]:
 
 @dataclass(frozen=True)
 class Threshold:
-    """How far behind a job is late (`warn`), and missing (`error`). Either may be None.
+    """How far behind a job must be to be late (`warn`), and to be missing (`error`). Either may be None.
 
     `measure` names the value that is compared: `age`, or `lag`. A job without a lag is judged by its age.
     """

@@ -25,7 +25,7 @@ from scripts.helpers.display.units import count_text, duration_text
 from scripts.helpers.protocol.recent import PastCommit
 
 LEAST_GAPS = 4
-"""Fewest gaps between commits from which a rhythm is learned. Of fewer, one late commit would decide the result."""
+"""Fewest gaps between commits from which a rhythm is learned. With fewer, one late commit would decide the result."""
 LIKE_GAPS = 2
 """Fewest gaps after commits of the same weekday or hour that are used alone: a single gap may be chance."""
 TRIMMED_FROM, LIKE_TRIMMED_FROM = 8, 3
@@ -54,7 +54,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 class Rhythm:
     """Times after the last commit: when the next one usually comes, and when the job is late and missing.
 
-    `weekday` is the last commit's weekday, if the usual time after that weekday is unlike the period; otherwise None.
+    `weekday` is the last commit's weekday, if the usual time after it differs from the period; otherwise None.
     """
 
     usual: timedelta
@@ -89,7 +89,7 @@ class UnusualSize:
 
 
 def rhythm_of(commits: Sequence[PastCommit], since: datetime | None = None) -> Rhythm | None:
-    """Return the rhythm of a job from its newest commits, oldest first; None if they are too few or too close.
+    """Return the rhythm of a job from its newest commits, oldest first; None if too few, or too close together.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def period_text(period: timedelta) -> str:
 
 
 def _like(gaps: Sequence[tuple[datetime, timedelta]], last: datetime, period: timedelta) -> list[timedelta]:
-    """Return the gaps after commits similar to the last one; none if a job runs often and without a pause."""
+    """Return the gaps after commits similar to the last one; an empty list if a job runs often and without a pause."""
     if period >= DAILY:
         return [length for start, length in gaps if start.weekday() == last.weekday()]
     if _largest([length for _, length in gaps], TRIMMED_FROM) >= PAUSE * period:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from scripts.helpers.protocol.head import Head
 
 LONG_LEASE = timedelta(hours=1)
-"""Remaining time of a lease that is reported: if its run has died, no other run can start for that long."""
+"""Leases with more time left than this are reported: if the run has died, no other run can start for that long."""
 
 
 def failed_since(head: Head, now: datetime) -> int:
@@ -18,7 +18,7 @@ def failed_since(head: Head, now: datetime) -> int:
 
 
 def silence(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the run at work renewed its lease or began; None without a run at work or a known time."""
+    """Return the time since the run at work renewed its lease, or began; None if unknown, or no run is at work."""
     claim = head.claim
     if claim is None or claim.last_beat is None or now >= claim.lease_until:
         return None

@@ -40,7 +40,7 @@ class Condition:
 
     @property
     def rank(self) -> int:
-        """Return the place in the order of urgency, 0 first."""
+        """Return the place in the order of urgency; 0 is the most urgent."""
         return WORDS.index(self.word)
 
     @property
@@ -54,7 +54,7 @@ NEVER_COMMITTED = Condition("no commit yet", "its runs keep no watermark")
 
 
 def without_head(job_id: str, problem: str | None) -> Condition:
-    """Return the condition of a job whose head cannot be read because of `problem`; None means it has no head."""
+    """Return the condition of a job whose head cannot be read because of `problem`, or is missing if that is None."""
     if problem is None:
         return NEVER_COMMITTED
     return Condition("problem", problem, f"watermarks doctor {shlex.quote(job_id)}")
@@ -103,7 +103,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
 
 
 def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -> Condition | None:
-    """Return the condition of a late or missing job, by its threshold or, without one, its rhythm; otherwise None."""
+    """Return the condition of a late or missing job, None for others. Judge by its rhythm if it has no threshold."""
     if threshold is not None and threshold.measure == "lag" and (names := unread(head)):
         more = ", …" if len(names) > MOST_NAMED else ""
         reason = f"its lag is unknown; {TOO_LARGE}: {', '.join(names[:MOST_NAMED])}{more}"
@@ -139,7 +139,7 @@ def rhythm_in(head: Head) -> Rhythm | None:
 
 
 def activity(head: Head, now: datetime) -> Activity:
-    """Return whether a run is at work, has left a plan or a lease, or the job is idle, whatever else is wrong."""
+    """Return what a job does now, whatever is wrong: at work, an open plan, a lease that is over, or idle."""
     if head.claim is not None and now < head.claim.lease_until:
         return "at work"
     # A plan outlives the lease of the run that froze it. It comes first, because the next run replays it.
@@ -159,7 +159,7 @@ def _by_threshold(head: Head, now: datetime, found: Freshness) -> Condition | No
 
 
 def _lateness_condition(word: Word, reason: str, head: Head, now: datetime) -> Condition:
-    """Add the runs since the last commit: a failing job needs another remedy than a job that does not start."""
+    """Return a condition that names failed runs: a failing job needs another remedy than one that does not start."""
     name, failed = shlex.quote(head.job_id), failed_since(head, now)
     failures = f"; {_failures(head, failed)}" if failed else ""
     if activity(head, now) == "at work":
