@@ -19,7 +19,7 @@ ALIKE, AS_GOOD = 0.68, 0.1
 
 
 def option_error(option: str, detail: str) -> InvalidValueError:
-    """Return the error of an option that has an invalid value, or no effect; `detail` is a sentence of its own."""
+    """Return the error of an option that has an invalid value, or no effect; `detail` is a full sentence."""
     return InvalidValueError(f": {detail}", reason="option", option=option)
 
 

@@ -29,8 +29,8 @@ _WORD = (
     r"(?:session|security|access|refresh|id|auth2?|bearer|sas)[._\-]?token|azure\.sas|"
     r"(?:private|access|api|account|ssecustomer|encryption-customer)[._\-]?key|authorization|credential|signature)"
 )
-# Characters around the word in a name. The length is bounded and no pattern begins with it, because request bodies are
-# logged too: the search would take quadratic time in a body of 100,000 characters.
+# Characters around the word in a name. Their number is bounded, and no pattern begins with them: otherwise the search
+# would take quadratic time in a request body, which is logged too and may have 100,000 characters.
 _END = r"[\w.\-]{0,60}"
 _NAME = rf"(?:{_END}{_WORD}{_END}|(?:{_END}\.)?token)"
 # A value in braces, in which SQL Server allows any character; a closing brace in the value is doubled.
@@ -49,7 +49,7 @@ _JDBC = (
 )
 # Each rule keeps the text of its first group and hides the rest of the match.
 _IN_JDBC = (
-    # Up to the next separator of the same kind, because the value may contain any other character.
+    # Hide all up to the next separator of the same kind, because the value may contain any other character.
     rf"([;:]\s*{_NAME}\s*=\s*)(?:{_BRACES}|[^;]+)",
     rf"([?&]{_NAME}=)[^&]+",
     rf"([(,]\s*{_NAME}=)[^,)]+",
@@ -123,7 +123,7 @@ class _Redaction(logging.Filter):
         clean = redacted(text)
         if record.name.startswith("py4j"):
             is_named = getattr(self._last, "is_named", False)
-            # Keep the mark over commands: for a pair, one answer is the name and the next answer is the value.
+            # Keep `is_named` while commands come in between: of a pair, one answer is the name, the next one the value.
             self._last.is_named = bool(_compiled(_NAMED).search(text)) or (is_named and not _ANSWER.match(text))
             clean = _ANSWER.sub(rf"\1{HIDDEN}", clean) if is_named else clean
         if clean != text:
