@@ -555,7 +555,7 @@ class JdbcAccess:
         )  # fmt: skip
         levels = [value for option, value in (properties or {}).items() if option.lower() == "isolationlevel"]
         if any(level.upper() == "NONE" for level in levels):
-            # Each batch of rows would be its own transaction, and the rows of a failed task would stay.
+            # With NONE, each batch of rows is a transaction of its own, and the rows of a failed task stay.
             raise InvalidValueError(
                 "isolationLevel=NONE is refused: rows that a task has written in parts cannot be told from those of "
                 "its other attempts. Leave the option out."

@@ -478,7 +478,7 @@ class _ArrowLog(_Log):
         super().__init__(target, uri)
 
     def check(self, *, merges: bool) -> None:
-        # DuckDB evaluates constraints as well as merges.
+        # DuckDB is needed for constraints, not only for merges.
         check_installed(self.format, ["deltalake", "duckdb"])
         address_of(self._uri)
 

@@ -119,7 +119,7 @@ def _stored(df: pa.Table | pa.RecordBatch, partition_by: Sequence[str]) -> pa.Ta
 def write_arrow(
     table: Any, place: Place, folder: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
 ) -> WrittenFiles:
-    """Write rows to one file, or to one for each value of some columns, in folders named as by Spark.
+    """Write rows to one file, or to one for each value of `partition_by`, in folders named like Spark's.
 
     No file is made for rows without columns, which `read_pandas` returns if nothing is new. A stream of many batches
     may make several files; see `write_batches`. Times are written in microseconds, which all versions of Spark read.
@@ -712,7 +712,7 @@ class FileSink:
         kind = self._format.lower()
         if spark_of(rows) is None:
             rows = file_rows(rows, self._partition_by)
-        # A frame without columns comes from a source where nothing is new.
+        # A frame without columns means that the source had nothing new.
         if not columns_of(rows):
             return rows, None
         check_same_format(self.target, ours, kind)

@@ -96,7 +96,7 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
     """
     if not is_pandas(df) and not hasattr(df, "sparkSession"):
         raise InvalidValueError(f"The rows are a {type(df).__name__}. Give a DataFrame of Spark or pandas to a merge.")
-    # A frame without columns comes from a source where nothing is new.
+    # A frame without columns means that the source had nothing new.
     if not len(df.columns) and missing is None:
         return df
     check_names(df)
@@ -185,7 +185,7 @@ def _marked_in_pandas(
 
 
 def _check_condition(kind: str) -> None:
-    """Raise InvalidValueError unless a condition is boolean: Spark would cast a text to NULL, or raise an error."""
+    """Raise InvalidValueError unless a condition is boolean: by its settings, Spark casts text to NULL or fails."""
     if kind not in ("boolean", "void"):
         raise InvalidValueError(
             f"deletes is of type {kind}, and must be a condition. Compare it with a value: for Spark "

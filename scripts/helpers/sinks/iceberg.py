@@ -865,7 +865,7 @@ class _Branches(Attempts):
     def stage(self, batch: BatchId, made: Output, rows: DataFrame) -> Output:
         folder = folder_of(batch, made.fence, new_token()[:8])
         output = replace(made, folder=folder, rows=0)
-        # A frame without columns comes from a source where nothing is new.
+        # A frame without columns means that the source had nothing new.
         if not rows.columns:
             return output
         branch = branch_of(folder)

@@ -65,7 +65,7 @@ def write_spark(
     """
     from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
 
-    # A frame without columns comes from a source where nothing is new, and Spark refuses to write one.
+    # A frame without columns means that the source had nothing new. Spark refuses to write one.
     if not df.columns:
         return 0
     check_partition_types(partition_by, dict(df.dtypes), NO_FOLDERS)
@@ -152,7 +152,7 @@ def literal_path(path: str) -> str:
 
 
 def timestamps_with_statistics(spark: SparkSession, format: str = "parquet") -> AbstractContextManager[None]:
-    """Write Parquet timestamps as TIMESTAMP_MICROS, of any year, within the context, unless the session sets a type.
+    """In this context, write Parquet timestamps of any year, as TIMESTAMP_MICROS unless the session sets a type.
 
     Spark's default type, INT96, has no usable order, so readers cannot skip its row groups. By default Spark refuses
     dates before 1582 and times before 1900.

@@ -109,7 +109,7 @@ def check_list(partition_by: object) -> None:
 def check_partition_columns(partition_by: Sequence[str], columns: Collection[str]) -> None:
     """Raise InvalidValueError for a column of `partition_by` that the rows do not have, or that is named twice."""
     missing = [name for name in partition_by if name not in columns]
-    # A frame without columns comes from a source where nothing is new.
+    # A frame without columns means that the source had nothing new.
     if missing and len(columns):
         raise InvalidValueError(f"partition_by names {missing[0]!r}, which the rows do not have. Name a column.")
     twice = [name for name in partition_by if partition_by.count(name) > 1]
@@ -414,7 +414,7 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
     names = columns_of(rows)
     left = [name for name in names if wanted.get(name, name) is not None]
     for path, kind in wanted.items():
-        # A top-level column can be left out, unless it is the last one. A field within a column cannot.
+        # A top-level column can be left out, unless it is the only one left. A field inside a column cannot.
         if kind is None and (path not in names or set(left) <= set(parted)):
             raise InvalidValueError(f"{path!r} has no value in any row, and the target has no type for it. Cast it.")
     if isinstance(rows, ArrowStream):

@@ -122,7 +122,7 @@ class Manifest:
         return json.dumps({**of_attempt, "files": files, **columns}).encode()
 
     def is_for(self, target: str) -> bool:
-        """Return whether the manifest names a target, in whatever spelling."""
+        """Return whether the manifest names a target, even if it spells the name differently."""
         return place_of_name(self.target) == place_of_name(target)
 
 

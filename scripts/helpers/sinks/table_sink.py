@@ -488,7 +488,7 @@ class LakeSink(TableSink):
         log = self._log
         rows = with_batch(rows, self._batch_column, value_of_batch(batch))
         rows, shape = self._checked(rows) if columns_of(rows) else (rows, None)
-        # The output tells how to partition a table that the first publication creates.
+        # Record in the output how to partition a table that the first publication creates.
         made = replace(made, partition_by=() if log.is_created_when_staged else tuple(self._partition_by))
         output, staged = self._write(batch, made, rows)
         if staged.names and shape is not None:
