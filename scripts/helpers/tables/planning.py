@@ -91,7 +91,7 @@ def span_between(
 ) -> TableSpan:
     """Return the span from one watermark to a later one, which the runs between them took.
 
-    If `before` is None, it is the whole table as of the later watermark, or what was committed after the first run's
+    If `before` is None, that is the whole table as of the later watermark, or what was committed after the first run's
     `start_from`. If the later watermark does not follow the earlier one, as after a rewind in between, the span is
     empty.
 

@@ -242,7 +242,7 @@ class TableSpan:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the span cannot contain any row."""
+        """Return whether the span surely contains no row."""
         return self.until is None or (self.after == self.until and not self.whole)
 
     @property
