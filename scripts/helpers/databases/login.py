@@ -35,7 +35,7 @@ def login_of_secret(secret_id: str, client: Any = None) -> dict[str, str]:
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    redact_logs()  # Before the caller's client can log the response.
+    redact_logs()  # Redact before the caller's client can log the response.
     name = f"secret {secret_id}"
     try:
         made: Any = client or aws_client("secretsmanager")
