@@ -357,7 +357,7 @@ class Relations:
         # has elements. The table of the rows needs one.
         inner = [F.size(_elements(table)) for table in self._tables if table.parent and table.has_children]
         needed = F.greatest(F.lit(1), *inner) if inner else F.lit(1)
-        # Use a frame of rows: in a range, the default frame, equal rows would get the same sum and so the same ids.
+        # Use a window frame of rows. In the default one, a range, equal rows would get the same sum, and the same ids.
         before = Window.partitionBy(_BUCKET).orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
         counted = dealt.withColumn("needed", needed.cast("bigint")).withColumn("upto", F.sum("needed").over(before))
         first = F.lit(self.block.first) + F.shiftleft(_BUCKET, RANK_BITS) + F.col("upto") - F.col("needed")
