@@ -216,7 +216,7 @@ def _common_structs(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[st
 
 
 def new_fields(before: Kind, now: Kind, name: str) -> list[str]:
-    """Return the fields inside a column that type `now` has and type `before` lacks, as dotted names."""
+    """Return, as dotted names, the fields inside a column that are in its type `now` but not in `before`."""
     if not isinstance(before, Mapping) or not isinstance(now, Mapping) or before.get("type") != now.get("type"):
         return []
     if before["type"] == "array":

@@ -30,7 +30,7 @@ def struct_of(columns: Columns) -> T.StructType:
         fields.append({"name": name, "type": known_kind(kind), "nullable": True, "metadata": {}})
     try:
         return T.StructType.fromJson({"type": "struct", "fields": fields})
-    except Exception as error:  # For a type of a later Spark, each version raises another error.
+    except Exception as error:  # The error for a type of a later Spark depends on the version.
         raise InvalidValueError("A kept type is one of a later Spark. Use that, or reset the context.") from error
 
 
