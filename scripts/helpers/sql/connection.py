@@ -25,7 +25,7 @@ from scripts.helpers.sql.sqlite import STATES as SQLITE_STATES
 
 @contextmanager
 def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator[Any]:
-    """Open a ``java.sql.Connection`` as Spark's reader opens its own, and close it; None on Spark Connect.
+    """Open a ``java.sql.Connection`` as Spark's reader does, and close it at the end; None on Spark Connect.
 
     The options are those of Spark's JDBC reader. If they have a ``sessionInitStatement``, it is run.
     """

@@ -48,11 +48,11 @@ class SQLite(WritableDatabase):
     })  # fmt: skip
 
     has_one_writer, unfit_floats = True, ("nan",)
-    # Take the write lock at BEGIN: data that a transaction has read could change before its first write otherwise.
+    # Take the write lock at BEGIN. Otherwise data that a transaction has read could change before its first write.
     writing_options = MappingProxyType({"transaction_mode": "IMMEDIATE"})
     begins = sql("BEGIN IMMEDIATE")
     last_first = sql(" ORDER BY rowid DESC")
-    # In milliseconds. Without it a second writer fails at once, although publishing a batch takes only seconds.
+    # Milliseconds to wait for a lock. Without this a second writer fails at once, though publishing takes only seconds.
     writing_session = sql("PRAGMA busy_timeout = 60000")
     insert = sql("INSERT OR IGNORE")
     moment = sql("text")
