@@ -154,7 +154,7 @@ def redact_logs() -> None:
 
 def aws_client(service: str, **options: Any) -> Any:
     """Return a client of boto3's default session, after `redact_logs`. Every client of this package is made here."""
-    redact_logs()  # Before botocore logs the first request.
+    redact_logs()  # Redact before botocore logs the first request.
     import boto3
 
     return boto3.client(service, **options)  # type: ignore[call-overload]
