@@ -144,7 +144,7 @@ def spill_large(
     for index, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):
         if total <= MAX_BYTES:
             break
-        # Cleanup does not see a reference inside chunks, and would delete the chunks that it refers to.
+        # Keep entries with references: cleanup does not see them inside chunks, and would delete what they refer to.
         if sizes[name] < WORTH_BYTES or references({name: kept[name]}):
             continue
         reference, parts = cut(kept[name], f"{kind}#{token}-{index}", f"{what} {name!r}")
@@ -183,8 +183,8 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
         raise ValueError(f"{len(parts)} of {reference.chunks} chunks")
     if (size := sum(map(len, parts))) > MAX_SPILL_BYTES:
         raise ValueError(f"{size:,} bytes, and the limit is {MAX_SPILL_BYTES:,}")
-    # One byte more than was written is enough to detect an altered stream. Without a limit, a few kilobytes could
-    # decompress until they fill the memory.
+    # Decompress at most one byte more than was written, which is enough to detect an altered stream. Without a limit, a
+    # few kilobytes could decompress until they fill the memory.
     raw = inflated(b"".join(parts), reference.length + 1)
     if len(raw) != reference.length or hashlib.sha256(raw).hexdigest() != reference.sha256:
         raise ValueError("length or checksum differ")

@@ -149,7 +149,7 @@ def _outputs(outputs: Sequence[Output | Retraction]) -> Attribute:
 
 def _releases(releases: tuple[Release, ...]) -> Attribute:
     shown = [vars(release) | {"at": to_utc_string(release.at)} for release in releases]
-    # Not escaped: reasons may be in any script, and escapes would make them three times as long.
+    # Do not escape characters: reasons may be in any script, and escapes would make them three times as long.
     return {"S": json.dumps(shown, ensure_ascii=False)}
 
 
@@ -456,7 +456,7 @@ HEAD = (
     _Stored("epochs", "epochs", _Codec(_counts, _epochs_in), {}),
     _Stored("answers", "answers", _Codec(_answers, _answers_in), {}),
     _Stored("releases", "releases", _RELEASES, ()),
-    # These need no new format: versions of the package that do not know them read the head and leave them out.
+    # The next fields need no new format: versions of the package without them read the head and leave them out.
     _Stored(
         "recent",
         "recent",

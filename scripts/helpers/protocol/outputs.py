@@ -131,7 +131,7 @@ class Output:
             named = self.merge._asdict()
             options["merge"] = {name: columns for name, columns in named.items() if columns}
         if self.snapshot is not None:
-            options["snapshot"] = str(self.snapshot)  # As text: JSON readers may round a 64-bit number.
+            options["snapshot"] = str(self.snapshot)  # Write a text: JSON readers may round a 64-bit number.
         return record | ({"options": options} if options else {})
 
     @classmethod
