@@ -404,7 +404,7 @@ class Decisions:
         return given if "kind" in given else {**before, **given}
 
     def _tidy_up(self, before: Head, decided: Decided) -> None:
-        """Do the work that follows a decision. A failure is only logged, as the next begin, or `doctor`, does it."""
+        """Do the work that follows a decision. Only log a failure, because the next begin or `doctor` does the work."""
         after = decided.after
         _warn_of_outputs(before, after, decided.back_to, decided.outputs)
         # The warning is only a help: if a look-up fails here, the rewind must not appear to have failed.
@@ -491,7 +491,7 @@ def _warn_of_outputs(before: Head, after: Head, version: int, outputs: Outputs) 
 
 
 def _counted(output: Output) -> str:
-    # None: the rows were not counted while they were staged.
+    # If `rows` is None, the rows were not counted while they were staged.
     return "rows" if output.rows is None else count_of(output.rows, "row")
 
 
