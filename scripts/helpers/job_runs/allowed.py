@@ -33,7 +33,7 @@ def check_places(places: Sequence[str], logs: str) -> None:
     """
     folders = os.path.realpath(logs), _comparable(logs)  # `SparkSubmit` treats s3://logs as a local path.
     for place in places:
-        # Refuse file: URLs with a host or in capitals: Hadoop reads local files, but they are compared as URLs here.
+        # Refuse file: URLs with a host or in capitals: Hadoop reads a local file, but this check would compare a URL.
         is_file = place.lower().startswith("file:")
         is_url = "://" in place and not is_file
         if not place or (is_file and not place.startswith("file:///")) or (is_url and not _is_plain_url(place)):

@@ -318,7 +318,7 @@ class Launcher:
         folder, _, name = location.rpartition("/")
         parsed = Location.parse(folder + "/")
         fetched = ObjectFetcher(parsed, make_client(1)).fetch(Planned(name, None, None, 0))
-        # Not in the log folder: a user who can rename the logs could replace the script before the job reads it.
+        # Avoid the log folder: a user who can rename the logs could replace the script before the job reads it.
         self._fetched_into = tempfile.mkdtemp(prefix="glue-watermarks-")
         path = Path(self._fetched_into, name or "script.py")
         path.write_bytes(fetched)

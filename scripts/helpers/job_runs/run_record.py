@@ -144,7 +144,7 @@ class RunRecord:
             completed_on=now if over else None,
             lease=None if over else self.lease,
             error=error[:MAX_ERROR] if error else self.error,
-            detail=None,  # Only earlier versions set it, to explain why a run waits.
+            detail=None,  # Only earlier versions of this package set it, to explain why a run waits.
             token=new_token(),
         )
 
