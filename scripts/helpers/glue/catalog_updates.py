@@ -85,7 +85,7 @@ class CatalogUpdate:
                 f"are {list(keys)}, but table {self.table!r} has {known}. Write the same, in order.",
             )
         location = there["StorageDescriptor"]["Location"]
-        # Otherwise the table's partitions would be registered in folders without rows.
+        # Refuse another location, where the table's partitions would be registered in folders without rows.
         if not is_same_folder(path, location):
             raise glue_option_error("path", f"is {path!r}, but table {self.table!r} is at {location!r}. Write there.")
 

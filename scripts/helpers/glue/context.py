@@ -339,7 +339,7 @@ def session_of(spark: SparkContext | SparkSession | None) -> SparkSession:
     """Return the session for what a script passed: a SparkContext, a session or None."""
     from pyspark.sql import SparkSession
 
-    # Not isinstance: a Spark Connect session has another class, and would be replaced by a classic session.
+    # Do not use isinstance: a Spark Connect session has another class, and a classic session would replace it.
     given: Any = spark
     if is_session(given):
         session: SparkSession = given

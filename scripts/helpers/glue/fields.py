@@ -110,7 +110,7 @@ def _named(name: str, schema: T.StructType) -> str | None:
 
 
 def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
-    """Return the rows with one field changed, be it a column or a field of structs, also of structs in arrays."""
+    """Return the rows with one field changed: a column, or a field of structs, even of structs in arrays."""
     fields = [top_field(each) for each in df.schema.fields]
     if len({name.lower() for name in df.columns}) < len(df.columns):
         # After a join two names may differ only in case, and Spark calls both ambiguous: select by position.
