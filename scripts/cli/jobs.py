@@ -316,7 +316,7 @@ def _order(job: ListedJob, sort: str, now: datetime, condition: Condition) -> tu
         return (-job.head.version if job.head else 1, job.job_id)
     if sort == "name":
         return (job.job_id,)
-    # Not `lag or age`, because a lag of 0 is valid but falsy.
+    # Do not write `lag or age`, because a lag of 0 is valid but falsy.
     found = lag(job.head, now) if job.head else None
     behind = _age(job, now) if found is None else found
     rank = condition.rank if sort == "urgency" else 0
