@@ -161,7 +161,7 @@ def render_job(facts: JobFacts, most_rows: int, values: bool = False) -> str:
 def attention(entry: JobEntry) -> tuple[float, float, str]:
     """Return the sort key of the overview, as in `watermarks jobs`: urgency, then how far a job is behind."""
     facts = entry.facts
-    # Not `lag or age`, because a lag of 0 is valid but falsy.
+    # Do not write `lag or age`, because a lag of 0 is valid but falsy.
     behind = facts.age if facts.lag is None else facts.lag
     if behind is None:
         behind = timedelta(0)
