@@ -227,7 +227,7 @@ def _broken_rule(shape: Any, value: Any) -> str | None:
 
 
 def check_capacity(wanted: Mapping[str, Any], is_shell: bool) -> None:
-    """Raise InvalidInputException for machines that Glue does not offer; it shows numbers, which are not secret."""
+    """Raise InvalidInputException for machines that Glue does not offer; the error shows numbers, never secrets."""
     found = []
     workers = [name for name in ("WorkerType", "NumberOfWorkers") if name in wanted]
     if "MaxCapacity" in wanted and workers:
