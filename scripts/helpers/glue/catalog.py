@@ -353,7 +353,7 @@ class Partitions:
         return None if named and found == list(zip(names, values, strict=True)) else values
 
     def typed(self, df: DataFrame, values: tuple[str, ...] | None) -> DataFrame:
-        """Return the rows with the keys as columns in their types: the given values, or if None the folders' values."""
+        """Return the rows with the keys as typed columns: of the given values or, for None, of the folders' values."""
         for index, (name, kind) in enumerate(self.keys):
             if values is None:
                 value = F.col(SPARK.quote(name))
