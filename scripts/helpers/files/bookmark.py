@@ -51,14 +51,14 @@ class Found(Generic[D]):
     Attributes
     ----------
     state
-        None if nothing is saved, or if a plan is replayed.
+        The state to store after the batch. None if nothing is saved, or if a plan is replayed.
     gone
         The objects that do not exist any more.
     still_there
         Objects of earlier batches that have not been moved away yet; see `clears` of `FileBookmark`.
     left
-        New keys that are left for a later batch, if events named them or `layout` is set; without skipped archived
-        objects.
+        Keys of new files that are left for a later batch, except skipped archived objects. Empty unless events named
+        the objects or `layout` is set.
     waiting
         Number of new partitions that wait for some of their files.
 
@@ -169,7 +169,7 @@ class FileBookmark:
             self._aside = {}  # Set nothing aside: all files of a whole partition are read, or the run stops.
         look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
         if until is not None:
-            # Ignore later decisions: when the range of runs ended, set-aside files were not taken.
+            # Ignore what operators decided after the range of runs: set-aside files were not taken in the range.
             self._aside, look = _all_waiting(self._aside), None
         self._chooser = BatchChooser(
             self.location, chosen, self.ledger, taken_by, self.begins, partitions, self._aside, look, clears
@@ -354,7 +354,7 @@ class FileBookmark:
         listed, layout = self.listed, self.options.layout
         if layout is None or listed is None:
             return [""]
-        # At least the last listing's time, so that a clock behind the source's does not omit folders listed then.
+        # If this clock is behind the source's, use the last listing's time, so that no folder listed then is omitted.
         now = max(listed, datetime.now(listed.tzinfo))
         return folders_since(layout, listed - self.options.allowed_lateness, now)
 
@@ -452,7 +452,7 @@ class FileBookmark:
             delta, segment, None if self.holding(left).num_rows else started, choice.aside,
             None if later.num_rows else position, others, len(choice.unreadable), rows,
         )  # fmt: skip
-        # Return these keys only if they are needed, for events and `layout`: they may be most keys of a bucket.
+        # Return the keys of left files only if events or `layout` need them: they may be most keys of a bucket.
         is_told = started is None or self.options.layout is not None
         return replace(
             found, gone=rows.filter(is_status(rows, GONE)), still_there=choice.still_there,
@@ -572,10 +572,10 @@ class FileBookmark:
             )  # fmt: skip
 
     def holding(self, left: pa.Table) -> pa.Table:
-        """Return the left objects because of which the stored time of the last listing must not change.
+        """Return the objects left for later batches. If there are any, the stored time of the listing must not change.
 
-        With `layout` these include skipped archived objects. A restored object is written again to the folder of its
-        date, and only a listing from that date on finds it.
+        With `layout`, skipped archived objects are included: a restored object is written again to the folder of its
+        date, and only a listing from that date on finds it. Without `layout`, they are left out.
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 
@@ -587,11 +587,11 @@ class FileBookmark:
 
     @property
     def aside_on_executors(self) -> dict[str, SetAside]:
-        """The set-aside files after executors listed the source: without those marked for a retry, which were taken."""
+        """The set-aside files that remain after executors listed the source. Files marked for a retry were taken."""
         return {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
 
     def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
-        """Yield the choices of a task for the keys above `after` and not above `until`, as `_pieces` does."""
+        """Yield the choices among the keys above `after` and not above `until`, for one task; see `_pieces`."""
         return self._pieces([self.lister.between(after, until)], started, [(after, until)], most_rows)
 
     @property
@@ -611,12 +611,12 @@ class FileBookmark:
     ) -> Generator[Piece, None, None]:
         """Yield the choices among the objects of some ranges, piece by piece.
 
-        Pieces arrive in any order, and about `most_rows` listed rows are in memory at once. With limits, each choice
-        has candidates: the files that would be a batch by themselves, and the first file that does not fit.
+        Pieces arrive in any order, and about `most_rows` listed rows are in memory at once. If the batch has limits, a
+        choice has candidates instead: the oldest files of the piece within the limits, and the first file above them.
         """
         from scripts.helpers.files.pieces import PIECE_ROWS, in_pieces
 
-        # Otherwise every task would return the rows of files that an operator marked as done.
+        # Hide operators' decisions, otherwise every task would return the rows of the files that are marked as done.
         aside = _all_waiting(self.aside_on_executors)
         chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
         known, then = self._known_in(ranges)
@@ -632,7 +632,7 @@ class FileBookmark:
         return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:
-        """Return the folders with a ready marker, among the folders that a piece between two keys has only in part."""
+        """Return which of the folders have a ready marker. Look only in folders that the ends of a piece cut in two."""
         marker = self.options.ready_marker or ""
         there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
         return {key[: -len(marker)] for key in there.column("key").to_pylist()}
@@ -650,7 +650,7 @@ def _intervals(listings: Iterable[Iterable[Interval]]) -> Generator[Interval, No
 
 
 class _Named(NamedTuple):
-    """All keys of objects to look up."""
+    """The keys of objects to look up, when all of them are known."""
 
     keys: tuple[str, ...]
     has_more: bool = False
@@ -688,6 +688,6 @@ def _folder(key: str) -> str:
 
 
 def _before(batch: pa.RecordBatch) -> str:
-    """Return a key just below the first key of a batch, so that the interval starts with the batch."""
+    """Return a key just below the first key of a batch, to use as the excluded start of the batch's interval."""
     first: str = batch.column("key")[0].as_py()
     return first[:-1]

@@ -41,18 +41,18 @@ logger = logging.getLogger(__name__)
 
 
 def rows_taken_by_end(rows: pa.RecordBatch, then: Known, by_time: bool) -> pa.RecordBatch:
-    """Return the listed objects that were taken by the end of a range of runs; `then` has what was known at that time.
+    """Return the listed objects that were taken by the end of a range of runs; `then` has the objects known by then.
 
-    The current identity of an object counts: one that was overwritten since was not taken then.
+    Objects are compared with their current identity, so an object that was overwritten since does not count as taken.
     """
     if not rows.num_rows:
         return rows
     keys = rows.column("key")
-    # A key without its last character sorts before the key, and none of the rows is between them.
+    # `between` excludes its start. The first key without its last character sorts just before it, so use that.
     there = then.between(keys[0].as_py()[:-1], keys[-1].as_py())
     taken = there.filter(is_status(there, TAKEN))
     found = compare(Interval(None, None, rows), rows, taken, by_time)
-    # Objects that were not taken by the end of the range, or have another identity now.
+    # Drop the objects that were not taken by the end of the range, or have another identity now.
     others = pa.concat_tables([found.new, found.modified]).column("key")
     return rows.filter(pc.invert(pc.is_in(keys, value_set=others.combine_chunks())))
 
@@ -73,9 +73,9 @@ MAX_KEY_BYTES = 2**31 - 1
 
 
 class FileChoice(NamedTuple):
-    """The new rows of the ledger, objects left for later, the number of gone objects, and whether limits left any.
+    """The objects that a batch takes, as new rows of the ledger, and the objects that it leaves for later batches.
 
-    `aside` has all files set aside from now on, `unreadable` the reasons for those that this batch adds.
+    `aside` has all files that are set aside after the batch. `unreadable` has the reasons of those that the batch adds.
     """
 
     rows: pa.Table
@@ -95,7 +95,7 @@ class FileChoice(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The choice among the keys above `after` and not above `until`; None has the meaning of `Interval`."""
+    """The choice among the keys above `after` and not above `until`. None is the start or the end of all keys."""
 
     after: str | None
     until: str | None
@@ -177,7 +177,7 @@ class BatchChooser:
         admitted = self._without_archived(self._settled(new, started, ready))
         if look:
             stale = self._stale_keys(admitted, look)
-            # Do not leave them for a later batch, which would find them in the same report.
+            # Do not list stale objects as left for a later batch, which would find them in the same report again.
             new, admitted = _without(new, stale), _without(admitted, stale)
         # Apply limits last, so that objects left out for other reasons do not count towards them.
         taken, gone, has_more, waiting = self._limited(admitted, new, gone)
@@ -196,7 +196,7 @@ class BatchChooser:
     def joined(self, pieces: Iterable[Piece]) -> FileChoice:
         """Return the choice of a limited batch, given the candidates of all pieces of a source.
 
-        `left` has only a few of the objects that are left, because all would not fit into memory.
+        `left` has only a few of the objects that are left, because all of them would not fit into memory.
         """
         limits = self.options.max_files, self.options.max_bytes
         candidates, left, others, there, gone = no_rows(), no_rows(LISTED), [no_rows()], [no_rows()], 0
@@ -206,12 +206,12 @@ class BatchChooser:
             # Include the first file that does not fit: the batch takes no younger file, even from a later piece.
             found = pa.concat_tables([candidates, choice.rows.filter(is_taken)])
             candidates, _ = oldest_first(found, *limits, one_more=True)
-            # Keep at most one slice, because a slice keeps its whole piece in memory.
+            # Keep one left object of one piece at most, because each slice keeps its whole piece in memory.
             left = left if left.num_rows else self.options.waiting(choice.left).slice(0, 1)
             there.append(choice.still_there)
             gone += choice.gone
         taken, has_more = oldest_first(candidates, *limits)
-        # Add one of the candidates that do not fit: only whether `left` is empty matters.
+        # Add one candidate that does not fit. One is enough: callers only ask whether `left` is empty.
         over = candidates.slice(0, int(has_more)).select(LISTED.names[:5])
         left = pa.concat_tables([left, over.append_column(LISTED.field(5), pa.nulls(over.num_rows, pa.string()))])
         rows = pa.concat_tables([taken, *others])
@@ -265,25 +265,25 @@ class BatchChooser:
         return found
 
     def _remove_taken_from_list(self, aside: dict[str, SetAside], taken: pa.Table) -> None:
-        """Remove the files from the list that the batch takes, again or with new content.
+        """Remove from the list the files that the batch takes, either as a retry or because they have new content.
 
-        The old content does not exist any more, so no decision about it is needed.
+        The old content of a changed file does not exist any more, so no decision about it is needed.
         """
         for key in aside.keys() & set(taken.column("key").to_pylist() if aside else ()):
             logger.info("event=no_longer_set_aside source=%s key=%r", self.location, key)
             del aside[key]
 
     def _without_set_aside(self, new: pa.Table) -> pa.Table:
-        """Return the objects without set-aside ones, unless these have changed since or are to be taken again."""
+        """Return the objects without set-aside ones. Keep set-aside ones that changed or are marked for a retry."""
         suspect = new.filter(_is_among(new, self.aside)) if self.aside else new.slice(0, 0)
         entries = ((self.aside[row["key"]], row) for row in suspect.to_pylist())
         out = [entry.key for entry, row in entries if entry.decision != RETRY and is_same(vars(entry), row)]
         return new.filter(pc.invert(_is_among(new, out))) if out else new
 
     def _again(self) -> tuple[pa.Table, dict[str, SetAside]]:
-        """Look up the files that are to be taken again; return them, and the list that follows.
+        """Look up the set-aside files marked for a retry; return them, and the list of set-aside files that follows.
 
-        They are looked up one by one, because a listing of date folders, or events, may not show old files.
+        They are looked up one by one, because old files may be missing from events and from listings of date folders.
         """
         aside = dict(self.aside)
         wanted = [key for key, entry in aside.items() if entry.decision == RETRY]
@@ -364,7 +364,7 @@ class BatchChooser:
             if created:
                 found = without_stale(found, there, created)
             if deleted is not None or then is not None:
-                # Events name only some objects, so the other objects are not gone.
+                # In a range of runs nothing counts as gone. Events name only some objects, so the others are not gone.
                 found = found._replace(gone=no_rows())
             if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
                 parts.append(found)
@@ -381,7 +381,7 @@ class BatchChooser:
 
     @property
     def _starts_partitions(self) -> bool:
-        """Whether the start is a partition, and not a start of files."""
+        """Whether `start_from` is a partition. Otherwise it is a time, a key or None, as in `FileOptions`."""
         return self.partitions is not None and self.partitions.start_from is not None
 
     def _begun(self, new: pa.Table, started: datetime) -> tuple[pa.Table, pa.Table]:
@@ -399,7 +399,7 @@ class BatchChooser:
         return new.filter(pc.invert(before)), passed
 
     def _without_existing(self, gone: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> pa.Table:
-        """Return the gone objects without those that the bucket still has: as gone, they would be taken again."""
+        """Return the gone objects that the bucket really lacks. Counted as gone, the others would be taken again."""
         there = look(gone.column("key").to_pylist()).column("key")
         if len(there):
             logger.warning(

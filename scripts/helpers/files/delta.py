@@ -63,7 +63,7 @@ class FileDelta(ReadableWhenSmall):
     request_payer : bool
         Whether the requester pays for requests to the source.
     unpinned : set
-        Ways in which this delta or a part of it read the latest versions, and not the planned ones.
+        Which of `read` and `paths` were used on this delta or a part: they read the latest versions of the files.
     fetched : set
         Keys of files whose planned bytes `read_pandas` has read.
     readings : Readings or None
@@ -298,7 +298,7 @@ class FileDelta(ReadableWhenSmall):
                 options=options, kept=None if on_schema_change == "take" else known,
             )  # fmt: skip
 
-        # Nothing is left to exhaust: pandas has read all files.
+        # Pass an `exhaust` that does nothing, because pandas has read all files to the end.
         frame: pd.DataFrame = self._watched(format, read, lambda frame, table: None)
         self.fetched.update(self.readable.column("key").to_pylist())
         self._note_read(frame)
@@ -327,7 +327,7 @@ class FileDelta(ReadableWhenSmall):
         kinds = {name.lower(): kind for name, kind in (known or {}).items()}
         for name in frame if format == "csv" else ():
             is_text = pd.api.types.is_string_dtype(frame.dtypes[name])
-            # A column without values does not show whether it is text.
+            # A text column without values may have any type, so it does not count as text.
             if not is_text or frame[name].notna().any():
                 kinds[str(name).lower()] = "string" if is_text else ANY
         kept = {name: kinds.get(name.lower(), ANY) for name in decision.kept}

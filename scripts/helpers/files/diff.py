@@ -106,7 +106,7 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
 
 
 def without_stale(found: ListingDifference, known: pa.Table, created: datetime) -> ListingDifference:
-    """Return the difference without the objects that are newer than a report.
+    """Return the difference without objects that changed after a report was made.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ def explained(
         elif aside.decision == SKIP:
             reason += "; a person marked it as done"
         return Explanation(key, "set_aside", reason, *(getattr(aside, name) for name in _FACTS))
-    # Judge an object that was gone and exists again as if the ledger did not have it.
+    # Treat an object that was gone and exists again like an object that is not in the ledger.
     is_back = row is not None and row["status"] == GONE and now is not None
     if row is not None and not is_back:
         reason = f"{row['status']} at version {row['version']} by run {row['run_id']}"

@@ -120,7 +120,7 @@ class FileLedger:
         return self._some[1]
 
     def stored(self, rows: pa.Table) -> dict[str, Any]:
-        """Return a segment of rows sorted by key. Files are written now, but bytes for the table at the freeze."""
+        """Return a segment of rows sorted by key. Files are written now, data for the table when the plan freezes."""
         if self._files is None:
             data = to_bytes(rows)
             if len(data) > MAX_TABLE_BYTES:
@@ -135,7 +135,7 @@ class FileLedger:
     def appended(
         self, segment: Mapping[str, Any] | None, rows: pa.Table | None = None, elsewhere: MergeElsewhere | None = None
     ) -> list[Mapping[str, Any]]:
-        """Return all segments including a new one, if it is given, with small ones at the end merged.
+        """Return all segments with a new one, if it is given, added at the end. Small segments at the end are merged.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class FileLedger:
             rows = from_bytes(data, keys)
             if keys is None and rows.num_rows != segment["count"]:
                 raise ValueError("the count differs")
-        except (TypeError, ValueError) as error:  # The chunks of a segment may have another type than bytes.
+        except (TypeError, ValueError) as error:  # TypeError: the stored data of the segment is not bytes.
             raise damaged(self._source, error) from error
         return rows
 
@@ -225,7 +225,7 @@ class FileLedger:
         files = {file["file"]: file for file in chain.from_iterable(held)}
         read: dict[str, pa.Table] = {}
         if keys is None:
-            # Keep only the files and segments of this range in memory: the next range may need some of them too.
+            # Keep the files and segments of this range in memory, as the next range may need some. Drop all others.
             names = {*files, *(segment["sha256"] for segment in segments if "data" in segment)}
             read = self._held = {name: rows for name, rows in self._held.items() if name in names}
         if self._files is not None:

@@ -27,8 +27,8 @@ Values = tuple[Value, ...]
 class PartitionColumns:
     """The columns that name a partition, outermost first, and their types.
 
-    Other ``name=value`` folders may be above, between and below their folders: a partition has all files whose folders
-    have its values. Two folders with the same value, such as ``month=1`` and ``month=01`` of an int, are one partition.
+    A partition has all files whose folders have its values, even if the path has other ``name=value`` folders as well.
+    Two folders with the same value, such as ``month=1`` and ``month=01`` of an int, are one partition.
     """
 
     names: tuple[str, ...]
@@ -187,7 +187,7 @@ class PartitionRule:
         Parameters
         ----------
         known
-            The keys are from a ledger. A key in no partition, or in one that `nulls` skips, has NULL.
+            Whether the keys are from a ledger. Then a key in no partition, or in one that `nulls` skips, gets NULL.
         """
         from scripts.helpers.files.rules import folders_of
 
@@ -284,7 +284,7 @@ class PartitionRule:
         waiting: set[int] = set()
         if self.whole:
             changed |= set(of_gone.unique().to_pylist()) - {None}
-            # Leave a partition with a file that has to wait, because it would be read in part.
+            # Leave a partition for a later batch if one of its files has to wait: it would be read only in part.
             later = pc.invert(pc.is_in(new.column("key"), value_set=admitted.column("key").combine_chunks()))
             waiting = set(self.numbers(new.filter(later).column("key")).unique().to_pylist())
             changed -= waiting
@@ -292,7 +292,7 @@ class PartitionRule:
         has_more = limit is not None and len(changed) > limit
         numbers = changed
         if has_more or self.latest:
-            # Check the order before any is left out, otherwise it may turn out later that a batch took the wrong one.
+            # Check the order of all partitions first, otherwise a batch could take one that is not the smallest.
             ordered = self.columns.ordered(self.partitions(changed | waiting))
             able = [values for values in ordered if self._numbers[values] in changed]
             kept = able[:limit]
@@ -305,7 +305,7 @@ class PartitionRule:
         of_batch = pa.array(sorted(numbers), pa.int64())
         taken = admitted.filter(pc.is_in(of_admitted, value_set=of_batch))
         if self.whole:
-            # Do not store the gone files of a partition that waits: by them a later batch sees that it has changed.
+            # Do not store gone files of a partition that waits: a later batch needs them to see that it has changed.
             gone = gone.filter(pc.or_(pc.is_null(of_gone), pc.is_in(of_gone, value_set=of_batch)))
         return Chosen(taken, gone, has_more and not self.latest, len(waiting))
 

@@ -127,7 +127,7 @@ class Gathered:
         waiting = self._runs.in_order()
         if self._runs.waiting <= few and not self._written:
             return [], _joined(waiting) if self._runs.waiting else None
-        # All pieces are here, so two waiting runs can be joined unless the keys of a written file are between them.
+        # No more pieces arrive, so waiting runs can share a file if no written file has keys between them.
         places = sorted(byte_order(written.after or "") for written in self._written)
         for place in [*places, None]:
             before = [run for run in waiting if place is None or byte_order(run.after or "") < place]
@@ -139,7 +139,7 @@ class Gathered:
         return files, None
 
     def _write(self, runs: Sequence[_Run[pa.Table]]) -> None:
-        """Write runs into the same files. No key of another run may be between them."""
+        """Write several runs together. No other run may have keys between them."""
         rows = _joined(runs)
         if rows.num_rows:
             self._written.append(_Written(runs[0].after, files_of(self._ledger.stored(rows))))

@@ -192,7 +192,7 @@ class Readings:
             found = self._find_bad_files(table, exhaust, format, error)
         except NotAFileError:
             raise error from None
-        # If only several files together exceeded the time limit, and no single one did, all files can be read.
+        # If the only error is that several files together exceeded the time limit, all files can be read.
         if not found and not isinstance(error.__cause__, TimeoutError):
             raise error
         return found
@@ -237,9 +237,9 @@ _OF_FILES = ArchivedObjectError, ChangedObjectError, FileContentError, MisfitErr
 
 
 def _may_be_caused_by_file(error: BaseException) -> bool:
-    """Return whether a file may be the cause of an error. Of Spark's errors, only those of jobs and storage count."""
+    """Return whether a file may be the cause of an error. Spark's errors about the call itself are excluded."""
     if isinstance(error, WatermarkError):
-        # All other errors of this package are about the call or the store.
+        # The errors of this package that are not in `_OF_FILES` are about the call or the store.
         return isinstance(error, _OF_FILES)
     # Spark raises these before it reads any file: a wrong option, a missing package, an unknown column.
     if type(error).__name__ in ("AnalysisException", "ParseException", "IllegalArgumentException"):

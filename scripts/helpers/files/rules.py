@@ -186,9 +186,9 @@ class FileOptions:
         return pc.less_equal(new.column("key"), self.start_from)
 
     def waiting(self, left: pa.Table) -> pa.Table:
-        """Return those of the left objects that a later batch can take as they are.
+        """Return the objects, among those left for later, that a later batch can take as they are now.
 
-        Skipped archived objects are not among them: a restored one is written again, and S3 reports it like any object.
+        Skipped archived objects are left out: a restored one is written again, and S3 reports it like a new object.
         """
         if self.on_archived != "skip":
             return left
@@ -338,7 +338,7 @@ def glob_to_regex(glob: str) -> str:
         elif character == "{":
             parts.append("(")
             depth += 1
-        elif character == "}" and depth:  # Without an open brace it is a literal, as a comma is.
+        elif character == "}" and depth:  # Outside of braces, "}" and "," stand for themselves.
             parts.append(")")
             depth -= 1
         elif character == "," and depth:
@@ -406,7 +406,7 @@ def _step(layout: str) -> timedelta:
 def _written(layout: str, first: datetime, last: datetime) -> dict[str, None]:
     """Return the folders of all dates between two, in order of time."""
     step = _step(layout)
-    # Start at the full hour or day, otherwise the steps could miss the folder of the last one.
+    # Start at the full hour or day, otherwise the steps could miss the folder of the last hour or day.
     moment = first.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
     if step == timedelta(days=1):
         moment = moment.replace(hour=0)

@@ -262,7 +262,7 @@ class SegmentFiles:
         return len(names)
 
     def _checked(self, name: str) -> str:
-        """Return a name from a state, which any program may have written; LedgerError if `put` never creates it."""
+        """Return a name from a state; LedgerError if `put` cannot have created it, as any program may write states."""
         if not NAME.fullmatch(name):
             detail = f"{name!r} is not the name of a file of a ledger. Restore the job's item from a backup."
             raise LedgerError(str(self.location), detail)

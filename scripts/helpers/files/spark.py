@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # --- limits ---------------------------------------------------------------------------------------
-# The end of a batch with limits, if its files are in many shares that are never in one place.
+# Find where a batch with limits ends if its files are in many shares, which never are in one place together.
 #
 # The batch is the oldest files within the limits, as `rules.oldest_first` takes them from one table. Here each share
 # returns blocks: neighbours among its files in that order, with count and size. The blocks of all shares determine
@@ -153,14 +153,14 @@ def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stre
     before = sum(share.files for share in shares), sum(share.bytes for share in shares)
     blocks = [block for share in shares for block in share.blocks]
     after, until = stretch.after, stretch.until
-    # Every file up to the start of a block is in a block that starts no later. If these blocks fit, the files fit.
+    # The first file of a block is in the batch if all blocks that start no later than it fit into the batch together.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.first):
         files, size = files + block.files, size + block.bytes
         if not limits.fit(files, size):
             break
         after = block.first
-    # Blocks that end no later than a block have no file after its end. If they do not fit, that end does not fit.
+    # The last file of a block is not in the batch if all blocks that end no later than it do not fit together.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.last):
         files, size = files + block.files, size + block.bytes
@@ -329,7 +329,7 @@ class SparkFileDelta(ReadableWhenSmall):
         return alone.read_with(spark, asked, read, skip_changed=on_changed == "skip")
 
     def _first_file(self) -> pa.Table:
-        """Return the first file that is not empty, or else the first file, to read its schema; no row without files."""
+        """Return the file to read the schema from: the first with bytes, or else the first; no row without files."""
         if not self.count:
             return no_rows(LISTED)
         files = self.files.select(*Planned._fields)
@@ -339,7 +339,7 @@ class SparkFileDelta(ReadableWhenSmall):
 
 
 def _header_of_first(delta: SparkFileDelta, first: pa.Table, options: Mapping[str, Any]) -> bytes | None:
-    """Return the header of the first file, by which the columns of all files are found; None if it is empty."""
+    """Return the header of the first file, which gives the columns of all files; None if that file is empty."""
     header = None
     for one in planned_of(first):
         header = header_of(delta.location, one, options, delta.s3_client, delta.request_payer)
@@ -512,7 +512,7 @@ class Executors:
         return files_of(self.bookmark.ledger.stored(pa.concat_tables(tables)))
 
     def _merged(self, segments: Sequence[Mapping[str, Any]], oldest: bool) -> list[dict[str, Any]] | None:
-        """Merge segments on the executors; None for at most one file, which the driver writes faster."""
+        """Merge segments on the executors. Return None if one file can hold all rows: the driver writes it faster."""
         together = self.bookmark.ledger.again(segments).in_files()
         if sum(map(rows_in, together)) <= FILE_ROWS:
             return None
@@ -543,13 +543,13 @@ class Executors:
             str(location), self.bookmark.s3_client or make_client(AT_ONCE), location.bucket, location.prefix,
             versioned=options.versioned, request_payer=options.request_payer,
         )  # fmt: skip
-        # For date folders, use only their part of the ledger: there are few, and most of the ledger is older.
+        # For date folders, use only their part of the ledger: few folders are listed, and most of the ledger is older.
         held = known
         if bounds != [(None, None)]:
             held = [[file for file in files if any(files_between([file], *ends) for ends in bounds)] for files in known]
         rows = sum(map(rows_in, held))
         cuts: list[str] = []
-        # Fewer keys would be a single range.
+        # With fewer keys there would be a single range.
         if rows >= 2 * LEAST_KEYS:
             wanted = max(min(wanted, rows // LEAST_KEYS), rows // MOST_KEYS)
             cuts = quantiles(self._marks(held, max(1, rows // (wanted * MARKS_PER_RANGE)), rows), wanted)
@@ -557,7 +557,7 @@ class Executors:
             cuts = find_cuts(pages, wanted)  # The ledger is too small to show where the keys are.
         if pages.date is None:
             pages.first_key("")
-        # This is the time of the first of these responses, before any task lists its range.
+        # `pages.date` is the time of the first response to `pages`, before any task lists its range.
         assert pages.date is not None
         return [ends for bound in bounds for ends in parted(cuts, *bound)], pages.date
 
@@ -683,7 +683,7 @@ class _Share:
         self._counts = dict.fromkeys(("count", "bytes", "gone", "ignored", "left"), 0)
 
     def add(self, ends: Ends, rows: pa.Table, left: int) -> None:
-        """Add the rows of a piece; `left` is the number of its objects that keep the time of the last listing."""
+        """Add the rows of a piece. `left` counts its objects left for later; see `FileBookmark.holding`."""
         taken = rows.filter(is_status(rows, TAKEN))
         self._counts["count"] += taken.num_rows
         self._counts["bytes"] += pc.sum(taken.column("size"), min_count=0).as_py()
@@ -709,8 +709,8 @@ class _Share:
 class _Candidates:
     """Work of an executor on a range if the batch has limits: find the candidates for the batch, without storing them.
 
-    The batch can take only those new files of a range that would be a batch by themselves. The first file that does not
-    fit is kept too, because the batch takes no younger file, even if one of another range would fit.
+    Candidates are the oldest new files of the range within the limits: the batch can take no others. The first file
+    above the limits is kept too, because the batch takes no younger file, even if one of another range would fit.
     """
 
     task: _Task
@@ -739,7 +739,7 @@ def _blocks(stretch: Stretch, parts: int, kept: Mapping[str, Any]) -> dict[str, 
 
 
 def _store(source: str, ledger_uri: str, end: PlaceInOrder | None, few: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Store the candidates before the end of the batch, once the end is known; return the result for the driver."""
+    """Store the candidates of a task that are in the batch, whose end is known; return the result for the driver."""
     candidates, others = _candidates(kept)
     taken = candidates if end is None else candidates.filter(is_earlier(candidates, end))
     out = candidates.num_rows - taken.num_rows

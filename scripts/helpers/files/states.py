@@ -327,7 +327,7 @@ def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = segment.get("files")
     if found is None:
         packed = segment.get("packed")
-        # A Blob if this run made it and has not stored it; a large one is read now; a small one is bytes in the state.
+        # `packed` is bytes in the state, read only now if they are many; or a Blob that this run has not stored yet.
         found = unpack_json(packed.data if isinstance(packed, Blob) else packed, MAX_NAMES_BYTES)
     for file in Fields({"files": found}, "segment").maps("files", MAX_FILES):
         _check_file(file)

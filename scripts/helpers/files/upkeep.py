@@ -79,9 +79,9 @@ def left_over(
 ) -> Leftovers:
     """Return the files of a folder, grouped by whether they may be deleted.
 
-    It is safe only if the folder is listed first, and `live` and `runs_since` are looked up after that. A file is
-    written before anything refers to it. So when they are looked up, each listed file is referred to, or its run is
-    still entered, or its run cannot refer to anything any more.
+    Deleting files is safe only if the folder is listed first, and `live` and `runs_since` are looked up after that. A
+    file is written before anything refers to it. So at the look-up each listed file is referred to, or its run is still
+    entered, or its run cannot refer to anything any more.
 
     Parameters
     ----------
