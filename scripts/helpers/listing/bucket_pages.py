@@ -77,7 +77,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
 
 
 def _read(block: bytes, closing: bytes) -> dict[bytes, Sequence[bytes]] | None:
-    """Return the fields of all objects by name; None unless the objects differ only in the values of their fields."""
+    """Return the fields of all objects by name; None if any object has another form than the first one."""
     end = block.find(closing) + len(closing)
     gap = block[end : max(end, block.find(b"<", end))]
     first, block = block[:end] + gap, block + gap
@@ -119,7 +119,7 @@ def _rows(found: Mapping[bytes, Sequence[bytes]], encoded: bool) -> pa.RecordBat
     keys = _unescaped(joined[b"Key"])
     if encoded:
         keys = _url_decoded(keys)
-        if keys.count(SEPARATOR) != count - 1:  # A key with %FF would be split, and shift all keys after it.
+        if keys.count(SEPARATOR) != count - 1:  # A key with %FF would be cut in two, and shift all keys after it.
             raise pa.ArrowInvalid("a key is not UTF-8")
     rows = pa.RecordBatch.from_arrays(
         [
@@ -225,8 +225,8 @@ class BucketPages:
         if request_payer:
             self._fixed["RequestPayer"] = "requester"
         self._versioned = versioned
-        # Register only once for each client, by `unique_id`: a second handler would get a page without its objects, and
-        # take it for empty. The lock is needed because botocore checks the id without one.
+        # `unique_id` registers the handler only once for each client: a second handler would get a page from which the
+        # first took the objects, and see it as empty. The lock is needed because botocore checks the id without one.
         with _parsing:
             client.meta.events.register_first("before-parse.*.*", _take_objects, unique_id=_HANDLER)
 

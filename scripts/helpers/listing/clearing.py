@@ -51,7 +51,7 @@ class Taken(NamedTuple):
 
 
 class Cleared(NamedTuple):
-    """Number and bytes of the objects that were moved or deleted; number of those that have changed, or were gone."""
+    """Number and bytes of the objects moved or deleted; number of objects skipped because they changed or were gone."""
 
     files: int
     bytes: int
@@ -130,7 +130,7 @@ class Clearing:
         found: Mapping[str, Any] = {}
         try:
             is_versioned = taken.version_id is not None and taken.version_id != OVERWRITABLE
-            # A delete alone needs no look: it has a condition. A copy has one, too, but some servers ignore it.
+            # A plain delete needs no check: it has a condition. A copy has a condition too, but some servers ignore it.
             if self.archive is not None or self.by_time or is_versioned:
                 with self._typed("s3:GetObject", uri):
                     found = self._compare(taken)
@@ -176,8 +176,8 @@ class Clearing:
 
     def _delete(self, key: str, etag: str) -> None:
         assert self.client is not None
-        # The condition belongs to the delete itself. After a separate look, the delete could hit a file that was
-        # written in between and that no run has taken, or in a bucket with versions hide it behind a marker.
+        # Send the condition with the delete. After a separate check, the delete could hit a file that was written in
+        # between and that no run has taken, or, in a bucket with versions, hide that file behind a marker.
         self.client.delete_object(**self._place(key), IfMatch=f'"{etag}"')
 
     def _place(self, key: str) -> dict[str, Any]:
@@ -303,8 +303,8 @@ def _is_copy(there: Mapping[str, Any], taken: Taken) -> bool:
 def _with_mark(found: Mapping[str, Any], taken: Taken) -> dict[str, Any]:
     """Return the arguments of a copy that keeps all metadata of the original and adds a mark that identifies it.
 
-    If the metadata cannot be sent again together with the mark, S3 copies it and the mark is left out. Then a copy
-    may not be recognised after a crash, and blocks the next one.
+    If the metadata cannot be sent again together with the mark, S3 copies the metadata and the mark is left out. After
+    a crash, such a copy may not be recognised. It then prevents the next copy.
     """
     metadata = {**found["Metadata"], MARK: _mark(taken)}
     text = "".join([*metadata, *metadata.values()])
@@ -319,4 +319,4 @@ def _mark(taken: Taken) -> str:
 
 
 class _OtherError(Exception):
-    """The object is no longer the one that was taken, or is gone; the text of the error is the outcome."""
+    """The object is no longer the one that was taken, or is gone. The error's text says which: changed or gone."""

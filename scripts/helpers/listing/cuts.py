@@ -56,7 +56,7 @@ class CutFinder:
         Parameters
         ----------
         start
-            A key not after `position`, such as the first of its page. Later keys may share the prefix that both have.
+            A key at or before `position`, such as the first of its page. Later keys may share the prefix of these two.
         at_once
             Requests to send at the same time.
         """
@@ -108,7 +108,7 @@ class CutFinder:
         return self._next_characters(following[:high], until, at_once) if following is not None else []
 
     def _next_characters(self, first: str, until: str | None, at_once: int) -> list[str]:
-        """Return `first`, and the cuts after it that differ from it only in the last character."""
+        """Return `first`, and the cuts after `first` that differ from it only in the last character."""
         shared, cuts, more = first[:-1], [first], True
         while more and len(cuts) < MOST_CUTS and self._wanted():
             tried = [shared + character for character in _upwards(cuts[-1][-1], min(at_once, _WAVE))]
@@ -120,9 +120,9 @@ class CutFinder:
         return cuts
 
     def _first_keys(self, parts: Sequence[str], until: str | None) -> list[str | None]:
-        """Return for each of `parts` the first key above all that begin with it; None if it is not in the range."""
+        """Return for each part the first key above all keys that begin with it; None if the range has no such key."""
         self.probes += len(parts)
-        after = [part + LAST for part in parts]  # S3 lists after a key; LAST sorts after all keys with the part.
+        after = [part + LAST for part in parts]  # S3 lists after this key, which sorts after all keys with the part.
         if len(after) == 1:
             keys = [self._pages.first_key(after[0])]
         else:
@@ -140,7 +140,7 @@ def _shared(one: str, other: str) -> int:
 
 
 def between(cuts: Sequence[str], position: str, until: str | None) -> list[str]:
-    """Return the cuts above `position` and below `until`. Others would make a range that is empty, or listed again."""
+    """Return the cuts above `position` and below `until`. Other cuts would make empty ranges or list keys again."""
     above = [cut for cut in cuts if byte_order(cut) > byte_order(position)]
     if until is None:
         return above

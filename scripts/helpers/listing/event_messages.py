@@ -67,7 +67,7 @@ def _named(message: Mapping[str, Any], unwrap: bool) -> Iterator[NamedObject]:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"its {name} is not a text, or is empty")
-    # `encode` raises UnicodeEncodeError, a ValueError, for half a surrogate pair: JSON may have one, Arrow may not.
+    # `encode` raises UnicodeEncodeError, a ValueError, for half a surrogate pair, which JSON allows and Arrow does not.
     if len(value.encode("utf-8")) > MAX_TEXT:
         raise ValueError(f"its {name} has {len(value):,} characters, and S3 allows {MAX_TEXT:,} bytes")
     return value

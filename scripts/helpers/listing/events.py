@@ -107,8 +107,8 @@ class S3EventQueue:
         seen: set[str] = set()
         keys: set[str] = set()
         has_more = False
-        # Stop at an answer without unseen messages. If the queue's visibility timeout is short, the same messages come
-        # again and again, and must not make this loop endless.
+        # Stop at an answer without unseen messages: if the queue's visibility timeout is short, SQS delivers the same
+        # messages again and again, and the loop would never end.
         while not has_more:
             fresh = 0
             for message in self._poll(min(BATCH, most - len(seen))):

@@ -189,7 +189,7 @@ class S3Inventory:
     def _verified(self, manifest: _Manifest, data_file: _DataFile, folder: str) -> Iterator[str]:
         """Copy a data file to local disk; SourceError if its MD5 is not that of the manifest."""
         with NamedTemporaryFile(dir=folder) as file:
-            # Read from the report's bucket, not the one in the manifest, whose author may have no right to that one.
+            # Read from the bucket of the report. The manifest could name another bucket, which its author may not read.
             digest = self._copy(data_file.key, file)
             if digest != data_file.md5.lower():
                 raise SourceError(

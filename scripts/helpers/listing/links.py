@@ -6,7 +6,7 @@ import os
 
 
 def without_links(root: str, name: str) -> str | None:
-    """Return the name below a root to which a name resolves once all links are followed; None if it leads out.
+    """Follow all links in a name below a root and return the resulting name below it; None if it is outside the root.
 
     The root itself may be a link.
     """

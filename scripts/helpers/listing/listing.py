@@ -150,7 +150,7 @@ class Location:
         return self.readable_uris([key])[0].removeprefix("file://")
 
     def why_unlisted(self, key: str) -> str | None:
-        """Return why a local file is not listed although its path exists; None if no name or link is the reason."""
+        """Return why an existing local file is not listed; None if neither its name nor a link is the reason."""
         folder = key.rpartition("/")[0]
         if self.is_local and is_plain(key) and without_links(self.prefix, folder) != folder:
             return "it is below a link to a folder, and such links are not followed"
@@ -310,7 +310,7 @@ class Lister:
             return no_rows(LISTED)
         dates: list[datetime] = []
         client = self._s3_client or make_client(self._options.workers)
-        # Use no pages with versions: they show "null" where HeadObject has no VersionId.
+        # With versions, use no pages: they show the VersionId "null" where HeadObject has none.
         pages = [] if self._options.versioned else self.on_pages(asked, client, dates)
         shown: dict[str, dict[str, Any] | None] = {row["key"]: row for row in pages}
         # Also look up keys that a page lacks, because an object counts as gone only if HeadObject does not find it.
@@ -355,7 +355,7 @@ class Lister:
             found = client.head_object(Bucket=location.bucket, Key=location.prefix + key, **payer)
         except (ClientError, BotoCoreError) as error:
             if code_of(error) in _OF_OBJECT:
-                # Take the object from a listing. If it cannot be read, the error comes when it is read.
+                # Take the object from a listing. If its bytes cannot be read, the later read raises the error.
                 with suppress(SourceError, AccessRefusedError):
                     return Lister(location, client, options).look_at(key)
             _check_absent(location, key, error)
@@ -373,7 +373,7 @@ def _on_pages(lister: Lister, asked: Sequence[str], dates: list[datetime]) -> li
     rows: list[dict[str, Any]] = []
     at = 0
     while at < len(asked) - PAYS:
-        listing = lister.between(asked[at], asked[-1])  # Excludes the first key, which HeadObject looks up.
+        listing = lister.between(asked[at], asked[-1])  # This excludes `asked[at]`, which HeadObject looks up.
         dates.append(listing.started)
         page = next(iter(listing))
         there = page.rows.filter(pc.is_in(page.rows.column("key"), column_of(asked[at:], pa.string())))

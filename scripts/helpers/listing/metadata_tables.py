@@ -157,7 +157,7 @@ class S3MetadataJournal:
             elif ahead is not None:
                 lost = f"the last run read up to {ahead:%Y-%m-%dT%H:%M:%S}Z, a future time"
             elif until is not None and not found.has_record_of(until):
-                # Older records expire first. As this one has expired, newer ones that were not read may be gone, too.
+                # The last record that was read has expired. Newer records, which were not read, may have expired too.
                 lost = f"records since {until:%Y-%m-%dT%H:%M:%S}Z have expired"
             changes = None
             if lost is None:
@@ -281,7 +281,7 @@ class _Opened:
             newest: Any = max(from_bytes(field.field_type, bound) for bound in bounds)
             if (found := EPOCH + timedelta(microseconds=newest)) <= limit:
                 return found
-        # Read the rows, because a file has no statistics of this column, or a record of the future.
+        # Read the rows, because a file lacks statistics of this column, or has a record later than `limit`.
         times = _as_utc(self._scan(self._not_before(since), ("record_timestamp",)).to_arrow().column(0))
         there = times.filter(pc.less_equal(times, pa.scalar(limit, times.type)))
         if len(there) < len(times):
@@ -396,7 +396,7 @@ def _relative(rows: pa.Table, location: Location) -> Any:
 
 
 def _as_utc(times: pa.ChunkedArray) -> Any:
-    """Return times in UTC. S3's have no time zone and mean UTC."""
+    """Return times with the time zone UTC. S3 Metadata writes times in UTC without a time zone."""
     if times.type.tz is None:
         times = pc.assume_timezone(times, "UTC")
     return times.cast(LISTED.field("modified").type)

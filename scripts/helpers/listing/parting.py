@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 
 
 def places(counts: Sequence[int], step: int) -> list[int]:
-    """Return the first row to take of each file, so that every `step`-th row of all files together is taken."""
+    """Return at which row of each file to start, so that every `step`-th row is taken as if all files were one."""
     return [(step // 2 - before) % step for before in accumulate(counts[:-1], initial=0)]
 
 
@@ -56,7 +56,7 @@ def quantiles(marks: Iterable[str], wanted: int) -> list[str]:
     cuts: list[str] = []
     for number in range(1, wanted):
         cut = ordered[number * len(ordered) // wanted] if ordered else ""
-        # A key that was overwritten often occurs several times in `marks`. Two equal cuts would make an empty range.
+        # A key that was often overwritten is in `marks` several times. Two equal cuts would make an empty range.
         if cut and (not cuts or cut != cuts[-1]):
             cuts.append(cut)
     return cuts
@@ -108,7 +108,7 @@ def _cuts(finder: CutFinder, part: _Part) -> list[str]:
 
 
 def _joined(parts: Sequence[_Part], most: int) -> list[str]:
-    """Join neighbours into about `most` ranges, of equal size as far as known; return the cuts between them."""
+    """Join neighbouring parts into about `most` ranges of similar size, if known; return the cuts between them."""
     page = max((part.shown or 0 for part in parts), default=0)
     sizes = [LARGE * page if part.shown is None or part.more else part.shown for part in parts]
     # A range of less than a page is not worth a task, because one request shows a whole page.

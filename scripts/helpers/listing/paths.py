@@ -46,7 +46,7 @@ def _is_hidden_name(name: str) -> bool:
 def is_plain(name: str, *, literal: bool = False) -> bool:
     """Return whether a name below a root stands for the same place below that root for every reader.
 
-    This is not so for an absolute name, one with an empty component, ``.`` or ``..``, or one that is not Unicode.
+    Readers may differ if the name is absolute, is not Unicode, or has a component that is empty, ``.`` or ``..``.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ PAGES_PER_PROBE = 4
 
 
 class Page(NamedTuple):
-    """Objects in order of keys, and the token of the next page; None after the last."""
+    """Objects in order of keys, and the token of the next page; the last page has the token None."""
 
     rows: pa.RecordBatch
     token: str | None
@@ -117,7 +117,7 @@ class RangeListing:
                 if interval is not None:
                     yield interval
             if ratio > RATIO_FOR_ONE_WORKER:
-                # Start twice as many as keep this process busy, because some wait for S3 or look for cuts.
+                # Start twice as many workers as would keep this process busy: some wait for S3 or look for cuts.
                 self.workers = min(self.workers, math.ceil(2 * ratio))
             else:
                 self.workers = 1
@@ -149,7 +149,7 @@ class RangeListing:
     def _behind(self, token: str | None) -> Page:
         """Return the page of a token; SourceError if the next page has the same token."""
         page = self.pages.page(None, token)
-        # The check of the order misses pages without keys, and unordered listings: these would repeat for ever.
+        # The check that keys rise misses pages without keys and unordered listings, which could repeat for ever.
         if page.token is not None and page.token == token:
             raise SourceError(
                 self.source, "its server returns the token of the page before again, so pages could repeat for ever. "
@@ -278,8 +278,8 @@ class RangeListing:
                 victim.splitting = True
                 seen = victim.start, victim.position or "", victim.until
                 idle = max(1, self._idle() // sum(known.splitting for known in self._ranges))
-            # Send these requests without the lock, so that the other workers continue. The range may have advanced or
-            # ended by the time the cuts are known, so `_split` checks again.
+            # Send these requests without the lock, so that the other workers continue. By the time the cuts are known,
+            # the range may have advanced or ended, so `_split` checks the cuts again.
             cuts = self._finder.find(*seen, at_once=idle)
             with self._lock:
                 self._split(victim, cuts)
@@ -289,7 +289,7 @@ class RangeListing:
 
     def _victim(self) -> _Range | None:
         if self._finder.probes > FREE_PROBES + self._listed // PAGES_PER_PROBE:
-            return None  # Otherwise keys that cannot be cut well could cost more requests than their pages.
+            return None  # Stop splitting: keys that cannot be cut well could cost more requests than their pages.
         large = [known for known in self._ranges if known.open and not known.splitting and known.pages > known.stuck]
         return max(large, key=lambda known: known.pages, default=None)
 

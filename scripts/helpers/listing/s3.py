@@ -45,7 +45,7 @@ def make_client(connections: int, **options: Any) -> S3Client:
         # A listing is all or nothing, so one page that fails costs all pages. botocore's default of 3 attempts is over
         # within seconds, but S3 may return SlowDown for longer while it splits a busy prefix.
         retries={"mode": "standard", "total_max_attempts": 10},
-        parameter_validation=False,  # It slows listings down, and all requests are made by this package.
+        parameter_validation=False,  # Validation slows listings down, and only this package makes requests.
         user_agent="glue-watermarks",
     )
     return aws_client("s3", config=config, **options)  # type: ignore[no-any-return]
@@ -97,7 +97,7 @@ def login_or_load(source: str, error: Exception) -> CredentialsError | SourceUna
 
 
 def login_or_load_of_obstore(source: str, error: Exception) -> CredentialsError | SourceUnavailableError | None:
-    """Return the same for an error of obstore, which has most details only in its text."""
+    """Return the same as `login_or_load` for an error of obstore, whose text alone has most of the details."""
     if type(error).__name__ == "UnauthenticatedError":
         return _no_login(error)
     text = str(error)
@@ -124,7 +124,7 @@ def _by_code(source: str, code: str, status: int) -> CredentialsError | SourceUn
 
 
 def obstore_code(error: Exception) -> str:
-    """Return S3's code in an error of obstore, or the type of the error."""
+    """Return the code of S3 in the text of an error of obstore; without a code, the type of the error."""
     code = re.search(r"<Code>([\w.]+)</Code>", str(error))
     return code[1] if code else type(error).__name__
 
