@@ -138,7 +138,7 @@ class ClearingUp:
         return found
 
     def _is_due(self, taken: Any, at: Callable[[int], datetime | None]) -> bool:
-        # Keep the files of batches that readers do not see yet: if their staged files are lost, the sources are needed.
+        # Keep source files of batches that readers do not see yet: they are needed if the staged files are lost.
         unpublished = [output.version for output in self.run.unpublished]
         if taken.version > self.run.version or (unpublished and taken.version >= min(unpublished)):
             return False

@@ -61,7 +61,7 @@ def files_read(contexts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
 
 
 def contexts_taken(contexts: Mapping[str, Mapping[str, Any]], counted: Mapping[str, Any]) -> set[str]:
-    """Return the contexts that took files or rows. One whose rows nobody has read is included: it may have some."""
+    """Return the contexts that took files or rows, including those whose rows were not counted: they may have some."""
     rows = {name: found["rows"] for name, found in counted.get("contexts", {}).items()}
     sources = {name: planned for name, planned in contexts.items() if planned["kind"] in ("rows", "files", "table")}
     return {name for name, planned in sources.items() if rows.get(name, planned.get("count")) != 0}
@@ -77,7 +77,7 @@ def add_written(metrics: dict[str, Any], rows: int, size: int | None) -> None:
 def counts_to_save(counted: Mapping[str, Any], following: Mapping[str, Any]) -> dict[str, Any]:
     """Return the counts to save: all of them, if they fit beside the watermarks that follow."""
     # A run's item has counts and watermarks in one map. If a watermark was stored by hand under a count's name, drop
-    # the count. Metrics of the user's own are kept here: if a name is taken, the commit refuses it.
+    # the count. Keep the user's own metrics: the commit refuses one that has the name of a watermark.
     kept = {name: count for name, count in counted.items() if name not in METRICS or name not in following}
     try:
         encode_metrics(kept, following)
@@ -146,7 +146,7 @@ class SourcePart(Generic[T_co]):
     data
         The rows or files that the job gets.
     plan, state
-        The source's part of the plan, and the watermark that follows; None if there is no watermark.
+        The source's part of the plan, and the watermark that follows the plan. `state` is None without a watermark.
     facts
         Details for the log.
     check
@@ -334,11 +334,11 @@ class Batch:
         return stored
 
     def warn_if_new(self, context: str | None) -> None:
-        """Log a WARNING if a job with other sources reads a new one: it may be one of them under a new name."""
+        """Log a WARNING if a job that has watermarks reads a new source: it may be an old source under a new name."""
         # A run that saves nothing is skipped: it reads everything on purpose, or a range of runs.
         if context is None or not self.saves or context in self.run.watermarks:
             return
-        # Values of no known kind were stored by hand. A state that is too large for its item is a reference (Spilled).
+        # Leave out values that were stored by hand: they have no known kind. A state too large for its item is Spilled.
         known = [
             name
             for name, state in sorted(self.run.watermarks.items())
@@ -356,7 +356,7 @@ class Batch:
         """Put a source into the plan, with the watermark that follows it, if any."""
         self.contexts[context] = planned
         if state is not None:
-            # The state keeps the columns of the source even if this run does not read any.
+            # Carry over the stored columns of the source, even if this run reads no columns.
             self._states[context] = carried(state, self.run.state(context))
 
     def following(self, context: str) -> Mapping[str, Any] | None:
@@ -369,7 +369,7 @@ class Batch:
         self.add(context, planned, state)
         if self.run.plan is None:
             return
-        # The rest stays as it was frozen; large parts of it are references.
+        # Keep the rest of the frozen plan as it is, with references for its large parts.
         following = dict(self.run.plan.next)
         if state is not None:
             following[context] = state
@@ -458,12 +458,12 @@ class Batch:
     # --- rows for sinks -------------------------------------------------------------------------
 
     def give(self, context: str | None, rows: Any = None, *, is_recognisable: bool = True) -> None:
-        """Note a frame of a source that the job got; None if the job reads the source in another way.
+        """Note a frame of a source that the job got. `rows` is None if the job reads the source in another way.
 
         Parameters
         ----------
-        is_looked_for
-            Whether `wrote` can recognise the frame, or the files that it reads in Spark's plan.
+        is_recognisable
+            Whether `wrote` can recognise the frame itself, or Spark's plan shows the files that the frame reads.
         """
         if rows is None:
             self._written.add(context or "")
@@ -475,9 +475,9 @@ class Batch:
                 self._given.append((context, ref(rows)))
 
     def wrote(self, df: Any, contexts: set[str]) -> None:
-        """Note the contexts whose rows a sink gets: those in Spark's plan, or that of the same frame as in `give`.
+        """Note the contexts whose rows a sink gets: `contexts` from Spark's plan, and those that `give` noted for `df`.
 
-        Any other frame may have rows of every context, and every frame may have rows of contexts that no plan shows.
+        If there is none, `df` may have rows of every context. Any frame may have rows of contexts that no plan shows.
         """
         found = contexts.union(context for context, given in self._given if given() is df)
         shown = {*self.frames, *self.counts.names.values(), *(context for context, _ in self._given)}
@@ -499,7 +499,7 @@ class Batch:
         return self.contexts, {**self.run.watermarks, **self._states}
 
     def _frozen_as(self, plan: Plan) -> FrozenBatch:
-        """Return the batch, stored here because after the commit the head has no plan any more."""
+        """Return the batch of a plan. It is kept in `_frozen`, because after the commit the head has no plan."""
         return FrozenBatch(self.run.batch_id, (plan.later or plan.at).astimezone(timezone.utc))
 
     def check_open(self, verb: str) -> None:

@@ -36,12 +36,12 @@ _OUTCOMES: Mapping[Outcome, str] = {
 class EndOfRun:
     """Measures one run, calls the hooks around its commit and at its end, and reports it once.
 
-    It has no reference to the job, direct or indirect, so that `watch` notices when the job is garbage-collected.
+    It must not reference the job, directly or indirectly: otherwise `watch` would not see the job garbage-collected.
 
     Parameters
     ----------
     run
-        A run that saves nothing is not reported, because it does not show that the job is up to date.
+        The run to measure. One that saves nothing is not reported, as it does not show that the job is up to date.
     clock
         Returns the time as an aware datetime.
 
@@ -132,7 +132,7 @@ class EndOfRun:
         }
         values |= {name: found.total_seconds() for name, found in behind.items() if found is not None}
         if outcome == "committed":
-            # An alarm on the age of open plans ends only with a number below its threshold.
+            # Report 0, because an alarm on the age of open plans ends only at a number below its threshold.
             values.setdefault("OpenPlanAgeSeconds", 0)
             for name, counts in _COUNTED.items():
                 # Check the type, because a user may store anything under these names.

@@ -75,7 +75,7 @@ class FileSource:
         return FileDelta(Location.parse(self.source))
 
     def bookmark(self, reach: Reach, partitions: PartitionRule | None = None, *, clears: bool = False) -> FileBookmark:
-        """Return the bookmark of the source for a reach. Refuse options with which `on_changed` cannot work."""
+        """Return the bookmark of the source for a reach. Refuse options that do not work with `on_changed`."""
         made = FileBookmark(
             self.source,
             s3_client=self.batch.client(Location.parse(self.source)),
@@ -120,7 +120,7 @@ class FileSource:
             )  # fmt: skip
 
     def schemas(self, delta: FileDelta | SparkFileDelta, *, whole: bool = False) -> KeptSchemas:
-        """Return the columns of earlier batches, with the functions that store those with which a delta is read.
+        """Return the columns of earlier batches, and the functions that store the columns a delta is read with.
 
         Parameters
         ----------
@@ -206,7 +206,7 @@ class NewFiles(FileSource):
         if self.on_changed is not None:
             # A replay checks before it writes, because an earlier attempt may have written the old content.
             delta = self._unchanged(delta, stored, self.on_changed)
-        # Files may have been set aside by now.
+        # Read the plan again, because the check may have set files aside.
         planned = FilesPlan.read(self.batch.contexts.get(self.context or "", stored), "plan")
         return self._taken(replace(found, delta=delta, plan=planned), clearing)
 
@@ -233,14 +233,14 @@ class NewFiles(FileSource):
         return delta
 
     def _found(self, bookmark: FileBookmark, reach: Reach) -> FilesTaken:
-        """Return the new files: among those that events or a journal name, if given, or else by listing."""
-        # Events and journals name only changes since the last run, so a range of runs, or everything, needs a listing.
+        """Return the new files among the objects that events or a journal name. Without these, list the source."""
+        # Events and journals name only changes since the last run, so list to read everything or a range of runs.
         if reach.everything or reach.until is not None:
             return self.listed(bookmark, reach, self.listing)
         relist, listed = self.relist, bookmark.listed
         is_due = relist is not None and (listed is None or self.batch.clock() - listed >= relist)
         if is_due and self.listing is not None and listed is not None and self.listing.created <= listed:
-            # The report shows nothing new. If each run read it again, events would stay unread until they expire.
+            # The report was read before. If each run read the same report again, events would stay unread and expire.
             is_due = False
             logger.warning(
                 "event=report_too_old job=%s source=%s created=%s: it was not listed for %s, and the report of "
@@ -283,7 +283,7 @@ class NewFiles(FileSource):
             reason = "the journal names more objects than S3 is asked about one by one"
         since = found.since and max(found.since, bookmark.listed or found.since)
         if listing is not None and (since is None or listing.created < since):
-            # The report lacks objects written since it but before the journal's next record, or the last listing.
+            # Do not use the report: it lacks objects written after it and before the next record or the last listing.
             reason = f"{reason}; listing= ends before the last listing or the journal's next record, and is not read"
             listing = None
         logger.warning(
@@ -394,7 +394,7 @@ def check_same_call(planned: FilesPlan, asked: PlannedPartitions | None, job_id:
     Parameters
     ----------
     asked
-        The result of `PartitionRule.to_plan`; None for files. New files are the same, grouped by partition or not.
+        The result of `PartitionRule.to_plan`; None for files. Grouping by partition does not change what is new.
     """
     if planned.partitions != asked and any(one is not None and one.whole for one in (planned.partitions, asked)):
         raise PlanConflictError(

@@ -42,7 +42,7 @@ FIELDS_LOST_WITHOUT_HEAD = (
 class HeadOfLog:
     """A head made from a log entry, which `write` puts in place of the damaged or missing one.
 
-    `item` is the item that is there now, or None. `skipped` lists the keys of newer log entries that are damaged.
+    `item` is the present item of the head, or None. `skipped` lists the keys of newer log entries that are damaged.
     """
 
     item: items.Item | None
@@ -114,7 +114,7 @@ def head_of_log(
     except (TargetAheadError, RowsMissingError) as error:
         error.args = (str(error).replace("--after-restore", "--from-log"),)
         raise
-    # A rewind or reset takes back unpublished output, and the log does not say how far. Use only the entries after it.
+    # Use only entries after the last rewind or reset: it took back unpublished output; the log does not say which.
     since = list(takewhile(lambda entry: entry.change.op not in ("REWIND", "RESET"), history))
     waiting = _waiting(job_id, since, asked)
     there = tuple(one for entry in reversed(since) for one in entry.change.outputs if one not in waiting)
@@ -162,9 +162,9 @@ def _check_states(watermarks: Watermarks, entry: LogEntry) -> None:
 
 
 def _waiting(job_id: str, since: Sequence[LogEntry], asked: Sequence[Sink]) -> Outputs:
-    """Return the output that may still wait to be published: all that is still staged. Publishing twice is harmless.
+    """Return the output that may still wait to be published: all output that is staged. Publishing twice is harmless.
 
-    For a target that only the job's script can reach, return its newest output: the script's next run checks it.
+    For a target that only the job's script can reach, return its newest output, which the script's next run checks.
     """
     waiting = []
     for target, newest in newest_outputs(since).items():

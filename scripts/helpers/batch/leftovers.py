@@ -45,9 +45,9 @@ def examine_targets(
     """Compare the staged and published output of a job with its history.
 
     This examines the targets that the history names, and those that the head remembers. It does not find targets of
-    expired versions, or output of paused and disabled runs. Kinds: ``staged leftover``, ``unexplained files``,
-    ``retraction``, ``staged files lost``, ``unproven record``, ``target ahead`` and ``target behind`` if a target has
-    recorded other versions than the job has, and ``target not seen`` if it cannot be reached from here.
+    expired versions, or output of paused and disabled runs. Kinds of findings: ``staged leftover``, ``unexplained
+    files``, ``retraction``, ``staged files lost``, ``unproven record``; ``target ahead`` or ``target behind`` if a
+    target has recorded other versions than the job; ``target not seen`` if it cannot be reached from here.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class _Look:
     output: Output
 
     def recorded(self) -> Iterator[Finding]:
-        """Find versions that the target has recorded and the job does not know, or the other way round."""
+        """Find versions that only the target has recorded, and versions that only the job has recorded."""
         newest = newest_at(self.sink, self.head)
         recorded = self.sink.recorded(mark_of(self.head.job_id), newest=newest)
         for first, last in ahead_of(recorded.epochs, self.head, self.sink).values():
@@ -209,9 +209,9 @@ class _Look:
     def staged(self, repair: bool, agreed: Collection[str] | None) -> Iterator[Finding]:
         """Find staged files that will never be published."""
         waiting = {output.folder for output in self.head.unpublished}
-        # Use the mark of the job's own name, because the mark in a record may have been altered.
+        # Derive the mark from the job's name, because the mark in a stored record may have been altered.
         found = set(self.sink.staged(mark_of(self.head.job_id)))
-        # The attempt that has the job may still commit the next version. An attempt of an earlier epoch cannot.
+        # Leave staged output of the next version: the run at work may commit it. Attempts of earlier epochs cannot.
         at_work = self.head.next_batch.version if self.head.claim is not None else 0
         leftovers = sorted(each for each in found - waiting if version_of(each, self.head.epoch) != at_work)
         # Repair only if the head has not changed: a commit since then may have chosen one of the leftovers.

@@ -73,7 +73,7 @@ def last_success(
     if started is None:
         raise NothingThereError(reason="unplaced_run", job_id=job_id, run_id=run_id)
     oldest = 1
-    # Compare start times, because "before this run" is about runs. A version without one has only its commit time.
+    # Compare start times, because "before this run" is about runs. Use the commit time of a version that has none.
     for entry in _history(watermarks, job_id):
         if entry.change.op in SUCCESS and (entry.change.started_at or entry.change.at) <= started:
             return entry
@@ -97,7 +97,7 @@ def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | No
     for entry in _history(watermarks, head.job_id, below):
         if entry.change.op in SUCCESS and entry.change.run_id == run_id:
             return entry
-        # The item names the version of the run's last commit. If that entry is not its commit, no entry is.
+        # The run's item names the version of its last commit. If that entry is not the run's commit, none is.
         if below is not None:
             break
     return None
@@ -189,7 +189,7 @@ class UnsavedRun:
 
     def until(self, context: str) -> Any:
         """Return the watermark that ends the range; None if the range took nothing of the context."""
-        # If both ends stand for one success, the context has a watermark there, but the range contains no run.
+        # If both ends stand for the same success, the range contains no run, although the context has a watermark.
         if self._until is None or self.until_version == self.version:
             return None
         return self._watermarks.lookups.state_at(self._until, context)
@@ -326,8 +326,8 @@ def begin(
     if mode.is_range:
         assert mode.from_run is not None
         assert mode.to_run is not None
-        # Both ends read `job_runs` from the start, and it may be an iterator. It is read lazily, so that a run
-        # that the table can place costs no request to Glue.
+        # Duplicate `job_runs`, which may be an iterator, because each end reads it from the start. It is read lazily:
+        # if the table knows the run's start, no request to Glue is sent.
         runs_for_start, runs_for_end = tee(job_runs)
         start = last_success(watermarks, job_id, mode.from_run, runs_for_start)
         until = last_success(watermarks, job_id, mode.to_run, runs_for_end)

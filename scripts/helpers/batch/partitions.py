@@ -133,7 +133,7 @@ class LargestPartition(NewPartitions):
 
     def plan(self, reach: Reach) -> SourcePart[PartitionDelta]:
         """Find the largest partition, and decide whether to read it."""
-        # No files are remembered: all files that are there count as new, and one partition of them is taken.
+        # Use no stored state, so that all existing files count as new; then one partition of them is taken.
         bookmark = self.bookmark(replace(reach, before=None), self.rule)
         context, job_id = self.context or "partition", self.batch.run.job_id
         before = LatestPartition(bookmark.location, self.rule, reach.before, context, job_id)

@@ -100,7 +100,7 @@ def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
             continue
         text, depth = line[found.end(1) :], len(found[1]) // 3
         node = Node(text, found[2], marks.get(text, marks.get(text.partition(",")[0])))
-        # A subquery is two levels deeper than its node.
+        # The plan of a subquery is printed two levels deeper than its node, so it is not added as a child.
         if 0 < depth <= len(path):
             path[depth - 1].below.append(node)
         path[depth:] = [node] * max(1, 1 + depth - len(path))
@@ -109,7 +109,7 @@ def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
 
 
 def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
-    """Return the contexts whose new rows reach a node, and the operations that computed rows from those alone.
+    """Return the contexts whose new rows reach a node, and the operations whose input is new rows alone.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
         if node.text.startswith(("Join LeftSemi", "Join LeftAnti")):
             return below[0]
         if DISTINCT in found:
-            # The distinct keys that changed, joined with all rows of these keys in a whole table.
+            # The node joins the distinct keys that changed with all rows of these keys in a whole table.
             return set(), found - {DISTINCT}
     elif contexts and node.kind in WITHIN and not _is_by_keys(node, keys):
         found.add(WITHIN[node.kind])

@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 # --- witness --------------------------------------------------------------------------------------
 # Targets record the versions of a job, which shows whether its table of watermarks was restored, lost or mixed up.
 #
-# A version that a target has recorded was committed. If the head does not know it, the head is not the same as before:
-# rows would be loaded again under new batch ids, or be skipped under ids that the target has recorded.
+# Each version that a target has recorded was committed. If the head does not know one, the head was replaced: a run
+# would load rows again under new batch ids, or the target would skip rows under ids that it has recorded.
 
 
 class Witness:
@@ -94,7 +94,7 @@ class Witness:
         lost = lacking(newest, found.held, run.head)
         if lost is not None:
             self._lost[place] = lost
-        # Not for a slice or a namespace: on its first run, the others of the job have written to the target already.
+        # Do not warn for a slice or a namespace: other slices or namespaces of the job may have written there before.
         is_whole = served_by(run.job_id) is None and split_name(run.job_id)[1] is None
         if found.others and not found.epochs and run.head.version == 0 and is_whole:
             logger.warning(
@@ -108,8 +108,8 @@ class Witness:
     def note_loss(self, sink: Sink) -> None:
         """Log, once, that a target lacks a version that was published there, and store that in the head.
 
-        Call this before a batch with rows is published there, or taken back: the target's record of it hides that
-        earlier ones are missing. Stored in the head, the loss is known even if this run dies in between.
+        Call this before a batch with rows is published or taken back there: the target then records that batch, which
+        hides that earlier ones are missing. As the head stores the loss, it is known even if this run dies in between.
         """
         place = place_of_name(sink.name)
         if place in self._lost and isinstance(self._run, Run):
@@ -218,9 +218,9 @@ def answers_of(
     spark: SparkSession | None = None,
     s3_client: S3Client | None = None,
 ) -> tuple[Seen, tuple[Retraction, ...]]:
-    """Ask the targets of a history and those in `asked`; see `after_restore`. Sinks of the history join `asked`.
+    """Ask the targets of a history and those in `asked`; see `after_restore`. Adds the sinks of the history to `asked`.
 
-    Return the versions that they have recorded and the head does not know, and the retractions of those to take back.
+    Return the recorded versions that the head does not know, and the retractions of the versions to take back.
     """
     job_id, newest = head.job_id, newest_outputs(history).values()
     for output in newest:
@@ -250,8 +250,8 @@ def answers_of(
 def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], now: datetime) -> None:
     """Raise RowsMissingError if a target lacks the newest versions that it should have.
 
-    A rewind or reset after the backup may have taken them back, which the restored head does not know. Such a decision
-    takes back all versions above a certain one, so if the newest version is there, no other was taken back.
+    A rewind or reset after the backup may have taken versions back, which the restored head does not know. It takes
+    back all versions above a certain one, so if the newest version is at the target, no version was taken back.
     """
     # Stop at a version without watermarks: nothing before it counts as loaded.
     entries = takewhile(lambda entry: entry.watermarks, history)
@@ -264,7 +264,7 @@ def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], 
 
 
 def _missing_versions(sink: Sink, outputs: Sequence[Output], now: datetime) -> list[int]:
-    """Return the newest versions that a target has no rows of: those after the newest one that is there."""
+    """Return the versions that a target lacks, newest first: all versions after the newest one of which it has rows."""
     missing = []
     for output in outputs:
         if not (output.is_retractable and output.has_rows and is_sink_of(sink, output)):
@@ -413,7 +413,7 @@ class Publication:
 
         This publishes nothing.
         """
-        # From here on the staged output may not be dropped: the commit may take effect and only its answer be lost.
+        # From here on never drop the staged output: the commit may take effect even if its answer is lost.
         self.is_tried = True
         return self.run.commit(tuple(output for _, output in self.staged), plan, **metrics)
 
@@ -448,7 +448,7 @@ class Publication:
                 self._publish(winner, output)
 
     def drop(self) -> None:
-        """Delete what was staged, as the run ends without a commit. A failure is only logged: no reader sees it."""
+        """Delete the staged output, as the run ends without a commit. Only log a failure, because no reader sees it."""
         if self.is_tried:
             return
         for sink, output in self.staged:
@@ -460,7 +460,7 @@ class Publication:
         return [*self.run.retracting, *self.run.unpublished] if isinstance(self.run, Run) else []
 
     def _proven(self, records: Sequence[T]) -> Iterator[T]:
-        """Yield the records that belong to this job according to its head; log each other one, and do not touch it."""
+        """Yield the records that belong to this job according to its head. Only log others, and do not touch them."""
         for record in records:
             assert isinstance(self.run, Run)
             why = doubt(record, self.run.head.last_versions)
@@ -524,7 +524,7 @@ class Publication:
         assert isinstance(self.run, Run)
         recorded, last = self.witness.recorded(sink), self.run.head.last
         before = recorded.epochs.get(output.epoch, 0) if recorded is not None else 0
-        # No other attempt ran since the previous version was published, so nothing is left unless one was suspended.
+        # No other attempt ran since the last published version, so only a suspended attempt can have left files.
         if last is not None and last.failed == 0 and output.version == before + 1 and output.version % SWEEP_EVERY:
             return
         kept = [output.folder for output in self.run.unpublished]
@@ -567,7 +567,7 @@ def take_back_now(watermarks: Watermarks, job_id: str, sink: Sink, retraction: R
     newest = newest_at(sink, head)
     lost = lacking(newest, sink.recorded(mark_of(job_id), newest=newest).held, head)
     if lost is not None:
-        # Store this before anything is deleted, because the target's record of the deletion hides what it lacks.
+        # Store the loss before deleting: the target records the deletion, which then hides that versions are missing.
         noted = head.published(lost[:1], lost[1])
         if head.claim is not None or isinstance(watermarks.store.swap(head, noted), Lost):
             return None

@@ -50,7 +50,7 @@ def rows_since(
     # Read `name` only of sources of this package: a frame may have a column called `name`.
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
     rows = SchemaKeeping(batch).rows(context, name, found, policy)
-    # Rows of Spark are not looked for, because `contexts_of` finds them by the node that counts them.
+    # A frame of Spark need not be recognised: `contexts_of` finds it by the node of the plan that counts its rows.
     batch.give(context, rows, is_recognisable=not hasattr(rows, "sparkSession"))
     return rows
 
@@ -255,7 +255,7 @@ class NestedRows:
         if not isinstance(run, Run):
             return self._taken(IdBlock.unsaved(f"{run.job_id}/{run.run_id}", slot, context, reach.before))
         others = [name for name, state in run.watermarks.items() if kind_of(state) == KIND]
-        # Read each state by `state`, which checks it, and reads it back if its value is stored in chunks.
+        # Use `run.state`, which checks each state, and reads it back if its value is stored in chunks.
         states = {name: run.state(name) for name in {context, *others}}
         return self._taken(IdBlock.of_batch(context, run.version + 1, slot, states))
 
@@ -265,8 +265,8 @@ class NestedRows:
         return self._taken(IdBlock.of_plan(context, stored, self.batch.run.state(context)))
 
     def nothing(self) -> dict[str, DataFrame]:
-        """Raise PlanConflictError for a replay: unlike the rows of a source, these need ids now and cannot wait."""
-        if not self.batch.run.replay:  # The run reads a range of runs that took no ids.
+        """Raise PlanConflictError for a replay: unlike rows of a source, related tables need their ids in this run."""
+        if not self.batch.run.replay:  # Here the run reads a range of runs, which took no ids for this context.
             taken = self.plan(Reach())
             self.batch.add(self.context or "", taken.plan, None)
             return taken.data

@@ -34,14 +34,14 @@ class SchemaKeeping:
         self._batch = batch
 
     def known(self, context: str | None) -> Mapping[str, Columns]:
-        """Return the schemas in the committed state of a source, by name. A replay begins with the same ones."""
+        """Return the schemas in the committed state of a source, by name. A replay starts from the same schemas."""
         return schemas_of(self._batch.run.state(context)) if context else {}
 
     def keep(self, context: str | None, source: str, name: str, decision: Decision) -> None:
         """Log what changed, and put the columns into the watermark that follows.
 
-        If the plan is frozen, it is replaced by one that differs only in the columns. A plan that is replayed may
-        have them already, from the earlier attempt: then it stays.
+        A frozen plan is replaced by one that differs only in the columns. A replayed plan stays as it is if the earlier
+        attempt stored the same columns.
         """
         self._tell(context, source, name, decision)
         batch = self._batch

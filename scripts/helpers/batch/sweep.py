@@ -39,14 +39,14 @@ class References:
 
     @property
     def oldest_run(self) -> Head | None:
-        """The head with the oldest run that is still entered, even if its lease has ended; None if there is no run."""
+        """The head with the oldest run still entered as at work, even if its lease ended; None if there is no run."""
         claimed = [head for head in self.heads.values() if head.claim is not None]
         return min(claimed, key=_start_of_run, default=None)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The files that a sweep would delete or keep. The run of `held_by` holds back `leftovers.held` of them."""
+    """The files that a sweep would delete or keep. `leftovers.held` files are kept because of the run of `held_by`."""
 
     folder: LedgerFolder
     leftovers: Leftovers
@@ -126,7 +126,7 @@ class LedgerSweep:
         for job_id in sorted(users | {self._job_id}):
             head = references.heads[job_id]
             if head.claim is not None and now < head.claim.lease_until:
-                continue  # A higher fence would end the run, which may refer to none of these files.
+                continue  # Do not raise the fence: it would end the run, which may not even use these files.
             if not isinstance(self._watermarks.store.swap(head, head.fenced()), Written):
                 raise StaleError(f"Job {job_id!r} changed during the sweep, and nothing was deleted. Sweep again.")
         return self._files.delete([file.name for file in going])

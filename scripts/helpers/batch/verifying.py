@@ -93,7 +93,7 @@ def verify(
     is_exact = not first.is_time if exact is None else exact
     found = []
     for span in spans:
-        # Count the target first: a row replaced there meanwhile had moved at the source before, and is not missing.
+        # Count the target first. Then a row that moves at the source, and later at the target, never looks missing.
         target_counts = engine.counts(other, _window(other, names, span), compared.kinds)
         source_counts = engine.counts(rows, _window(rows, names, span), compared.kinds)
         difference = Difference()
@@ -110,7 +110,7 @@ def verify(
 
 def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job_id: str, context: str) -> None:
     """Log how many rows of the source are not compared because they have no cursor."""
-    # Ask from the watermark on: a database counts the NULLs by its index, and reads few other rows.
+    # Ask only from the watermark on, so that few rows are read. A database counts the NULLs by its index.
     nulls = rows.facts((column,), (_as_column_type(column, watermark),), descending=False).nulls
     if nulls:
         logger.warning(
@@ -122,7 +122,7 @@ def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job
 
 def _smallest(rows: RowSource, column: CursorColumn) -> Cursor | None:
     """Return the smallest cursor of a source, by a single index lookup if the source supports it."""
-    # The smallest cursor is the last one of a cursor that descends.
+    # Ask for the last cursor in descending order, which is the smallest one.
     bound = rows.last((column,), True)
     if bound is UNKNOWN:
         bound = rows.facts((column,), None, True).smallest

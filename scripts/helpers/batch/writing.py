@@ -66,7 +66,7 @@ def write(
     # Freeze the plan before the first byte is written, so that another attempt would write the same rows.
     is_frozen_before = batch.run.plan is not None
     batch_id = batch.freeze().id
-    # A freeze just now proved that the run still has the job, as it wrote the head. An earlier one may be long ago.
+    # If this call froze the plan, that write proved that the run still has the job. An earlier freeze may be long ago.
     if is_frozen_before:
         batch.run.check()
     # Publish earlier batches that only this sink can reach before the new rows: readers see batches in order.
@@ -84,7 +84,7 @@ def write(
             raise
     try:
         if batch.saves:
-            # Check that the record can be read back: with an unreadable one in the head, no run could begin.
+            # Check that the record can be read back: if the head had an unreadable record, no run could begin.
             Output.from_record(output.record(), "its record", output.job_id)
     except ImplausibleError as error:
         sink.drop(output)
@@ -106,8 +106,8 @@ def _written_twice(batch: Batch, sink: Sink) -> PlanConflictError:
 
 def _is_staged_beside_another(batch: Batch, sink: Sink, output: Output) -> bool:
     """Return whether the batch was staged for this table before, under another name of the table."""
-    # Such as `repairs` and `public.repairs`, or two catalogs. The table records a batch once: it would take the
-    # first of two outputs, and the rows of the second would be lost without an error.
+    # For example as `repairs` and `public.repairs`, or through two catalogs. A table records a batch once, so it would
+    # take only the first of the two outputs: the rows of the second would be lost without an error.
     staged = [other.folder for _, other in batch.publication.staged if other.sink == output.sink]
     # Only output staged within the database, or on a branch of the table, identifies its table. A staging folder
     # may be shared by several targets, and each path has only one spelling by now.
