@@ -83,7 +83,7 @@ class ArrowStream:
 def in_chunks(
     batches: Iterable[pa.RecordBatch], most: int, size_of: Callable[[pa.RecordBatch], int] = attrgetter("nbytes")
 ) -> Iterator[pa.Table]:
-    """Yield batches joined into tables; a table ends once its size, by default in bytes, reaches `most`."""
+    """Join batches into tables and yield them. A table ends once its size, by default in bytes, reaches `most`."""
     found, size = [], 0
     for batch in batches:
         found.append(batch)

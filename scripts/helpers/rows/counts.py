@@ -49,7 +49,7 @@ class RowCounts:
         self._counted[context] = dict(counts)
 
     def watch(self, context: str, rows: Any, window: RowWindow) -> Any:
-        """Return the rows of a window so that they are counted when they are read."""
+        """Return the rows of a window; they are counted when they are read."""
         if isinstance(rows, ArrowStream):
             stream = self._streams[context] = _Stream(rows, window.columns[0])
             return rows.mapped(stream.looked_at)
@@ -58,12 +58,12 @@ class RowCounts:
     def watch_all(
         self, context: str, rows: DataFrame, column: CursorColumn | None = None, *, is_empty: bool = False
     ) -> DataFrame:
-        """Return rows so that they are counted when they are read, with the minimum and maximum of a given column."""
+        """Return rows that are counted when they are read, with the smallest and largest value of `column` if given."""
         # An empty window has no rows to count, and a job often runs no action on it, so record 0 now.
         if is_empty:
             self._empty.add(context)
             return rows
-        # Add the entry before observing: if that fails, the sum of all contexts must not be reported without this one.
+        # Add the entry before observing, because observing may fail: then no sum is reported that lacks this context.
         self._watched[context] = None
         try:
             return self._observed(context, rows, column)
@@ -142,7 +142,7 @@ class _Stream:
 
 
 def _ends(column: CursorColumn | None, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the smallest and the largest cursor, without those that Python cannot hold or that are too long."""
+    """Return the smallest and the largest cursor. Leave out a cursor that is too long or that Python cannot hold."""
     ends: dict[str, Any] = {}
     if column is None:
         return ends

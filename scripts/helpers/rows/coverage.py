@@ -60,8 +60,8 @@ def slices(low: Any, high: Any, n: int) -> list[ShownRange]:
     Parameters
     ----------
     low, high
-        Two datetimes, dates, whole numbers or Decimals. The steps are microseconds, days, ones, or for
-        Decimals the last decimal place written in either bound: write ``Decimal("10.00")`` for hundredths.
+        Two datetimes, dates, whole numbers or Decimals. A step is a microsecond, a day, 1, or for Decimals
+        one unit of the last decimal place written in either bound: write ``Decimal("10.00")`` for hundredths.
     n
         The number of slices. Bounds with fewer steps between them give fewer slices.
 
@@ -114,7 +114,7 @@ def _in_utc(value: Cursor) -> Cursor:
 
 
 def _is_number(value: Decimal) -> bool:
-    # The exponent of infinity and NaN is a letter. The limits prevent writing Decimal("1E+999999999") out in digits.
+    # The exponent of infinity and NaN is a letter. The limits refuse 1E+999999999, which would be written out.
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and exponent >= -MAX_DIGITS and value.adjusted() < MAX_DIGITS
 
@@ -134,7 +134,7 @@ def _step(low: Cursor, high: Cursor) -> Any:
     exponents = [int(value.as_tuple().exponent) for value in (low, high) if isinstance(value, Decimal)]
     if not exponents:
         return 1
-    # The step is at most 1, because the zeros of Decimal("1E+3") count as digits too.
+    # Decimal("1E+3") has the exponent 3, but its zeros count as digits too, so the step is at most 1.
     return Decimal(1).scaleb(min(0, *exponents))
 
 
@@ -173,7 +173,7 @@ MOST_PRINTED = 5
 class PackedRanges(bytes):
     """The packed ranges of a state, displayed as ranges.
 
-    The value stays the bytes that the table stores, so that a state that was looked up can be set again unchanged.
+    The value is the bytes that the table stores, so an operator can look up a state and set it again unchanged.
     """
 
     ranges: tuple[CursorRange, ...] | None = None

@@ -21,9 +21,9 @@ MAX_RAW_BYTES, MAX_MARKS = 4 * 1024 * 1024, 800_000
 
 
 def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[str], besides: int = 0) -> bytes:
-    """Return lists of ranges, by name, as a state stores them; raise InvalidValueError for too many to be read back.
+    """Return lists of ranges, by name, as a state stores them; InvalidValueError if they are too many to read back.
 
-    `besides` is how many ranges the same record has elsewhere, so that a slice that begins has room when it is done.
+    `besides` is how many other ranges the same record has: they count, so that a begun slice has room when it is done.
 
     >>> decode_ranges(encode_ranges({"o1": [((), (5,)), ((7,), None)]}, ["bigint"]), ["bigint"])
     {'o1': [((), (5,)), ((7,), None)]}
@@ -56,7 +56,7 @@ def _unpacked(stored: object, most: int) -> Mapping[str, Any]:
 
 
 def _coded(ranges: Iterable[CursorRange], types: Sequence[str]) -> Iterator[list[int | str] | None]:
-    """Yield the ends one after the other: None as a low end is below all values, None as a high end above them.
+    """Yield the ends of ranges: low, high, low, high and so on. None is below all values if low, above them if high.
 
     The first number of an end is coded as its distance from the first number of the previous end. Slices of equal width
     then repeat the same digits: 10,000 slices compress to 0.5 kB instead of 44 kB, and every change stores them again.
@@ -132,7 +132,7 @@ def merged(ranges: Iterable[CursorRange]) -> list[CursorRange]:
 
 
 def uncovered(wanted: CursorRange, covered: Iterable[CursorRange]) -> list[CursorRange]:
-    """Return the parts of a range that no other one covers, in order."""
+    """Return the parts of the range `wanted` that none of the `covered` ranges covers, in order."""
     gaps: list[CursorRange] = []
     low: RangeEnd | None = wanted[0]
     for start, end in merged(covered):
@@ -155,7 +155,7 @@ def overlap(one: CursorRange, other: CursorRange) -> bool:
 
 
 def cut_at(ranges: Iterable[CursorRange], ends: Iterable[RangeEnd | None]) -> list[CursorRange]:
-    """Return the same ranges, in order, each cut at the ends that are within it."""
+    """Return the ranges in order, cut in two at each of the ends that is inside a range."""
     cuts = sorted({end for end in ends if end})
     result: list[CursorRange] = []
     for low, high in ranges:
@@ -167,7 +167,7 @@ def cut_at(ranges: Iterable[CursorRange], ends: Iterable[RangeEnd | None]) -> li
 
 
 def range_end(bound: Any) -> RangeEnd:
-    """Return a bound, one value or several of a compound cursor, as an end that compares; None is below all values."""
+    """Return a bound (one value, or several of a compound cursor) as a tuple to compare; None is below all values."""
     # Without trailing Nones, Python orders tuples as cursors are ordered: (5,) is below (5, 1). A None could not be
     # compared with a value.
     values = as_list(bound)

@@ -153,12 +153,12 @@ class CursorColumn:
         return moment.replace(tzinfo=timezone.utc, fold=0)
 
     def lowest(self, moment: datetime) -> datetime | date:
-        """Return the lowest stamp that rows can get from a moment on, even if clocks without zone turn back soon."""
+        """Return the lowest stamp that rows can get at a moment or later, even if local clocks are turned back soon."""
         if self.type == "timestamp":
             return self.at(moment)
-        # At 02:59 of the night on which clocks go back an hour, the next stamp can be 02:00. Try each of the next
-        # minutes, because a zone may change at any minute and Python does not list its changes. Otherwise rows stamped
-        # in the repeated hour could be below a watermark that has already passed it, and would never be read.
+        # At 02:59 of the night on which clocks go back an hour, the next stamp can be 02:00. Rows with such stamps
+        # would be lost if the watermark were already past them. Try each of the next minutes, because a zone may
+        # change at any minute and Python does not list its changes.
         lowest = self.at(moment)
         start = moment.astimezone(timezone.utc).replace(second=0, microsecond=0)
         for minutes in range(1, LONGEST_TURN + 1):
@@ -167,15 +167,15 @@ class CursorColumn:
         return lowest
 
     def floor(self, moment: datetime) -> datetime | date:
-        """Round a clock down to the column's tick, so that no stamp made from then on is below the result.
+        """Round a moment down to the column's tick, so that no stamp made at that moment or later is below the result.
 
         If the tick does not divide a second (SQL Server's DATETIME), subtract a whole tick instead.
         """
         value, tick = self.lowest(moment), cast(timedelta, self.tick)
         if not isinstance(value, datetime):
             return value
-        # A row written now is stamped in the column's steps: in a column of whole seconds, 12:00:00 at 12:00:00.9. A
-        # bound at 12:00:00.9 would pass the row before it could be read.
+        # Stamps are cut to the column's steps: a row written at 12:00:00.9 gets 12:00:00 in a column of whole seconds.
+        # A bound at 12:00:00.9 would pass the row before it could be read.
         is_fraction_or_multiple = not SECOND % tick or not tick % SECOND
         if is_fraction_or_multiple:
             return value - (value - EPOCH) % tick
@@ -312,10 +312,10 @@ def decimal_type(kind: str) -> tuple[int, int]:
 
 
 def widened(before: object, now: object) -> bool:
-    """Return whether a type holds all numbers of the type before, and has no new values between them.
+    """Return whether the new type of a column has all numbers of its old type, and no new numbers between them.
 
-    A decimal of more places has new values in between: the value next to 1.0 was 1.1, so the watermark is at 1.1, and
-    a new 1.05 would be below it.
+    A decimal with more places has new numbers in between: the value next to 1.0 was 1.1, so the watermark is at 1.1,
+    and a new 1.05 would be below it.
 
     >>> widened("int", "bigint"), widened("bigint", "int"), widened("decimal(9,2)", "decimal(12,2)")
     (True, False, True)
@@ -334,7 +334,7 @@ def widened(before: object, now: object) -> bool:
 def check_value(value: object, kind: str, name: str | None = None) -> Cursor:
     """Return a value if it is a cursor of the type, or one step outside its range; raise CursorError if it is not.
 
-    The table of watermarks can be written to by others, so only values checked here get into a query.
+    Other programs can write to the table of watermarks, so a stored value gets into a query only after this check.
     """
     if kind in ("timestamp", "timestamp_ntz") and isinstance(value, datetime) and value.tzinfo is not None:
         return value
@@ -403,7 +403,7 @@ def as_list(stored: object) -> list[Any]:
 
 
 def just_past(columns: Sequence[CursorColumn], last: Bound, descending: bool) -> Bound:
-    """Return the bound just past the last values; if the last column cannot go further, move the column before it."""
+    """Return the bound just past the values of a row; if the last column is at its limit, move the column before it."""
     column, value = columns[-1], last[-1]
     assert value is not None
     try:

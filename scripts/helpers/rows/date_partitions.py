@@ -60,12 +60,12 @@ class DatePartitions:
         """Return a filter on only the partition columns that keeps the dates from `first` to `last`, inclusive.
 
         `types` are the columns' Spark types: whole numbers, dates, or texts. The filter keeps partitions
-        without a readable date. None if the filter would leave out nothing.
+        without a readable date. Return None if the filter would keep all partitions.
         """
         # Round up: with a slack of an hour, a row from just after midnight may be in the folder of the day before.
         days = -(-self.slack // DAY)
         ends = []
-        # A bound before the first possible day or after the last one leaves out nothing.
+        # Skip a bound before the first possible day or after the last one: all partitions satisfy it.
         if first is not None and first.toordinal() > days:
             ends.append(self._past(types, first - days * DAY, ">"))
         if last is not None and last.toordinal() + days <= date.max.toordinal():
@@ -77,7 +77,7 @@ class DatePartitions:
         return sql("({} OR {})", joined(" AND ", ends), joined(" OR ", unknown))
 
     def _past(self, types: Mapping[str, str], day: date, sign: str) -> SQL:
-        """Write a comparison with a day, from the largest unit on, that includes the day itself."""
+        """Write the comparison ``>=`` or ``<=`` with a day, from the largest unit of the layout to the smallest."""
         columns = [self._column(types, part, day) for part in self.parts]
         *larger, (name, last) = columns
         written = sql("{} {}= {}", name, SIGNS[sign], last)

@@ -88,7 +88,7 @@ class Dialect:
         return self.quote(column.name)
 
     def has_void(self, column: CursorColumn) -> bool:
-        """Return whether a column can hold a placeholder for "no value" other than NULL that compares as a value."""
+        """Return whether a column can hold a placeholder for "no value" that, unlike NULL, compares as a value."""
         return False
 
     def lacks(self, column: CursorColumn) -> SQL:
@@ -133,8 +133,8 @@ class SparkDialect(Dialect):
     def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> SQL:
         """Write a comparison.
 
-        For a bound one step outside a decimal column's range, Spark may have no literal, and would compare with
-        NULL. All values of the column are inside that range, so the result is the same for all of them.
+        Spark may have no literal for a bound one step outside a decimal column's range, and would compare with NULL.
+        So write the result instead, which is the same for all values of the column.
         """
         precision, scale = decimal_type(column.type)
         if isinstance(value, Decimal) and value.copy_abs() == Decimal(1).scaleb(precision - scale):

@@ -32,9 +32,9 @@ class Identified(Protocol):
 
 
 def remembered(state: Mapping[str, Any], name: str = "state") -> Mapping[str, Any] | None:
-    """Return the identity stored in a state or plan; None for one of an earlier version, or of a DataFrame.
+    """Return the identity stored in a state or plan; None if it has none, as from a DataFrame or an earlier version.
 
-    Raise ImplausibleError if the field has something else.
+    Raise ImplausibleError if the field holds anything but an identity.
     """
     fields = Fields(state, name)
     kept = fields.text(SOURCE, "null", longest=MAX_BYTES)
@@ -99,7 +99,7 @@ def _differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     # The server may be another one in the same cluster: a promoted replica, a pooler, or another name of the host.
     if "cluster" in both:
         both -= {"server"}
-    # An Iceberg table may be renamed or found through another catalog. Compare a Delta folder: another may be a copy.
+    # Ignore the name of an Iceberg table, which may change with its catalog. Compare a Delta folder: it may be a copy.
     if "uuid" in both:
         both -= {"table"}
     # Compare the condition even if one side has none: rows that it filtered out are already below the watermark.

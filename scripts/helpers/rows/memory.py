@@ -83,7 +83,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         taken = pc.invert(nulls)
         if low is not None:
             at_or_past_low = self._past(columns, low, "<=" if descending else ">=")
-            # A comparison with NULL is NULL, and so is Arrow's `and` of it.
+            # A comparison with NULL is NULL, and Arrow's `and` with NULL is NULL too, so replace NULL by False.
             taken = pc.and_(taken, pc.fill_null(at_or_past_low, False))
         last = self._cursor_at(columns, taken, 0, "ascending" if descending else "descending")
         texts = self._values(columns[0].name)[1].filter(taken) if columns[0].type == "string" else []
@@ -141,7 +141,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return {name: as_cursor(column, value) for name, value in _ends_of(values).items()}
 
     def _cursor_at(self, columns: tuple[CursorColumn, ...], taken: pa.Array, position: int, order: str) -> Bound | None:
-        """Return the cursor of the taken row at a position, counted from 0 in an order; None if there are fewer."""
+        """Return the cursor of one of the taken rows, by its position from 0 in an order; None if there are fewer."""
         arrays = [self._values(column.name)[1] for column in columns]
         names = [str(number) for number in range(len(columns))]
         table = pa.table(arrays, names=names).filter(taken)
@@ -163,7 +163,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return self._read[name]
 
     def _past(self, columns: tuple[CursorColumn, ...], bound: Bound, sign: str) -> pa.Array:
-        """Return, for each row, its comparison with a bound, from the first column on, as `RowWindow` does in SQL."""
+        """Compare each row with a bound and return a mask. Columns compare from the first on, as in `RowWindow`."""
         known = [(column, value) for column, value in zip(columns, bound, strict=True) if value is not None]
         # (a, b) < (1, 2) means: a < 1, or a = 1 and b < 2.
         choices = []
@@ -183,7 +183,7 @@ class MemoryRows(RowSource, Generic[Rows]):
 
 
 def ends_of_column(name: str, rows: pa.Table) -> dict[str, Any]:
-    """Return the smallest and the largest value of a column, for `as_cursor`; nothing if it has no values."""
+    """Return the smallest and the largest value of a column, as `as_cursor` expects them; empty without values."""
     return _ends_of(_encoded(name, rows[name], of_objects=False)[1])
 
 
@@ -248,7 +248,7 @@ def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) 
         number = as_number(value, column.type) - (FIRST_DAY if column.type == "date" else 0)
     elif column.is_number and pa.types.is_decimal(values.type):
         number = Decimal(number)
-    # A bound one step outside of 64 bits is not an Arrow number, and the result is the same for all values.
+    # A bound one step outside of 64 bits is no number in Arrow. All values are on the same side of it.
     if pa.types.is_int64(values.type) and number in OUTSIDE:
         always = sign[0] == ("<" if number > 0 else ">")
         return pc.if_else(pc.is_valid(values), always, pa.scalar(None, pa.bool_()))
@@ -257,7 +257,7 @@ def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) 
 
 
 def as_cursor(column: CursorColumn, value: Any) -> Cursor:
-    """Return a cursor from the number that it is compared as; raise CursorError if Python cannot hold it."""
+    """Turn a value of `_encoded`, such as microseconds, into a cursor; raise CursorError if Python cannot hold it."""
     if not column.is_time:
         found: Cursor = value
         return found

@@ -123,7 +123,7 @@ class RowOptions:
         self._check_disposition(first, self.lookback, self.nulls, "leave the option out")
 
     def check_replay(self, window: RowWindow) -> None:
-        """Refuse invalid options, and a sink that would store the rows twice that an open plan reads again."""
+        """Refuse invalid options, and appending rows that an open plan reads again, as they would be stored twice."""
         self.check(window.columns)
         self._check_disposition(window.columns[0], window.lookback, window.nulls, "discard the plan")
 
@@ -146,7 +146,7 @@ class RowOptions:
                 f"lookback={lookback!r} does not fit a {first.type}. Give a timedelta for times and dates, a number "
                 "for numbers, none for texts.",
             )
-        # A lookback of half a step would move the bound to a value that the column cannot hold, which is refused later.
+        # A lookback of half a step would move the bound to a value that the column cannot hold. Refuse it here already.
         if isinstance(lookback, Decimal) and isinstance(first.tick, Decimal) and EXACT.remainder(lookback, first.tick):
             raise CursorError(first.name, f"lookback={lookback} is finer than a {first.type}. Give whole steps of it.")
         if lookback != abs(lookback):
@@ -157,7 +157,7 @@ class RowOptions:
         return {} if str(self) == DEFAULTS else {"options": str(self)}
 
     def __str__(self) -> str:
-        """Return the options that a window does not store itself, as a plan stores them: without cursor values."""
+        """Return as text, without cursor values, the options that a plan stores in addition to the window."""
         # Show only whether a bound was given: its value may be personal data, and others can read logs and plans.
         words = [f"delay={self.delay}", f"write_disposition={self.write_disposition}"]
         for name in ("high", "start_from", "settled", "strings"):

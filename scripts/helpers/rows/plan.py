@@ -40,7 +40,7 @@ from scripts.helpers.rows.window import Nulls, RowWindow, precedes
 logger = logging.getLogger(__name__)
 
 # --- batch size -----------------------------------------------------------------------------------
-# Find the end of a batch of at most `max_rows` rows, which is never between two rows with the same cursor.
+# Find the end of a batch of at most `max_rows` rows. A batch never ends between two rows with the same cursor.
 
 
 def limited(source: RowSource, window: RowWindow, most: int, context: str) -> RowWindow:
@@ -144,15 +144,15 @@ def first_uuid_at(moment: datetime) -> str:
 
 
 # --- open writers ---------------------------------------------------------------------------------
-# Find the number or stamp below which no row can still come. Transactions take both first and commit later, in any
-# order.
+# Find the number or stamp below which no row can still come. A transaction takes its numbers and stamps first and
+# commits later, and transactions commit in any order.
 #
 # A database gives a row its id on INSERT and shows the row when its transaction commits. So id 2 may become visible
 # after id 3, and a window that ended past 3 would lose it. A row with a lower id belongs to a transaction that was open
 # when the last id was seen, so the last id is decided once all transactions that were open then have ended.
 #
 # A stamp is not earlier than the beginning of its transaction, so no row comes below the beginning of the oldest open
-# transaction. Only a transaction that is open longer than the delay can add a row below the clock less the delay.
+# transaction. Below the clock less the delay, only a transaction that is open longer than the delay can add a row.
 
 LONGEST_WAIT = timedelta(seconds=30)
 """How long a run waits for open transactions while it plans. Most end within this time. Rows that wait for a longer
@@ -164,7 +164,7 @@ def is_decided(left: Undecided, still_open: frozenset[str] | None, now: datetime
     if left.writers is not None and still_open is not None:
         awaited = left.writers & still_open
         return not awaited - EARLY and (not awaited or now - left.at >= delay)
-    # If the transactions are or were not visible, decide by time, as for stamps.
+    # If open transactions are not visible now, or were not visible then, decide by time, as for stamps.
     return now - left.at >= delay
 
 
@@ -195,7 +195,7 @@ def reachable_high(
     """
     if options.settled or not options.delay:
         return past_last, None
-    # The order matters: the last row was seen before this. A transaction that begins later gets a higher number.
+    # Ask only now, after the last row was seen: a transaction that begins later gets a higher number.
     still_open = source.writers(columns[0].name, min(options.delay, LONGEST_WAIT))
     if NO_SEQUENCE in (still_open or ()) and low is None and before is None:
         logger.warning(
@@ -229,9 +229,9 @@ def reachable_high(
 
 
 def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: bool) -> OpenWriters:
-    """Return the oldest open transaction that has written, and why others may be open but invisible.
+    """Return the oldest open transaction that has written, and the reason why open transactions may be invisible.
 
-    Call this after the last row was seen: if a transaction has ended by then, the next read sees its rows.
+    Call this after the last row was seen: rows of a transaction that has ended by then are visible to the next read.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ outlier, such as 101 below 1,000,000; there are rarely more than four outliers."
 
 
 def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> Edge | None:
-    """Return the edge of some rows, the last one first; None without rows. `most` is how many were requested.
+    """Return the edge of the rows `seen`, which start with the last one; None without rows. `most` were requested.
 
     Decimals are digested by their value, so that a column may get more places; with `as_written`, they are digested
     with the places they have, as in states of earlier versions.
@@ -304,7 +304,7 @@ def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> 
 
 
 def _edge_like(before: Edge, seen: Sequence[SeenRow]) -> Edge | None:
-    """Return the edge of some rows, with decimals digested in the way in which more rows agree with the former edge."""
+    """Return the edge of some rows. Digest decimals in the way by which more rows agree with the former edge."""
 
     def agreeing(edge: Edge | None) -> tuple[int, int]:
         rows = edge.rows if edge else ()
@@ -320,9 +320,9 @@ def _without_zeros(text: str) -> str:
 
 
 def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
-    """Add the number of rows with the cursor of the first stored row, unless only one stored row has this cursor.
+    """Add the number of rows with the cursor of the first stored row, if several of the stored rows have this cursor.
 
-    The source may have more such rows than are stored. For unique ids there is one row per value, so none are counted.
+    The source may have more such rows than are stored. With unique ids no two rows share a cursor: nothing is counted.
     """
     lowest = edge.rows[-1][0]
     if edge.start is None or sum(cursor == lowest for cursor, _ in edge.rows) < 2:
@@ -333,16 +333,16 @@ def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
 
 
 def _count_rows_below(before: Edge, now: Edge | None) -> int:
-    """Count the rows that are now among the stored rows but were not before, which no update or delete can cause.
+    """Count the rows that came between the stored rows after these were stored. No update or delete can cause them.
 
-    Several rows may have the same cursor, so count the rows of each value and not the values.
+    Several rows may have the same cursor, so count rows for each cursor instead of distinct cursors.
     """
     if now is None:
         return 0
     is_partial = before.start is not None
     lowest = before.rows[-1][0]
     found = Counter(cursor for cursor, _ in now.rows) - Counter(cursor for cursor, _ in before.rows)
-    # Skip the lowest value, of which maybe not all rows were stored; `ties` counts these.
+    # Skip the lowest cursor, because not all of its rows may have been stored; `ties` has their number.
     return sum(count for cursor, count in found.items() if not (is_partial and cursor == lowest))
 
 
@@ -384,7 +384,7 @@ def edge_after(
         # Without an index the source would read the whole table, so it returns None; `facts` has logged a WARNING.
         if seen is not None and seen is not UNKNOWN:
             never_read = seen
-            # This window reads rows within the lookback again, so a row that came there is not lost.
+            # Ignore rows within the lookback: this window reads them again, so a row that came there is not lost.
             if window.lookback:
                 never_read = _below(source, before.start, window)
             came = _count_rows_below(before, _edge_like(before, never_read))
@@ -439,7 +439,7 @@ def _compare(
     job_id: str,
 ) -> None:
     if came:
-        # Without a wait for open transactions lower numbers are lost, as documented; an error would stop each such job.
+        # Without a delay, losing lower numbers is documented. Only warn then: an error would stop each such job.
         if options.on_late == "raise" and options.delay and not options.settled:
             raise SourceError(source.name, reason="rows_behind", context=context, job_id=job_id)
         logger.warning(
@@ -544,11 +544,11 @@ def plan_window(
     columns = stamped_by(columns, clock)
     look = _Look(source, columns, chosen, context, job_id, before, low, asked, facts, clock)
     look.check()
-    # Look up transactions after the facts: one that writes in between is listed as open, or the read sees its rows.
+    # Look up transactions after the facts: one that writes in between is still open now, or the read sees its rows.
     look = replace(look, writers=look.awaited_writers())
     high, undecided = look.upper_bound()
     lookback = look.lookback()
-    # Not at `start_from`: no row has been seen there yet.
+    # Do not check a watermark that is still at `start_from`: no row has been seen there yet.
     if before is not None and low is not None and low != start:
         look.check_last_row(low, known.last)
     window = RowWindow(
@@ -565,13 +565,13 @@ def plan_window(
 def _check_zone(source: RowSource, column: CursorColumn, now: datetime, context: str, *, is_first: bool) -> None:
     """Raise CursorError on a first run if the cursor is a wall clock of an unknown zone; on later runs, only warn.
 
-    A delay of 0 or a `high` does not change this, because the clock limits both.
+    This also holds with a delay of 0 or with `high`, because the clock limits the window in both cases.
     """
     reader = source.wall_clock(column) if column.type == "timestamp" else None
     is_instant = not column.is_time or column.type == "timestamp"
     if reader is None and (is_instant or source.zone_is_known(now) in (True, None)):
         return
-    # Texts of CSV and JSON may include their zone, and are then right.
+    # Times in CSV and JSON files may include their zone. Then Spark has read them correctly.
     may_be_right = reader not in (None, "JDBC")
     # Refuse only first runs: a job that began without a zone continues in UTC, so that an upgrade does not stop it.
     if is_first and not may_be_right and not source.assumes_utc:
@@ -591,7 +591,7 @@ def _check_zone(source: RowSource, column: CursorColumn, now: datetime, context:
 
 
 def _check_partition(source: RowSource, column: CursorColumn, options: RowOptions, context: str) -> None:
-    """Refuse a cursor that has one value for all files of a partition, or warn for times: later files would be lost."""
+    """Refuse a cursor with one value for each partition, as later files in it would be lost. For times, only warn."""
     if options.lookback or options.settled or not source.is_partition(column):
         return
     if column.is_time:
@@ -669,7 +669,7 @@ class _Look:
     clock
         The time of the clock that stamps the rows, in the zone of their wall clock.
     writers
-        The open transactions that have written, if stamps wait for them.
+        The open transactions that have written, if the upper bound of the window waits for them.
     """
 
     source: RowSource
@@ -706,7 +706,7 @@ class _Look:
         return len(self.columns) == 1 and known is not None and is_uuid(known[0])
 
     def check(self) -> None:
-        """Refuse sources that could lose rows: partitions skipped too early, texts beyond ASCII, clocks set back."""
+        """Raise an error if rows could be lost: by skipped partitions, texts beyond ASCII, or a clock set back."""
         self._check_slack()
         for column, value in zip(self.columns, self.last_row or (), strict=False):
             column.check_letters(value, "its last value")
@@ -731,11 +731,11 @@ class _Look:
             )
 
     def _warn_of_texts(self) -> None:
-        """Log a WARNING, in each run that sees it, if texts may rise in another order than their bytes do."""
+        """Log a WARNING, in each run that finds such texts, if texts may rise in another order than their bytes."""
         before = self.low if self.state is not None else None
         texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
         widths = {*self.facts.widths, *map(len, texts)}
-        # Without texts there are no widths. A `start_from` is not compared, as it may be the beginning of a key.
+        # `facts.widths` is empty without texts. A `start_from` is not compared, as it may be only the start of a key.
         if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
             logger.warning(
                 "event=unordered_texts context=%s column=%s: they have different lengths, or are times with an offset "
@@ -786,8 +786,8 @@ class _Look:
                 )
 
     def _check_clock(self) -> None:
-        """Refuse a clock behind the watermark, and bounds past the clock that the caller passes."""
-        # If its clock was set back, or it is another server, it stamps rows below the watermark, which are never read.
+        """Raise an error if the clock is behind the watermark, or if a bound of the caller is past the clock."""
+        # A server whose clock was set back, or another server, would stamp rows below the watermark: never read.
         wall: Any = self.first.at(self.clock)
         is_first_run = self.state is None
         if self.low is not None and wall < self.low[0] and not is_first_run:
@@ -804,7 +804,7 @@ class _Look:
                 )
 
     def awaited_writers(self) -> OpenWriters:
-        """Return the open transactions that have written, if the delay applies; log a WARNING if one is too old."""
+        """Return the open transactions that have written, if the delay applies; warn if the watermark is past one."""
         keeps_delay = self.facts.ceiling is None and (self.first.is_time or self.has_uuids)
         # The delay does not apply to an upper bound that the caller passes and vouches for.
         is_answered_for = self.asked is not None and (self.first.is_time or self.options.settled)
@@ -812,8 +812,8 @@ class _Look:
             return OpenWriters()
         found = oldest_writer(self.source, self.options.delay, self.context, warns=self.state is None)
         oldest = found.oldest
-        # While a transaction is visibly open, the watermark stays below its beginning. The watermark may have passed it
-        # if the transaction had only read by then, or was invisible. Its rows may then be lost, so log a WARNING.
+        # The watermark stays below the beginning of each visible open transaction that has written. It can pass a
+        # transaction that has only read so far, or that is invisible. Rows of that one may be lost: log a WARNING.
         if oldest is not None and self.state is not None and self._has_passed(oldest):
             logger.warning(
                 "event=passed_transaction context=%s source=%s transaction=%r open_for=%s: the watermark is past the "
@@ -881,8 +881,8 @@ class _Look:
         except OverflowError:
             what = f"delay={self.options.delay} reaches before the year 1. Give a shorter one."
             raise CursorError(self.first.name, what) from None
-        # For compound cursors, a cap with only the first value is below all rows of that stamp, which are still within
-        # the delay.
+        # For compound cursors, cap with only the first value, which is below all rows with that stamp: these rows are
+        # still within the delay.
         at_cap = self._alone(cap)
         if stamp >= cap:
             self._warn_of_long_transaction()
@@ -905,7 +905,7 @@ class _Look:
         return cap
 
     def _settled(self) -> datetime:
-        """Return the moment before which no new stamp can come; raise OverflowError before the year 1."""
+        """Return the moment before which no new stamp can come; raise OverflowError if it is before the year 1."""
         return settled_moment(self.clock, self.options.delay, self.oldest)
 
     def _warn_of_long_transaction(self) -> None:
@@ -920,7 +920,7 @@ class _Look:
         )  # fmt: skip
 
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
-        """Log a WARNING, until a run has taken rows, that the delay does not cover a lower number that comes later."""
+        """Warn, until a run has taken rows, that lower numbers that come later are lost, whatever the delay."""
         took_rows = self.state is not None and self.state.last is not None
         # A database has a clock. Spark's own JDBC reader shows none, but its rows wait for the delay (`undecided`).
         is_of_database = self.facts.now is not None or undecided is not None
@@ -951,7 +951,7 @@ class _Look:
         return self.asked
 
     def lookback(self) -> Tick | None:
-        """Return how far to read back; on a wall clock, longer than the option if clocks were put forward meanwhile."""
+        """Return how far to read back: further than the option if a local clock was put forward in that time."""
         lookback = self.options.lookback
         # A first run has nothing to read again: it starts at the very beginning, or at `start_from`. 0 of any type
         # means no lookback.
@@ -973,7 +973,7 @@ class _Look:
     def check_last_row(self, low: Bound, seen: Bound | None) -> None:
         """Refuse a table whose last row is below the last row seen: it was truncated or restored, or lost an outlier.
 
-        Checked only if nothing is new, because rows past the watermark show that the table has not fallen behind.
+        This checks only if nothing is new: rows past the watermark show that the table has not fallen behind.
         """
         # With a ceiling no check is needed, because no row can come below it.
         if self.last_row is not None or self.facts.ceiling is not None:
@@ -982,16 +982,16 @@ class _Look:
         if last is UNKNOWN:
             return
         if last is None:
-            # Do not raise, because staging tables are truncated before they are filled. Rows below the watermark raise.
+            # Do not raise: staging tables are truncated before they are filled. Rows below the watermark raise later.
             logger.warning(
                 "event=source_empty context=%s source=%s: it had rows. The next run refuses those below the watermark",
                 self.context, self.source.name,
             )  # fmt: skip
             return
-        # Just past the last row is where an operator who has checked the rows sets the watermark, so it is not behind.
+        # Operators who have checked the rows set the watermark just past the last row, so such a table is not behind.
         if not self._precedes(just_past(self.columns, last, self.options.descending), low):
             return
-        # A state of an earlier release, or one set by hand, has no last row seen, so rows may end before its watermark.
+        # A state without a last row seen is from an earlier release or set by hand: its watermark may be past all rows.
         if seen is not None and not self._precedes(last, seen):
             return
         if seen is not None and self.options.on_behind != "warn":
@@ -1017,8 +1017,8 @@ class _Look:
         """Return the bound below which all rows are taken, if it is past the watermark after the window; else None.
 
         The watermark stays at the last row, so without this bound a source without new rows would always look late.
-        None unless the rows and the clock belong to the source: files are listed before the plan, and rows from another
-        server or a REFRESH are of an unknown time.
+        Also None if the source has no clock or gets its rows from elsewhere: files are listed before the plan, and rows
+        from another server or a REFRESH are of an unknown time.
         """
         if (
             ELSEWHERE in self.writers.hidden
@@ -1059,9 +1059,9 @@ def window_between(
 ) -> RowWindow:
     """Return the window from one watermark to a later one: the rows that the runs in between took, as they are now.
 
-    `lookback` and `nulls` are the caller's; unless rows with NULL are taken, the source counts them. A range from the
-    very beginning starts at the `start_from` of the first run. If the later watermark is not past the earlier one, as
-    after a rewind or reset in between, the window is empty.
+    `lookback` and `nulls` of the caller apply. Rows with NULL are taken, or else counted. A range from the very
+    beginning starts at the `start_from` of the first run. The window is empty if the later watermark is not past the
+    earlier one, for example because the job was rewound or reset in between.
 
     Parameters
     ----------

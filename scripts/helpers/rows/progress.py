@@ -72,11 +72,11 @@ class SliceSource(ForwardingRows):
         return UNKNOWN
 
     def newest(self, window: RowWindow, most: int) -> Unknown:
-        """Return UNKNOWN, so that no rows are stored for a later run, because a slice has none."""
+        """Return UNKNOWN, so that no rows are stored to compare in a later run: a slice has no later run."""
         return UNKNOWN
 
     def sequences(self, column: str) -> tuple[()]:
-        """Return no sequences, because numbers that are still to come do not matter."""
+        """Return no sequences, because numbers that the source assigns in future do not matter to a slice."""
         return ()
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
@@ -198,7 +198,7 @@ class RowsProgress:
         return RowsState.read(found, context)
 
     def backfills(self, job_id: str, context: str, state: RowsState) -> BackfillRecord:
-        """Return what backfills have begun and covered in the life of a context (its origin) that a state is of."""
+        """Return which slices backfills have begun and covered since the last reset of a context (its origin)."""
         # Read only the head of the record's job. Only backfills write it, so it has no items of the original
         # `Watermarks` class, which `latest` would look for in every job without backfills.
         version = self._lookups.head(backfill_record_id(job_id, context, state))
@@ -264,7 +264,7 @@ class RowsProgress:
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
                         "value to continue from, or reset the context to read everything."
                     )
-                # An operator who sets a watermark has looked at the rows, so drop what earlier runs saw.
+                # An operator who sets a watermark has looked at the rows, so drop what the state only repeats.
                 after = RowsState.read(state, name)
                 seen: dict[str, Any] = {
                     field: None for field in SEEN if before and getattr(after, field) == getattr(before, field)
@@ -273,7 +273,7 @@ class RowsProgress:
         return found
 
     def warn_of_backfills(self, version: JobState, contexts: Iterable[str]) -> None:
-        """Log a WARNING for each context whose next runs will read rows that a backfill has read past the watermark."""
+        """Log a WARNING for each context whose next runs will read rows again that a backfill has read already."""
         for context in contexts:
             if not is_rows(version.watermarks.get(context)):
                 continue

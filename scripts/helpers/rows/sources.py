@@ -200,7 +200,7 @@ class RowSource(ABC):
         return None
 
     def wall_clock(self, column: CursorColumn) -> str | None:
-        """Return the reader, such as JDBC, that may have read wall clocks as instants; None if nothing shows that."""
+        """Return the reader, such as JDBC, that may have taken wall clocks for instants; None if none is known to."""
         return None
 
     def is_partition(self, column: CursorColumn) -> bool | None:
@@ -218,7 +218,7 @@ class RowSource(ABC):
     def newest(self, window: RowWindow, most: int) -> Sequence[SeenRow] | Unknown | None:
         """Return at most `most` of the last rows of a window in one step, the last one first; see `rows.plan`.
 
-        None if the source would have to read all of its rows.
+        Return None if the source would have to read all of its rows to find them.
         """
         return UNKNOWN
 
@@ -229,15 +229,15 @@ class RowSource(ABC):
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         """Wait, and return the names of transactions that may still commit a number below the last one.
 
-        They were open at the call and still are after at most `longest`. Rows in memory have none. An entry of `EARLY`
-        means that clients without a transaction may write lower numbers too, which only the delay covers.
+        Wait at most `longest` for transactions that are open now; return those still open. Rows in memory have none. An
+        entry of `EARLY` means that clients may take numbers before their transaction, which only the delay covers.
         """
         return None
 
     def open_writers(self, delay: timedelta) -> OpenWriters | None:
         """Return the open transactions that may stamp rows.
 
-        A transaction whose beginning is not known counts as begun `delay` before it was first seen.
+        If the beginning of a transaction is not known, assume that it began `delay` before it was first seen.
         """
         return None
 

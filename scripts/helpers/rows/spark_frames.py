@@ -34,14 +34,14 @@ TEXTS = ("CSV", "JSON")
 def is_partition_column(df: DataFrame, name: str) -> bool:
     """Return whether a column is a partition column of files, under any name, or computed only from such columns.
 
-    False if the plan does not show it: for Spark Connect, for RDDs (such as Glue's DynamicFrames), and for a union
-    whose first part has no such column.
+    Return False if the plan does not show the column's origin: for Spark Connect, for RDDs (such as Glue's
+    DynamicFrames), and for a union whose first part has no such column.
     """
     plan = analysed_plan(df)
     if plan is None:
         return False
     of_folders = {number for leaf in _each(plan.collectLeaves()) for number in _partitions_of(leaf)}
-    # A column that is made of no source column is a constant, or the current time.
+    # A column without source columns is a constant or the current time, and no partition column.
     return bool(of_folders) and bool(wanted := _source_columns_of(plan, name)) and wanted <= of_folders
 
 
@@ -267,7 +267,7 @@ class DataFrameRows(RowSource):
         """Return the cursor of the row at a position of a window, counted from 0; None if it has fewer rows."""
         keys = [F.expr(SPARK.quote(column.name)) for column in window.columns]
         ordered = self.rows(window).orderBy(*[key.desc() if window.descending else key.asc() for key in keys])
-        # Of the rows up to the position, it is the last one, so read it as `facts` reads the last row.
+        # Limit the rows to those up to the position. Its row is then the last one, which `_last` reads, as in `facts`.
         last = _last(window.columns, window.null_predicate(SPARK), window.descending)
         row = ordered.limit(position + 1).selectExpr("count(1)", *last).head()
         assert row is not None

@@ -129,12 +129,12 @@ def written_by_hand(text: str) -> SQL:
 
 
 def of_catalogue(text: str) -> SQL:
-    """Return a table's constraint from the catalogue as SQL: each INSERT evaluates it anyway, with the same rights."""
+    """Return a table's constraint from the catalogue as SQL. Each INSERT evaluates it anyway, with the same rights."""
     return SQL(text)
 
 
 def naming(columns: Iterable[str]) -> Callable[[str], object]:
-    """Return a function that finds whether a text names one of some columns; a word within quotes counts too.
+    """Return a function whose result is true if a text names one of the columns, even inside quotes.
 
     >>> bool(naming(["id"])("ID < 5")), bool(naming(["id"])("paid < 5")), bool(naming([])("id < 5"))
     (True, False, False)

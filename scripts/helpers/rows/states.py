@@ -47,7 +47,7 @@ class Undecided:
     bound
         The bound just past the last undecided row.
     writers
-        The transactions that were open then; None if the database does not show them.
+        The transactions that were open when the rows were seen; None if the database does not show them.
     at
         When the rows were seen, by the source's clock; aware.
     """
@@ -134,7 +134,7 @@ class RowsState:
     undecided
         Rows that a run saw but did not take, and the transactions they wait for.
     complete
-        The value below which all rows were taken, if that is past `value`.
+        The bound below which all rows were taken, if it is past `value`.
     edge
         Digests of the last rows below `value`, which show whether these rows have changed.
     covered
@@ -221,7 +221,7 @@ class RowsState:
         if self.covered is None:
             return "", merged([self.passed])
         groups = decode_ranges(self.covered, self.types, f"{name}.covered")
-        # A state has exactly one origin, as a reset begins a new one. This package did not write anything else.
+        # A state has exactly one origin, as a reset begins a new one. This package never writes more or fewer.
         if len(groups) != 1:
             raise ImplausibleError(f"{name}.covered is not ranges of one origin")
         ((origin, covered),) = groups.items()
@@ -229,7 +229,7 @@ class RowsState:
 
     @property
     def origin(self) -> str:
-        """The name of the life of its context, between two resets, that the state belongs to."""
+        """The name of the period between two resets of the context to which the state belongs."""
         return self.coverage[0]
 
     @property
@@ -242,7 +242,7 @@ class RowsState:
         return uncovered(bounds, self.ranges) == [bounds] and not uncovered(bounds, [self.passed])
 
     def end_that_fits(self, bound: Any, what: str) -> RangeEnd:
-        """Return an end that a caller passes (see `bound_given`); None is the very beginning, or the very end."""
+        """Return the end of a range that a caller passes (see `bound_given`); an empty tuple for None, an open end."""
         return () if bound is None else range_end(bound_given(self.columns, bound, what))
 
     def with_coverage(self, before: RowsState | None, read: Iterable[CursorRange], origin: str) -> RowsState:
@@ -316,7 +316,7 @@ def check_same_columns(before: Sequence[Any], names: Sequence[str], context: str
 
 
 def check_types(columns: Sequence[CursorColumn], before: Sequence[CursorColumn]) -> None:
-    """Raise CursorError if the type of a column has changed, unless the new type holds all values of the old one."""
+    """Raise CursorError if the type of a column has changed, except to a type that `widened` allows."""
     for column, was in zip(columns, before, strict=True):
         if column.type != was.type and not widened(was.type, column.type):
             raise CursorError(
@@ -324,8 +324,8 @@ def check_types(columns: Sequence[CursorColumn], before: Sequence[CursorColumn])
                 f"its type was {was.type} and is {column.type} now. Cast it, or give it a transformation_ctx of its "
                 "own.",
             )
-        # If stamps are rounded to fewer digits, rows that were read move above the watermark and are read again. With
-        # more digits, new rows can come below it.
+        # If stamps are now rounded to fewer digits, rows already read can move above the watermark and are read again.
+        # With more digits, new rows can come below the watermark.
         if column.is_tick_reported and was.is_tick_reported and column.tick != was.tick:
             raise CursorError(
                 column.name,

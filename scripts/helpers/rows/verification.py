@@ -53,8 +53,8 @@ class Choice:
     Attributes
     ----------
     interval
-        Width of an interval: a timedelta, or a number for numbers. None is a day, or a hundredth of all numbers. Texts
-        and UUIDs are not cut.
+        Width of an interval: a timedelta, or a number for a cursor of numbers. None is a day, or a hundredth of the
+        numbers read. Texts and UUIDs are not cut into intervals.
     recent
         How many of the newest intervals to compare.
     sample
@@ -120,8 +120,8 @@ class Choice:
                 newer += piece.count
                 if within < piece.count:
                     first, last = piece.at(within)
-                    # Use the ends of the range for the outermost intervals. If the range has no beginning, neither has
-                    # the oldest interval: the target may have older rows. Compound ends may split rows of one value.
+                    # The outermost intervals end with the range, even at a compound end that splits rows of one value.
+                    # If the range has no beginning, the oldest interval has none: the target may have older rows.
                     start = low if within == piece.count - 1 else from_number(first, column.type)
                     found.append((start, high if within == 0 else from_number(last, column.type)))
                     break
@@ -161,7 +161,7 @@ class _Cells:
 
     @property
     def count(self) -> int:
-        # At least one, so that the target is searched below the smallest row of the source.
+        # Return at least 1, so that there is an interval for rows of the target below the source's smallest row.
         return max(1, (self.end - 1) // self.width - self.start // self.width + 1)
 
     def at(self, number: int) -> tuple[int, int]:
@@ -191,7 +191,7 @@ def _width(column: CursorColumn, interval: Tick | None, all_steps: int) -> int:
 def covered_below(coverage: Sequence[tuple[Any, Any]], watermark: End) -> list[Span]:
     """Return the parts of the covered ranges that are below the watermark.
 
-    Ranges above it that a backfill has read are left out, because the live job reads there later.
+    A backfill may have read ranges above the watermark. They are left out, because the live job reads them later.
     """
     found: list[Span] = []
     last = range_end(watermark)
@@ -290,7 +290,7 @@ def is_nested_type(kind: str) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """How many rows of one interval differ; equal rows are counted each time they occur."""
+    """How many rows of one interval differ. A row that occurs several times is counted each time."""
 
     missing: int = 0
     extra: int = 0

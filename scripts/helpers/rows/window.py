@@ -40,8 +40,8 @@ class RowWindow:
     `descending` mirrors the window: it has rows at `low` or below it, and above `high`. `start` is where the first run
     was to start, and a lookback reads no further. `whole` takes every row, whatever its cursor. `source` is the
     identity of the source (see `identity`). `last` is the last row seen. `undecided` are rows that the next run must
-    check first (see `open_writers`). `complete` is a value below which no row can still appear, if the last row is
-    further down. The plan stores none of these three, because the state that follows is frozen with the plan.
+    check first (see `open_writers`). `complete` is a bound below which no row can still appear, if it is past the last
+    row. The plan stores none of these three, because the state that follows is frozen with the plan.
     `has_more` means that a limit left rows for the next batch.
 
     Examples
@@ -72,7 +72,7 @@ class RowWindow:
     @property
     def is_empty(self) -> bool:
         """Whether the window cannot contain any row."""
-        # Rows without a cursor are in every window that takes them, even in one between equal bounds.
+        # With ``nulls="take"`` every window has the rows without a cursor, even a window between equal bounds.
         if self.whole or self.nulls == "take":
             return False
         # A lookback reads below `low`, so a window between equal bounds can still have rows.
@@ -90,7 +90,7 @@ class RowWindow:
         except OverflowError:
             # The lookback reaches past the first value of the type, so there is nothing further back.
             return self.start
-        # The other columns of a compound cursor have no bound: their order says nothing about the lateness of a row.
+        # Move only the first column of a compound cursor and leave the others open: they do not show how late a row is.
         bound: Bound = (moved, *[None] * (len(self.columns) - 1))
         if self.start is not None and precedes(bound, self.start, descending=self.descending):
             return self.start
@@ -113,8 +113,8 @@ class RowWindow:
             # A window without a lower end must leave out the placeholder for "no value", which is below all values.
             conditions.append(dialect.has(self.columns[0]))
         conditions.append(self._compare(high, ">" if self.descending else "<", dialect))
-        # A NULL in the first column fails the comparison. The other columns are compared only if the first is equal,
-        # so a row with NULL in them would be taken although `nulls` says otherwise.
+        # The comparison leaves out rows with NULL in the first column. The other columns are compared only if the first
+        # one is equal, so leave out rows with NULL in them explicitly.
         conditions += map(dialect.has, self.columns[1:])
         return joined(" AND ", conditions)
 
@@ -225,7 +225,7 @@ def precedes(one: Bound, other: Bound, *, descending: bool = False) -> bool:
 
 
 def _lookback_to_store(lookback: Tick) -> Any:
-    # The table of watermarks cannot store durations: store microseconds, which the column's type turns back into one.
+    # The table of watermarks cannot store durations, so store microseconds. The column's type shows how to read them.
     return lookback // MICROSECOND if isinstance(lookback, timedelta) else lookback
 
 
