@@ -56,7 +56,7 @@ def _first_key(part: Part) -> str:
 
 
 def _in_files(part: Part) -> list[str]:
-    """Return the names of the columns of a part, without those of its folders."""
+    """Return the names of the columns that the files of a part contain; columns of its folders are left out."""
     folders = {name.lower() for name in folder_columns(_first_key(part))}
     return [name for name in part.columns if name.lower() not in folders]
 
@@ -212,7 +212,7 @@ class SchemaReader:
         return decision, parts
 
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Return the arguments of `read` for some of the files, with the decision that was made for all files."""
+        """Return the arguments to `read` only some of the files: the decision for all files, and the parts of some."""
         if self.asked.finds_by_header or self.asked.format == "avro":
             return decision, [self._found(*part) for part in self._groups(table)]
         if self.asked.is_text:
@@ -232,9 +232,9 @@ class SchemaReader:
         frames = []
         for part in parts:
             frame = part.frame
-            # The frame of a CSV part was read without the given schema to find its header, so its types are inferred.
+            # If a schema is given, read again: the frame was read without it, to find the header, with inferred types.
             if frame is None or asked.schema is not None:
-                # An empty batch has no files to infer columns from.
+                # In an empty batch use the decided columns: there are no files to infer columns from.
                 schema = asked.schema if part.table.num_rows else struct_of(part.columns)
                 frame = self._frame(part.table, schema)
             if not as_it_is or len(parts) > 1:
@@ -265,7 +265,7 @@ class SchemaReader:
         return Given(str(self.location), self.context, is_text, may_lack)
 
     def _by_given_schema(self, table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Return decision and parts for a schema that the caller gave, which is the one to keep."""
+        """Return decision and parts for a schema that the caller gave. That schema is also stored for later batches."""
         asked, wanted = self.asked, self._given_columns()
         assert wanted is not None
         if not asked.is_text or (asked.format == "csv" and not self.asked.finds_by_header):
@@ -311,13 +311,13 @@ class SchemaReader:
         )  # fmt: skip
 
     def _found(self, table: pa.Table, header: bytes = b"") -> Part:
-        """Return the columns that Spark infers from some files; from the first file if only names are needed."""
+        """Return the columns that Spark infers from some files. If only names are needed, read only the first file."""
         asked = self.asked
         names_only = asked.schema is not None and asked.policy in (None, "take")
         try:
             frame = self._frame(table.slice(0, 1) if names_only and header else table, None)
         except Exception as error:
-            # This error is about names inside a struct. Clashing columns are found below, as Spark reads by position.
+            # This error is about names in a struct. Clashing columns raise none, as Spark reads by position: see below.
             if asked.format == "json" and (same := _DUPLICATES.search(str(error))):
                 names = same[1] or "see Spark's error"
                 raise MisfitError(str(self.location), None, names, MisfitError.CASE) from error
@@ -340,7 +340,7 @@ class SchemaReader:
         return Part(table, found, frame, header)
 
     def _merged(self, parts: list[Part]) -> dict[str, Kind]:
-        """Return the columns of all parts, each with a type that fits all values; string if there is no other."""
+        """Return the columns of all parts, each with a type that fits the values of all parts, or else string."""
         merged: dict[str, Kind] = {}
         spelled: dict[str, str] = {}
         for part in parts:
@@ -426,7 +426,7 @@ class SchemaReader:
             if name.lower() in wanted:
                 kinds[name] = wanted[name.lower()]
             elif self.asked.format == "csv" or self.asked.rescue is not None:
-                # CSV values are found by position, so the columns in between must be read too.
+                # Read this column although it is not wanted: CSV values are found by position, or it is to be rescued.
                 kinds[name] = kind
         return kinds
 

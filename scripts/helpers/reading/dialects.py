@@ -26,7 +26,7 @@ class Option:
     Attributes
     ----------
     name, default, meaning
-        The name in `read`, `read_small` and `job.write`, which is Spark's name; the value if it is not given.
+        Spark's name, used by `read`, `read_small` and `job.write`; the value if the option is not given; its effect.
     glue, glue_default
         Glue's name and default; empty if Glue has none. If `here` is empty, Glue's names have this default here, too.
     here
@@ -127,7 +127,7 @@ READERS = {
 
 
 def format_name(format: str) -> str:
-    """Return a format's name in this package. Spark accepts names in any case, and those of the first packages."""
+    """Return a format's name in this package. Spark accepts any case, and names with ``com.databricks.spark.``."""
     if not isinstance(format, str):
         raise InvalidValueError(f"format is {format!r}. Name one, such as 'csv', 'json' or 'parquet'.")
     name = format.lower().removeprefix("com.databricks.spark.")

@@ -96,7 +96,7 @@ class ObjectFetcher:
     def look(self, planned: Planned, pinned: bool = False) -> None:
         """Check that the object is still the planned one, without reading it. Raises as `fetch` does.
 
-        If `pinned`, it is enough that the planned version still exists, even if there is a newer one.
+        If `pinned`, only check that the planned version still exists, even if there is a newer version.
         """
         if self._location.is_local:
             self._compare_file(planned, self._of_file(planned, os.stat))
@@ -180,7 +180,7 @@ class ObjectFetcher:
 
     def _read_file(self, planned: Planned) -> bytes:
         with self._of_file(planned, partial(open, mode="rb", opener=open_without_blocking)) as file:
-            # Compare before the read too: the file may have been replaced by one without an end, such as a pipe.
+            # Compare before the read too: a pipe may have taken the file's place, and reading from it might never end.
             self._compare_file(planned, os.fstat(file.fileno()))
             body: bytes = file.read()
             # Compare the open file again after the read, to notice that it was overwritten meanwhile.

@@ -98,11 +98,11 @@ class LineRules:
     separator
         Bytes between lines; by default line feed, carriage return or both.
     blank
-        The white space of the format: lines of nothing else are dropped. None keeps all lines.
+        The characters that count as white space. Lines with only these are dropped. None keeps all lines.
     comment
         Prefix of comment lines, which are dropped.
     header
-        Drop the first of the remaining lines.
+        Whether the first of the remaining lines is a header, which is dropped.
     """
 
     whole: bool = False
@@ -120,7 +120,7 @@ class LineRules:
         """Return the lines of one file, with its header if it has one."""
         if not body:
             return []
-        # As in Spark, only text that is read as a whole keeps its byte order mark. `blank` is None for text alone.
+        # As in Spark, only whole files of the format text keep their byte order mark. `blank` is None only for text.
         if self.blank is not None or not self.whole:
             body = body.removeprefix(_BOM)
         lines = [body] if self.whole else self._split(body)
@@ -146,7 +146,7 @@ class Fetching:
 
     `client_options` are pairs, so that they can be hashed. `folders` is the number of ``name=value`` folders in
     each key, whose values are added as columns. `planned` extracts the objects from the batches that Spark sends to a
-    task. `header` is the line that each file must begin with, unless it is empty; None skips the comparison.
+    task. `header` is the line that each file with lines must begin with; None skips the comparison.
     """
 
     location: Location
@@ -210,7 +210,7 @@ class Fetching:
         with ThreadPoolExecutor(WORKERS) as pool:
             try:
                 for one in planned:
-                    # Check `waiting` first, so that an object larger than the limit is fetched alone, not never. Limit
+                    # Wait only while others are fetched: an object larger than the limit is then fetched alone. Limit
                     # the number of futures as well, because empty files add no bytes.
                     while waiting and (len(waiting) >= 8 * WORKERS or flying + one.size > _IN_FLIGHT):
                         first, future = waiting.popleft()
@@ -296,7 +296,7 @@ def decompressed(location: Location, key: str, body: bytes) -> bytes:
 
 
 def unpacked_text(body: bytes) -> bytes:
-    """Return the bytes of a file without a compression extension; raise BadGzipFile if they are gzip all the same."""
+    """Return the bytes of a file whose name has no compression extension; raise BadGzipFile if they are gzip anyway."""
     if body.startswith(GZIP):
         raise gzip.BadGzipFile(NAMED_WRONG)
     return body
@@ -310,7 +310,7 @@ def marked(error: WatermarkError) -> str:
         facts |= {name: getattr(error, name) for name in _FACTS[type(error)]}
     elif isinstance(error, SourceError):
         detail = str(error).removeprefix(f"Source {error.source!r}: ")
-        # If the error has a reason, its text is built again from its attributes.
+        # Send the attributes if the error has a reason: the text of such an error is built from them.
         facts |= vars(error) if error.reason else {"source": error.source, "detail": detail}
     else:
         facts |= {"text": str(error), "reason": error.reason}

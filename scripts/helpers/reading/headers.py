@@ -44,9 +44,9 @@ def grouped_by_header(
     request_payer: bool = False,
     skip_changed: bool = False,
 ) -> list[tuple[pa.Table, bytes]]:
-    """Return the files grouped by header, each group with its header. One request for each file, many at once.
+    """Return the files grouped by header, each group with its header. Send one request for each file, many at once.
 
-    The first file of a group has the header. For a single file nothing is fetched, and its header is empty here.
+    The first file of each group has that header. A single file is not fetched, and its header is returned empty.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def grouped_by_header(
     with ThreadPoolExecutor(WORKERS_HERE) as pool:
         for index, line in enumerate(pool.map(header, planned)):
             groups.setdefault(line, []).append(index)
-    # Files without a line have no rows and no columns, so they join the first group.
+    # Files without any line have no rows and no columns, so add them to the first group.
     empty = groups.pop(b"", [])
     if not groups:
         return [(table, b"")]

@@ -20,7 +20,7 @@ from scripts.helpers.schemas.spark_frames import json_of_values, quoted
 
 @dataclass(frozen=True)
 class Misfits:
-    """Finds the values that were lost from the records that are kept in `RECORD`.
+    """Finds lost values: Spark read them as NULL, and the column `RECORD` has the text of their record.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Misfits:
     has_reasons: bool = False
 
     def checked(self, name: str) -> Column:
-        """Return a column that fails the Spark job at a lost value; see `MisfitError`."""
+        """Return a column that raises a MisfitError in the Spark job when it reads a lost value."""
         value = quoted(name)
         kind = self.columns.get(name)
         if kind is None:
@@ -77,11 +77,11 @@ class Misfits:
         return F.when(record.isNull(), json_of_values(left_out)).otherwise(values)
 
     def _may_lose(self, kind: Kind) -> bool:
-        """Return whether values of a type can be lost. Texts are lost only in XML, if an element is repeated."""
+        """Return whether values of a type can be lost. Text can be lost only in XML, where an element is repeated."""
         return kind != "string" or self.format == "xml"
 
     def _is_lost(self, name: str, kind: Kind) -> Column:
-        """Return whether a value is NULL but has a text. A nested value counts as a whole, as any part may be lost."""
+        """Return whether a value is NULL but has a text. For a nested value, a text is enough: any part may be lost."""
         has_text = self._text(name).isNotNull()
         return has_text if is_nested(kind) else quoted(name).isNull() & has_text
 
@@ -126,7 +126,7 @@ def check_related(source: str, kept: Iterable[str], found: Mapping[str, Iterable
     kept
         The columns that earlier batches had.
     found
-        The columns of the files, by key. Files count as related if a chain of shared columns connects them.
+        The columns of the files, by key. Files are related if they share a column, also through other files.
     """
     left = {key: {name.lower() for name in names} for key, names in found.items()}
     left = {key: names for key, names in left.items() if names}
@@ -155,7 +155,7 @@ def unpacked_line(source: str, line: Column) -> Column:
     """Return a line of text; fail the Spark job at a line that begins like a gzip file, which is not text."""
     detail = f"a file is not text: {NAMED_WRONG}. Rename it, or set it aside with on_unreadable='set_aside'."
     fails = F.raise_error(F.lit(marked(MisfitError(source, None, "text", detail=detail))))
-    # The character between these two depends on the encoding.
+    # Compare the first and the third character: the second depends on the encoding.
     return F.when(line.startswith("\x1f") & (line.substr(3, 1) == "\b"), fails).otherwise(line)
 
 

@@ -114,7 +114,7 @@ def read_xml(
 
 
 def _load(reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
-    # A comma inside braces does not split the paths, and as it is escaped, it does not split glob alternatives.
+    # Write a comma as {\,}: inside braces it does not split the list of paths, and escaped it splits no alternatives.
     return reader.load(",".join(path.replace(",", "{\\,}") for path in paths))
 
 

@@ -141,7 +141,7 @@ def read_pandas(
     try:
         found = _joined(str(location), format, by_key, options, as_text)
     except (*_OF_FILES, TypeError, pa.ArrowException):
-        # The error names no file, so join each by itself. Options no longer matter for Parquet, which is read already.
+        # The error names no file, so join each file alone to find it. Parquet is read by now: options do not matter.
         for key, frame in by_key.items():
             with _of_file(str(location), key, format, {} if format == "parquet" else options):
                 _joined(str(location), format, {key: frame}, options, as_text)
@@ -182,7 +182,7 @@ def _of_file(source: str, key: str, format: str, options: Mapping[str, Any]) -> 
     except (WatermarkError, MemoryError):
         raise
     except Exception as error:
-        # If an option does not suit a file, either may be wrong. That error names the file and the reason.
+        # A file or an option may cause an error of `_OF_FILES`, so name the file. Other errors are about the options.
         if options and not isinstance(error, (*_OF_FILES, pa.ArrowException)):
             raise _refused(format, options, error) from error
         # pandas and pyarrow show the text of a value that does not fit. Remove it: no error here contains values.
@@ -393,7 +393,7 @@ def _joined(
                 found[field.name] = pd.Series(table[field.name].to_pylist(), dtype=object)
         return found
     given = options.get("dtype", {})
-    # Leave out files with only a header: their columns of objects would make those of all files objects.
+    # Leave out files with only a header: pandas gives their columns the type object, which all files would then get.
     full = {key: frame for key, frame in frames.items() if len(frame)} or frames
     found = pd.concat(full.values(), ignore_index=True)
     for name in (name for frame in frames.values() for name in frame if name not in found):
@@ -414,7 +414,7 @@ def _concatenated_tables(source: str, tables: Mapping[str, pa.Table]) -> pa.Tabl
     concat = partial(pa.concat_tables, promote_options="permissive")
     columns = {}
     for name in dict.fromkeys(name for table in tables.values() for name in table.column_names):
-        # A table without the column contributes a NULL for each of its rows.
+        # A table without the column is selected without columns: its rows become NULL.
         parts = [table.select([name] if name in table.column_names else []) for table in tables.values()]
         try:
             together = concat(parts)
@@ -433,7 +433,7 @@ def _concatenated_tables(source: str, tables: Mapping[str, pa.Table]) -> pa.Tabl
 
 
 def _widened(part: pa.Table) -> pa.Table:
-    """Return a table of at most one column with a type that can be combined with more types, without changing values.
+    """Return a table of at most one column, cast without changing values to a type that combines with more types.
 
     Parquet stores each time with a zone in UTC, and nanoseconds end in 2262, so times become microseconds, in UTC.
     """

@@ -108,7 +108,7 @@ Judge = Callable[[bytes, bytes], "str | None"]
 
 
 def _rule(format: str, key: str) -> tuple[int, int, Judge]:
-    """Return how many first and last bytes to fetch, and a function that returns what is wrong with them, or None."""
+    """Return how many first and last bytes to fetch, and a function that returns their fault as text, or None."""
     if format == "parquet":
         return 0, FOOTER, _parquet
     if format == "orc":
@@ -141,7 +141,7 @@ def _parquet(_: bytes, end: bytes) -> str | None:
 
 
 def _metadata(footer: bytes) -> pq.FileMetaData:
-    # The reader takes the size of the buffer as that of the file, and looks for the footer at its end.
+    # Pass only the footer: the reader looks for it at the end of the buffer, as if the buffer were the whole file.
     return pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
 
 

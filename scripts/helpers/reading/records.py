@@ -1,9 +1,9 @@
 """Parse records of CSV, JSON and XML with Spark, and mark each record that would lose a value with the reason.
 
 Spark's parsers drop what follows the first object on a line, shift values at an unexpected quote, and replace bytes
-that are invalid in the encoding. One parse finds all three: each line gets one more value at its end, which arrives
-only if the parser reads the whole line. Only lines without this value are examined further. Spark's XML reader takes 12
-from 12abc and rounds decimals, so it is asked for texts, which this module casts.
+that are invalid in the encoding. One parse detects all three: each line gets one more value at its end, which is
+returned only if the parser reads the whole line. Only lines without it are examined further. Spark's XML reader reads
+12abc as 12 and rounds decimals, so this module reads XML values as text and casts them.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[
     else:
         # Pass None for no options: Spark Connect turns an empty map into one without types, which Spark refuses.
         rows = F.transform(objects(record), lambda one: F.from_json(one, fields, asked or None))
-    # Because of the generator (explode), Spark does not parse again for each selected column.
+    # Explode the rows, because Spark would otherwise parse again for each selected column.
     return lines.select(*(quoted(name) for name in lines.columns if name != "record"), F.explode(rows).alias(ROW))
 
 
@@ -213,14 +213,14 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
 def texts_of(fields: T.StructType, options: Mapping[str, Any]) -> T.StructType:
     """Return the schema to read XML with, including `RECORD` for records that Spark cannot parse; see `_typed`."""
     lists: Any = _Xml(fields, record_options(options), sql("timestamp")).type_with_lists(fields)
-    # `_END` is there because Spark 4 refuses to read `RECORD` alone, as it would for files without a valid record.
+    # Add `_END`: if no file has a valid record, `RECORD` would be the only column, which Spark 4 refuses to read.
     return T.StructType([*lists, T.StructField(_END, T.StringType()), T.StructField(RECORD, T.StringType())])
 
 
 def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], is_inferred: bool) -> DataFrame:
     """Cast XML records, read with the schema of `texts_of`, to their types. Parameters and result are as in `parsed`.
 
-    The text of a record is JSON of its values, in which `Misfits` finds the ones that were lost.
+    `RECORD` gets the values of a record as JSON, in which `Misfits` finds the values that were lost.
     """
     syntax = _Xml(fields, record_options(options), _instant(texts))
     given = texts_of(fields, options)
@@ -233,7 +233,7 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
             # An empty element becomes NULL.
             value = F.when(_is_text(value), value)
         values += [value.alias(f"value_{index}"), is_lost.alias(f"lost_{index}")]
-        # Show a single value by itself: a list with one element would be shown as a list.
+        # Show only the value of an element that occurs once, although it was read as a list of one.
         shown.append(F.when(is_lost, _json(*shape[1:])).otherwise(_json(field.dataType, value)).alias(field.name))
     is_marked = F.col(RECORD).isNotNull()
     text = F.coalesce(RECORD, F.to_json(F.struct(*shown, _END)))
@@ -260,7 +260,7 @@ def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred
     columns, lost = [], [F.col("is_marked"), F.col(REASON).isNotNull()]
     found = {index: syntax.converted(index, is_inferred=is_inferred) for index in range(len(syntax.fields))}
     kept = {index: column.alias(f"kept_{index}") for index, column in found.items() if column is not None}
-    # In a separate select; otherwise Spark would convert each value twice.
+    # Convert in a select of its own, because otherwise Spark would convert each value twice.
     frame = frame.select("*", *kept.values())
     for index, field in enumerate(syntax.fields):
         value = F.col(f"value_{index}")
@@ -269,7 +269,7 @@ def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred
             value = F.col(f"kept_{index}")
         columns.append(value.alias(field.name))
     row = F.struct(*columns, F.when(reduce(or_, lost), F.col("text")).alias(RECORD), REASON)
-    # Explode a list with one row: otherwise Spark pushes a filter on a value before all steps and repeats each in it.
+    # Explode a list with one row: otherwise Spark moves a filter on a value before all steps and repeats them in it.
     rows = F.explode_outer(F.array(row)).alias(ROW)
     return frame.select(*(F.col("others").getField(name).alias(name) for name in names), rows)
 
@@ -280,7 +280,7 @@ def _decoded(data: Column) -> Column:
 
 
 def _is_utf8(text: Column, data: Column) -> Column:
-    """Return whether `data`, of which `text` was decoded, is valid UTF-8."""
+    """Return whether `data` is valid UTF-8. `text` is the text that was decoded from `data`."""
     if is_valid := getattr(F, "is_valid_utf8", None):
         found: Column = is_valid(text)
         return found
@@ -304,14 +304,14 @@ class _Syntax:
         return [T.StructField(field.name, self.kind_to_parse(field.dataType)) for field in self.fields]
 
     def kind_to_parse(self, kind: T.DataType) -> T.DataType:
-        """Return the type that the parser is asked for: one in which it does not lose values silently."""
+        """Return the type to parse as: one with which the parser does not silently lose values."""
         return _with_each(kind, lambda one: T.StringType() if self._is_as_text(one) else _widened(one))
 
     def _is_as_text(self, kind: T.DataType) -> bool:
         return kind.typeName() in self.as_text and self._is_plain(kind)
 
     def _is_plain(self, kind: T.DataType) -> bool:
-        """Return whether no option sets the text format of a type."""
+        """Return whether values of a type have Spark's default text format, which no option changes."""
         name = kind.typeName().replace("_", "")
         return self.option(f"{name}format") is None and (name != "timestamp" or self.option("timezone") is None)
 
@@ -334,7 +334,7 @@ class _Syntax:
         if "decimal" in kind.simpleString():
             lost.append(_any_lost(_is_cut, kind, value, value))
         if "double" in kind.simpleString() and is_inferred:
-            # Such large values are rare, so the record is parsed again for their text only.
+            # Parse the record again to get the text, but only for such large values, which are rare.
             rounded = _any_lost(_is_rounded, kind, value, self.value_text("text", index))
             lost.append(F.when(_any_lost(_is_large, kind, value, value), rounded).otherwise(F.lit(False)))
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
@@ -377,7 +377,7 @@ class _Json(_Syntax):
         return F.from_json(name, schema, {**self.options, "columnNameOfCorruptRecord": RECORD})
 
     def is_doubtful(self, parsed: Column) -> Column:
-        """Return whether a name may differ from a column's only by case: a column is NULL, and such a name is found."""
+        """Return whether a record may have a column's name in another case: a column is NULL and such a name occurs."""
         is_absent = reduce(or_, _null_fields(parsed, self.fields), F.lit(False))
         names = sorted({re.escape(name) for name in _names(self.fields)})
         other_case = f'"(?!(?:{"|".join(names)})")(?i:{"|".join(names)})"\\s*:'
@@ -399,7 +399,7 @@ class _Json(_Syntax):
         return F.coalesce(wrong, F.lit(True))
 
     def differs_by_case(self, name: str) -> Column:
-        """Return whether a name in a record differs from a column's only by case, at any depth."""
+        """Return whether a record has, at any depth, a name that differs from a column's name only by case."""
         return F.coalesce(_has_other_case(F.col(name), self.fields), F.lit(False))
 
     def value_text(self, name: str, index: int) -> Column:
@@ -417,7 +417,7 @@ class _Xml(_Syntax):
         return _with_each(kind, lambda one: T.StringType() if one.typeName() in self.as_text else one)
 
     def type_with_lists(self, kind: T.DataType) -> T.DataType:
-        """Return the type to read with: a list for each element, because Spark keeps only the last one otherwise."""
+        """Return the type to read with. Each element is a list, otherwise Spark keeps only the last of several."""
         if isinstance(kind, T.ArrayType):
             return T.ArrayType(self.type_with_lists(kind.elementType))
         if not isinstance(kind, T.StructType):
@@ -432,7 +432,7 @@ class _Xml(_Syntax):
         return T.StructType(fields)
 
     def first(self, kind: T.DataType, given: T.DataType, value: Column) -> Column:
-        """Return texts in the shape of a type, from lists of type `given`: the first element if there are several."""
+        """Return texts in the shape of a type, taken from lists of type `given`: the first element of each list."""
         if isinstance(given, T.StructType) and isinstance(kind, T.StructType):
             parts = [
                 self.first(field.dataType, given[field.name].dataType, value.getField(field.name)).alias(field.name)
@@ -470,7 +470,7 @@ def csv_patterns(options: Mapping[str, str]) -> tuple[str, str]:
     q, e, sep = map(re.escape, (quote, asked.get("escape", "\\") or quote, csv_separator(asked)))
     ignored = [asked.get(f"ignore{side}whitespace", "").lower() == "true" for side in ("leading", "trailing")]
     before, behind = (rf"(?:(?!{sep})[\x01-\x20])*+" if is_ignored else "" for is_ignored in ignored)
-    # Possessive quantifiers, because Java would recurse for each part of a long line.
+    # Use possessive quantifiers: with others, Java would recurse for each part of a long line.
     begun = f"{before}{q}[^{q}{e}]*+(?:{q + q if q == e else e + '.'}[^{q}{e}]*+)*+"
     plain, rest = f"(?!{before}{q})", f"(?:(?!{sep}).)*+"
     value = f"(?:{begun}{q}{behind}|{plain}{rest})"
@@ -489,8 +489,8 @@ def mark_quoted(lines: DataFrame, options: Mapping[str, Any], source: str = "") 
     Parameters
     ----------
     source
-        Source for the log. If given, a Spark job looks for such files first. By default every file counts as one, and
-        the column ``path`` has their names.
+        Source for the log. If given, a Spark job first finds the files with such quotes. By default all files are
+        treated as files with such quotes, and their names are in the column ``path``.
     """
     from pyspark.sql import Window
 
@@ -513,8 +513,8 @@ def mark_quoted(lines: DataFrame, options: Mapping[str, Any], source: str = "") 
         is_found = F.col(file).isin(found)
         placed, others = placed.where(is_found), placed.where(~is_found).withColumn(WITHIN, F.lit(False))
     in_order = Window.partitionBy(file).orderBy(place)
-    # A line toggles the state, within quotes or outside, if it ends in the other state whichever one it begins in. A
-    # line that ends in the same state in both cases sets it, so only the toggles since then count.
+    # The state is within or outside of quotes. A line toggles the state if it always ends in the other state than it
+    # begins in. A line that always ends in the same state sets it, so only the toggles after it count.
     placed = placed.withColumn(turns, F.sum((opens & ~stays).cast("int")).over(in_order))
     since = F.last(F.when(opens == stays, F.col(turns) + opens.cast("int")), ignorenulls=True).over(in_order)
     placed = placed.withColumn(WITHIN, (F.col(turns) - F.coalesce(since, F.lit(0))) % 2 != 0)
@@ -580,7 +580,7 @@ def _any_lost(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> C
 
 
 def _is_several(kind: T.DataType, given: T.DataType, value: Column) -> Column:
-    """Return whether an XML element is repeated where the type has room for one."""
+    """Return whether an XML element occurs several times where its type allows only one."""
     several = F.lit(False)
     if isinstance(given, T.StructType) and isinstance(kind, T.StructType):
         for field in kind:
@@ -637,7 +637,7 @@ def _names(kind: T.DataType) -> Iterator[str]:
 
 
 def _null_fields(value: Column, kind: T.StructType) -> Iterator[Column]:
-    """Yield whether each field is NULL; true for lists and maps of structs, so that these are always checked."""
+    """Yield whether each field is NULL. Yield true for lists and maps of structs: names in them are always checked."""
     for field in kind:
         one = value.getField(field.name)
         yield one.isNull()
@@ -690,7 +690,7 @@ class _Csv(_Syntax):
         return whole.contains(self.option("quote", '"')) & ~whole.rlike(csv_patterns(self.options)[0])
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """Return the frame, as a line is one record. With ``short_lines=take``, missing last values become NULL."""
+        """Return the frame: each line is one record. With ``short_lines=take``, missing last values become NULL."""
         if self.option("short_lines") != "take":
             return frame
         kept = [name for name in frame.columns if name != "text"]
@@ -698,7 +698,7 @@ class _Csv(_Syntax):
         frame = frame.select(
             *kept, "text", F.when(F.col("text").isNotNull(), self._texts("text", [_END])).alias("texts")
         )
-        # `_END` takes the place of the first missing value, or is lost inside a quote.
+        # `_END` is read in place of the first missing value; if a quote is not closed, it is not found.
         place = F.array_position(F.array(*map(F.col("texts").getField, names)), _END).cast("int")
         frame = frame.select(*kept, "text", place.alias("place"))
         missing = F.array_join(F.array_repeat(F.lit(self._separator), F.lit(len(names)) - F.col("place")), "")

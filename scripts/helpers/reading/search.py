@@ -67,7 +67,7 @@ def search(keys: Sequence[str], fails: Fails, named: Named, known: Exception | N
     if len(keys) == 1:
         if isinstance(error, FileContentError):
             return list(keys)
-        # Try again: the error text of a lost machine or connection does not always say so.
+        # Read again: a lost machine or connection, which no file causes, cannot always be recognised by its error.
         again = fails(keys)
         if again is None:
             return []

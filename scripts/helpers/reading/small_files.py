@@ -118,9 +118,9 @@ class SmallFiles:
         Parameters
         ----------
         shares
-            Has one binary column, in which each value is a share.
+            A DataFrame with one binary column, in which each value is a share.
         planned
-            Returns the objects in a batch of shares; executors receive it by pickle.
+            A function that returns the objects in a batch of shares; executors receive it by pickle.
         names
             The columns that the folders of all keys add.
         header
@@ -154,7 +154,7 @@ class SmallFiles:
         what = f"read_small of {self.format} without a schema, or with on_schema_change,"
         check_jvm(self.spark, what, "Pass schema= and leave out on_schema_change, or use read.")
         asked = lowered(options or {})
-        # Keep the headers of CSV: Spark drops every line that equals the first one.
+        # Do not drop CSV headers here: Spark drops every line that equals the first one.
         rules = replace(_rules(self.format, asked), header=False)
         fetching = self._fetching(rules, 0, unpacked)
         fetched = _packed(self.spark, table).mapInArrow(fetching, "record binary, path string")
@@ -274,5 +274,5 @@ def _packed(spark: SparkSession, table: pa.Table) -> DataFrame:
 def files_per_task(spark: SparkSession, count: int, total: int) -> int:
     """Return how many objects one task fetches, of `count` objects with `total` bytes."""
     tasks = max(_TASKS_PER_SLOT * slots_of(spark), math.ceil(total / _TASK_BYTES))
-    # At least 1: an empty plan would make it 0, which range() refuses as a step.
+    # Return at least 1: the result is a step of range(), which cannot be 0, and an empty plan would give 0.
     return max(1, math.ceil(count / tasks))

@@ -179,7 +179,7 @@ def _check_orc(spark: SparkSession, location: Location, paths: Mapping[str, str]
 def _fault(
     location: Location, format: str, paths: Mapping[str, str], load: Callable[[list[str]], DataFrame], error: Exception
 ) -> Exception:
-    """Return an error that names the first file that Spark cannot read together with the files before it."""
+    """Find the first file that Spark cannot read together with the files before it; return an error that names it."""
 
     def columns(keys: list[str]) -> dict[str, Any] | None:
         try:
@@ -210,12 +210,12 @@ def _fault(
 
 
 def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: Mapping[str, Any]) -> bool:
-    """Return whether `records` parses what Spark reads: always for JSON, and for CSV and XML if values are checked."""
+    """Return whether `records` parses the lines that Spark reads: for JSON always, for CSV and XML to check values."""
     if format == "json":
         return True
     is_marked = isinstance(schema, T.StructType) and RECORD in schema.names and "inferred" in schema[RECORD].metadata
     if format not in ("csv", "xml") or not is_marked:
-        # A schema without the marker is that of lines or texts, which Spark reads itself.
+        # Spark's own reader parses other formats, and reads with schemas that lack the marker.
         return False
     asked = lowered(options)
     # With enforceSchema=False, Spark's own reader compares the header.
@@ -275,8 +275,8 @@ def _read_by_lines(
     elif format == "xml":
         line_format, of_files, one = format, dict(options), texts_of(in_files, options)
     else:
-        # In ISO-8859-1 each byte is one character, so any bytes survive. A line that contains the separator is kept
-        # whole in the column RECORD.
+        # In ISO-8859-1 each byte is one character, so no byte is lost. If a line contains the separator, the column
+        # RECORD has the whole line.
         # Name the column like the header, because Spark logs a WARNING for each file where they differ.
         header = whole[RECORD].metadata["header"] if _is_utf8(options) else ""
         line = header if header and header.lower() not in folders else LINE
@@ -335,7 +335,7 @@ def check_layouts(location: Location, layouts: Mapping[tuple[str, ...], int]) ->
 
 
 def _infers_by_glob(spark: SparkSession, format: str, options: Mapping[str, Any]) -> bool:
-    """Return whether Spark infers the schema from whole files, whose unescaped paths it expands as globs again.
+    """Return whether Spark infers the schema from whole files. It then expands their unescaped paths as globs again.
 
     Spark does so for CSV with ``multiLine`` (CSVDataSource.createBaseRdd), for JSON with ``multiLine`` on Spark
     Connect, and for XML without the package for Spark 3.

@@ -67,7 +67,7 @@ def with_folders(
     spark: SparkSession, table: pa.Table, schema: T.StructType | str, types: Mapping[str, str]
 ) -> T.StructType:
     """Return a schema with the columns of planned files' folders added, as `read_partitions` reads them."""
-    # Use the names and the order of the folders. For an empty batch, only the columns in `types` are known.
+    # Use names and order as in the folders. In an empty batch there are none, so use the columns in `types`.
     folders = {name.lower(): name for name, _ in _values(table)}
     for name in types:
         folders.setdefault(name.lower(), name)
