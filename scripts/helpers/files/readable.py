@@ -87,8 +87,8 @@ class ReadableWhenSmall(Readable):
     ) -> DataFrame:
         """Read many small objects, fetched by the executors; see `small_files.SmallFiles`.
 
-        In a job, keep the default of `on_changed` here and set it in `new_files`. A file that is left out here
-        would be committed as taken if its old bytes are back before the commit.
+        In a job, set `on_changed` in `new_files` and keep the default here. Otherwise a file that was overwritten is
+        left out, and counts as taken if somebody restores its old content before the commit.
 
         As in `read`, schemas are stored, values that do not fit stop the Spark job or are rescued, and the same errors
         are raised. To infer types, or to find columns that are not in `schema`, each object is fetched twice. With

@@ -46,7 +46,7 @@ def check_run_id(run_id: str) -> str:
 
 
 def check_readable_run_id(run_id: str) -> str:
-    """Return a run id that the original class may have used: any text that is not a key of this package."""
+    """Return the run id of an item to read, or raise InvalidIdError for a text that is a key of this package."""
     return _check("Run id", run_id, _READABLE_RUN_ID, "It must be text that starts with neither '!' nor '~'")
 
 

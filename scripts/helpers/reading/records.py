@@ -432,7 +432,7 @@ class _Xml(_Syntax):
         return T.StructType(fields)
 
     def first(self, kind: T.DataType, given: T.DataType, value: Column) -> Column:
-        """Return texts in the shape of a type, taken from lists of type `given`: the first element of each list."""
+        """Return a value in which every field was read as a list, with the first element in place of each such list."""
         if isinstance(given, T.StructType) and isinstance(kind, T.StructType):
             parts = [
                 self.first(field.dataType, given[field.name].dataType, value.getField(field.name)).alias(field.name)

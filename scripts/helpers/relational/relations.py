@@ -346,7 +346,7 @@ class Relations:
         hashed = rows.withColumn("hash", F.xxhash64("row"))
         # Shift unsigned: half of all hashes are negative, and a negative bucket would be in another block of ids.
         dealt = hashed.withColumn(_BUCKET, F.shiftrightunsigned("hash", 64 - BUCKET_BITS))
-        # Sort by the row after its hash, so that a replay counts rows that share a hash in the same order.
+        # Sort by hash first and by row second: a replay then numbers rows of one hash in the same order.
         order = ["hash", "row"]
         # Spark sorts 0.0 and -0.0 as equal, in any order. The exact form keeps their order the same in a replay.
         loose = [(name, kind) for name, kind in inner_types(rows.schema["row"].dataType) if has_loose_equality(kind)]

@@ -63,7 +63,7 @@ class RowCounts:
         if is_empty:
             self._empty.add(context)
             return rows
-        # Add the entry before observing, because observing may fail: then no sum is reported that lacks this context.
+        # Add an entry without a count first. If observing fails, the entry stays, and no incomplete total is reported.
         self._watched[context] = None
         try:
             return self._observed(context, rows, column)

@@ -486,7 +486,8 @@ class IcebergSink(LakeSink):
 
     With Spark the files of a losing attempt stay, like those of any old snapshot, until ``expire_snapshots``. A branch
     keeps a batch that is committed and not published yet, however old it is. Without Spark the staged files are
-    copied into the table's folder. If the table needs its writer, they are read into memory and written again.
+    copied into the table's folder. For a table with partitions or a sort order `pyiceberg` reads and writes
+    the rows again.
 
     Parameters
     ----------
@@ -500,7 +501,7 @@ class IcebergSink(LakeSink):
         Columns whose plain values partition the table. Empty: keep the table's own; a new table has no partitions.
         For ``days(ts)`` and the like create the table first.
     staging
-        Where attempts stage without Spark, or rows to merge; by default next to the table's location.
+        Where attempts stage files: without Spark, and for a merge. By default next to the table's location.
     merge, batch_column
         As for `DeltaSink`.
 

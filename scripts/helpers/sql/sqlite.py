@@ -37,7 +37,7 @@ class SQLite(WritableDatabase):
     modules = ("sqlite3",)
     driver = "org.sqlite.JDBC"
     now = sql("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000+00:00'")
-    # A NUMERIC column converts text that looks like a number: never a time, but decimals, which keep only 15 digits.
+    # A NUMERIC column turns text that looks like a number into one: times stay text, decimals keep 15 digits only.
     held = MappingProxyType({
         "integer": (*WHOLE, "boolean"), "text": ("string", "decimal", *TIMES), "real": ("float", "double"),
         "numeric": NUMERIC, "blob": (*NUMERIC, "decimal", "string", "binary"),
