@@ -444,6 +444,24 @@ def test_batch_is_written_when_only_the_catalog_may_write_into_the_folder_of_the
     assert lake.seen == [1, 2]
 
 
+def test_batch_is_written_when_the_catalog_does_not_see_the_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if `pyiceberg` read the folder at another address than the client of S3 that copies."""
+    lake = IcebergLake(tmp_path)
+    lake.publish(1, numbers(1))
+    output, there = lake.stage(2, numbers(2)), set(tmp_path.glob("raw/repairs/data/*"))
+
+    def hide() -> None:
+        for path in set(tmp_path.glob("raw/repairs/data/*")) - there:
+            path.unlink()
+
+    with after_copy(monkeypatch, hide):
+        lake.sink().publish(output)
+
+    assert lake.seen == [1, 2]
+
+
 def test_history_of_a_key_is_closed_when_a_file_has_no_bounds_of_the_key(tmp_path: Path) -> None:
     """Writers may leave out bounds. `deltalake` reads a missing bound as NULL, and pyarrow then skips the file."""
     lake = DeltaLake(tmp_path)

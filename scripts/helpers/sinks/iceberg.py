@@ -1039,9 +1039,14 @@ class _ArrowLog(_Log):
         ):
             return None
         try:
-            names = [name for name, _ in staged.copy_to(folder, "data/").values()]
-            return [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in names]
-        except (TargetError, PermissionError) as error:
+            copied = [name for name, _ in staged.copy_to(folder, "data/").values()]
+        except TargetError as error:
+            logger.info("event=written_again target=%s: %s", self._target, error)
+            return None
+        try:
+            return [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in copied]
+        except OSError as error:
+            # The login or the address of `pyiceberg` for this folder is another one.
             logger.info("event=written_again target=%s: %s", self._target, error)
             return None
 
