@@ -43,7 +43,7 @@ def test_contexts_of_the_job_are_named_when_rows_are_read_under_a_new_one(
 
     (line,) = [record for record in caplog.records if "event=new_context" in record.getMessage()]
     assert line.levelname == "WARNING"
-    assert "job=repairs context=renamed: it has no watermark" in line.getMessage()
+    assert "job=repairs context=renamed: the context has no watermark" in line.getMessage()
     assert "The job has a, b." in line.getMessage()
 
 

@@ -326,7 +326,7 @@ def test_context_takes_nothing_now_and_everything_next_when_it_is_not_in_the_inh
             taken.append((more_rows, more_files))
 
     assert taken == [(0, 0), (3, 1)]
-    assert "context=more rows: left for the next run" in caplog.text
+    assert "context=more rows: the next run reads it" in caplog.text
     assert load.version == 2
 
 

@@ -246,7 +246,7 @@ def test_run_ends_well_and_warns_when_a_person_takes_its_output_back_meanwhile(
 
     assert world.seen == []
     gone = [line for line in caplog.messages if "event=output_gone" in line]
-    assert gone == ["event=output_gone job=repairs version=1: somebody took it back"]
+    assert gone == ["event=output_gone job=repairs version=1: an operator retracted it"]
 
 
 def test_rows_come_once_when_the_job_goes_back_before_a_version_that_nobody_published(

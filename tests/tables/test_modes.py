@@ -62,7 +62,7 @@ def test_range_of_runs_is_read_again_as_they_took_it_when_the_table_has_moved_on
     assert again("jr_2", "jr_2") == []
     range_ = {"mode": "pause", "from_run": "jr_1", "to_run": "jr_3"}
     assert take(watermarks, table, "jr_9", context="late", **range_) == []
-    assert "event=not_in_range job=sales context=late: its runs took nothing of it" in caplog.messages
+    assert "event=not_in_range job=sales context=late: no run of the range read it" in caplog.messages
     with pytest.raises(InvalidValueError, check=because("option"), match="'max_versions'"):
         take(watermarks, table, "jr_9", **range_, options={"max_versions": 1})
 
@@ -93,5 +93,5 @@ def test_context_that_the_open_plan_does_not_know_is_left_for_the_next_run_when_
 
     assert len(late) == 0
     assert list(late.columns) == ["id", "kind"]
-    assert "event=not_in_plan job=sales context=late: left for the next run" in caplog.messages
+    assert "event=not_in_plan job=sales context=late: the next run reads it" in caplog.messages
     assert take(watermarks, table, "jr_2", context="late") == [1]

@@ -294,7 +294,7 @@ class Batch:
         stored = self.inherited(context)
         run = self.run
         if stored is None and isinstance(run, UnsavedRun) and run.mode.is_range and run.until(context) is None:
-            logger.warning("event=not_in_range job=%s context=%s: its runs took nothing of it", run.job_id, context)
+            logger.warning("event=not_in_range job=%s context=%s: no run of the range read it", run.job_id, context)
             self.contexts[context] = stored = NOTHING
         return stored
 
@@ -328,7 +328,7 @@ class Batch:
         stored: Stored | None = self.run.planned(context)
         if stored is None:
             # An earlier attempt may have written the batch under its id already, without the rows of this context.
-            logger.warning("event=not_in_plan job=%s context=%s: left for the next run", self.run.job_id, context)
+            logger.warning("event=not_in_plan job=%s context=%s: the next run reads it", self.run.job_id, context)
             self.contexts[context] = NOTHING
             return NOTHING
         return stored
@@ -347,8 +347,8 @@ class Batch:
         if not known:
             return
         logger.warning(
-            "event=new_context job=%s context=%s: it has no watermark, so it is read from its start. The job has %s. "
-            "If it was renamed, rows and files come again: set its watermark first, or give it its old name",
+            "event=new_context job=%s context=%s: the context has no watermark and is read from its start. The job has "
+            "%s. If the context was renamed, everything is read again: set its watermark first, or use its old name",
             self.run.job_id, context, ", ".join(map(printable, known)),
         )  # fmt: skip
 
@@ -555,8 +555,8 @@ class Batch:
             self._frozen = self._frozen_as(made)
         for context in () if self.writes_itself else sorted(contexts_taken(self.contexts, counted) - self._written):
             logger.warning(
-                "event=nothing_written job=%s run=%s context=%s: it is committed, and no sink got its rows. Call "
-                "job.write in the with block, or job.freeze() if the script writes them. To read again, rewind the job",
+                "event=nothing_written job=%s run=%s context=%s: the context is committed, but no sink got rows. Call "
+                "job.write in the with block, or job.freeze() before your own write. To read again, rewind the job",
                 self.run.job_id, self.run.run_id, printable(context),
             )  # fmt: skip
         return outcome

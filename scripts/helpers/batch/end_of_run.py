@@ -115,7 +115,7 @@ class EndOfRun:
             except Exception as failure:
                 # Do not raise: the commit is stored, so it must not look failed, and the next hook has to run, too.
                 logger.error(
-                    "event=after_commit_failed job=%s run=%s error=%s: how the run ended stays as it is",
+                    "event=after_commit_failed job=%s run=%s error=%s: the outcome of the run does not change",
                     self._run.job_id, self._run.run_id, failure,
                 )  # fmt: skip
 
@@ -149,7 +149,7 @@ class EndOfRun:
             return
         logger.error(
             "event=commit_forgotten job=%s run=%s: the run ended without commit, so nothing was saved and the next run "
-            "takes the same again. Call commit() at the end of the script", run.job_id, run.run_id,
+            "reads the same again. Call commit() at the end of the script", run.job_id, run.run_id,
         )  # fmt: skip
         try:
             run.abort()

@@ -243,8 +243,8 @@ class NewFiles(FileSource):
             # The report was read before. If each run read the same report again, events would stay unread and expire.
             is_due = False
             logger.warning(
-                "event=report_too_old job=%s source=%s created=%s: it was not listed for %s, and the report of "
-                "listing= was read before. Events or the journal are read. Have reports made more often than relist",
+                "event=report_too_old job=%s source=%s created=%s: the source was not listed for %s, and the report of "
+                "listing= was read before, so events or the journal are read. Make reports more often than relist",
                 self.batch.run.job_id, bookmark.location, self.listing.created, relist,
             )  # fmt: skip
         if self.metadata is not None:
@@ -287,7 +287,7 @@ class NewFiles(FileSource):
             reason = f"{reason}; listing= ends before the last listing or the journal's next record, and is not read"
             listing = None
         logger.warning(
-            "event=journal_not_enough job=%s source=%s: everything is looked at, as %s",
+            "event=journal_not_enough job=%s source=%s: the whole source is listed, because %s",
             self.batch.run.job_id, bookmark.location, reason,
         )  # fmt: skip
         return self.listed(bookmark, reach, listing, found.position)
@@ -305,7 +305,7 @@ class NewFiles(FileSource):
         run = self.batch.run
         if not self.context or not isinstance(run, Run):
             logger.warning(
-                "event=after_commit_without_effect job=%s source=%s: nothing is saved of it, so all files stay",
+                "event=after_commit_without_effect job=%s source=%s: the run saves nothing for it, so all files stay",
                 run.job_id, bookmark.location,
             )  # fmt: skip
             return None

@@ -116,8 +116,8 @@ class NewPartitions(FileSource):
         delta = replace(delta, files=files)
         if emptied := delta.emptied:
             logger.warning(
-                "event=partitions_emptied source=%s partitions=%d: all their files are gone. No row says so: empty "
-                "them at the target, delta.emptied names them",
+                "event=partitions_emptied source=%s partitions=%d: all files of these partitions are gone, and no row "
+                "shows it. Empty the partitions at the target: delta.emptied names them",
                 self.source, len(emptied),
             )  # fmt: skip
         check, rule = partial(files.unchanged, "raise", self.batch.s3_client), self.rule
@@ -141,12 +141,12 @@ class LargestPartition(NewPartitions):
         found = before.decided(PartitionDelta(listed.delta, self.rule, listed.gone), self.on_same)
         if listed.waiting:
             logger.warning(
-                "event=partition_not_ready source=%s partitions=%d: they are larger than the one that is taken, and "
-                "some of their files have to wait",
+                "event=partition_not_ready source=%s partitions=%d: larger partitions than the one that is read are "
+                "left for a later run, because some of their files are not ready",
                 self.source, listed.waiting,
             )  # fmt: skip
         if not found.delta.count and not found.is_same:
-            logger.warning("event=no_partition source=%s: nothing is read", self.source)
+            logger.warning("event=no_partition source=%s: no partition is found, so nothing is read", self.source)
         segment = listed.plan.segment if found.delta.count else None
         planned = replace(listed.plan, count=found.delta.count, bytes=found.delta.bytes, segment=segment)
         return self._taken(found.delta, planned, found.state if reach.saves else None)

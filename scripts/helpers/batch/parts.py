@@ -63,8 +63,8 @@ def contexts_of(batch: Batch, sink: Sink, df: DataFrame) -> set[str]:
         contexts, found = _found(batch, sink, df)
         if found:
             logger.warning(
-                "event=batch_is_a_part job=%s target=%s: its rows are computed by %s of new rows alone, and earlier "
-                "runs took the others. Compute them from the whole source: see docs/write-a-job.md",
+                "event=batch_is_a_part job=%s target=%s: its rows are computed by %s of new rows alone, without the "
+                "rows that earlier runs read. Compute them from the whole source: see docs/write-a-job.md",
                 batch.run.job_id, sink.name, " and ".join(sorted(found)),
             )  # fmt: skip
     except Exception as error:

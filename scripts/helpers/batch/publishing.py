@@ -98,9 +98,9 @@ class Witness:
         is_whole = served_by(run.job_id) is None and split_name(run.job_id)[1] is None
         if found.others and not found.epochs and run.head.version == 0 and is_whole:
             logger.warning(
-                "event=target_shared job=%s target=%s others=%s: this job writes there for the first time, and other "
-                "jobs have before. If it was renamed, it reads everything again: stop it, and set its watermark. The "
-                "others are shown by the first digits of the SHA-256 of their names",
+                "event=target_shared job=%s target=%s others=%s: this job writes to the target for the first time, but "
+                "other jobs wrote to it before. If this job was renamed, it reads everything again: stop it, and set "
+                "its watermark. `others` has the first digits of the SHA-256 of the other jobs' names",
                 run.job_id, sink.name, ",".join(found.others),
             )  # fmt: skip
         self._asked[place] = found
@@ -157,8 +157,8 @@ def warn_of_loss(job_id: str, sink: Sink, output: Output, version: int) -> None:
     from scripts.helpers.decisions.doctor import way_forward
 
     logger.warning(
-        "event=target_behind job=%s target=%s version=%d: the target does not have that version, which was published. "
-        "The run adds only what is new. If it was emptied or rolled back by mistake, %s",
+        "event=target_behind job=%s target=%s version=%d: the target lacks this version, although it was published. "
+        "The run adds only new rows. If the target was emptied or rolled back by mistake, %s",
         job_id, sink.name, output.version, way_forward(job_id, version, output),
     )  # fmt: skip
 
@@ -226,7 +226,7 @@ def answers_of(
     for output in newest:
         found = sink_of(output, asked, spark, s3_client)
         if found is None:
-            logger.warning("event=target_not_asked job=%s target=%s: the next write asks it", job_id, output.target)
+            logger.warning("event=target_not_asked job=%s target=%s: the next write checks it", job_id, output.target)
         elif found not in asked:
             asked.append(found)
     if back_to is None:
@@ -352,12 +352,12 @@ class Publication:
                 self._finish(sink, record)
             elif isinstance(record, Retraction):
                 logger.warning(
-                    "event=retraction_waits job=%s versions=%d-%d target=%s: the next write to it does it first",
+                    "event=retraction_waits job=%s versions=%d-%d target=%s: the next write retracts them first",
                     self.run.job_id, record.first, record.last, printable(record.target),
                 )  # fmt: skip
             else:
                 logger.warning(
-                    "event=publication_waits job=%s version=%d target=%s: the next write to it publishes this first",
+                    "event=publication_waits job=%s version=%d target=%s: the next write publishes this version first",
                     self.run.job_id, record.version, printable(record.target),
                 )  # fmt: skip
         self.witness.ask_last()
@@ -471,8 +471,8 @@ class Publication:
 
     def _warn_of(self, record: Output | Retraction, why: str) -> None:
         logger.warning(
-            "event=unproven_record job=%s target=%s: nothing is published or deleted for it, as %s. See watermarks "
-            "doctor", record.job_id, printable(record.target), why,
+            "event=unproven_record job=%s target=%s: the run publishes and deletes nothing for this record, because "
+            "%s. Run watermarks doctor", record.job_id, printable(record.target), why,
         )  # fmt: skip
 
     def _retract(self, sink: Sink, retraction: Retraction) -> None:
@@ -508,7 +508,7 @@ class Publication:
             if self.run.is_unpublished(output):
                 raise
             logger.warning(
-                "event=output_gone job=%s version=%d: somebody took it back", self.run.job_id, output.version
+                "event=output_gone job=%s version=%d: an operator retracted it", self.run.job_id, output.version
             )
             return
         except WatermarkError as error:

@@ -64,8 +64,8 @@ class SchemaKeeping:
         after = with_schema(following, name, decision.kept)
         if after is None:
             logger.warning(
-                "event=schema_not_kept job=%s context=%s of=%s columns=%d: it is too large, or the context keeps %d "
-                "schemas already. Give parts of a delta that have columns of their own a transformation_ctx each",
+                "event=schema_not_kept job=%s context=%s of=%s columns=%d: the schema is too large, or the context "
+                "keeps %d schemas already. Give parts with different columns a transformation_ctx each",
                 batch.run.job_id, context, name, len(decision.kept), MAX_SCHEMAS,
             )  # fmt: skip
             return

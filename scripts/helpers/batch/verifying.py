@@ -114,8 +114,8 @@ def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job
     nulls = rows.facts((column,), (_as_column_type(column, watermark),), descending=False).nulls
     if nulls:
         logger.warning(
-            "event=nulls_not_compared job=%s context=%s column=%s rows=%d: rows without a cursor are in no interval. "
-            "Compare them by hand.",
+            "event=nulls_not_compared job=%s context=%s column=%s rows=%d: rows with NULL as cursor are in no "
+            "interval, so they are not compared. Compare them by hand.",
             job_id, context, column.name, nulls,
         )  # fmt: skip
 

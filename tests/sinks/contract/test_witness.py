@@ -763,7 +763,7 @@ def test_the_lost_version_is_named_until_it_is_read_again_when_only_the_table_of
     assert without_rows == []
     (warning,) = warnings_of(caplog, "target_behind")
     command = "rewind repairs --to-version 1" if kept else "reset repairs"
-    assert "version=2: the target does not have that version" in warning
+    assert "version=2: the target lacks this version" in warning
     assert f"run `watermarks {command} --retract --why TEXT`" in warning
     assert "does not have version 2, which was published" in before
     assert "had lost" in after
