@@ -283,7 +283,7 @@ def test_what_was_there_before_is_new_when_it_changes_and_says_why_it_is_not_tak
 
     assert job.take() == ["b.csv"]
     assert why == "ignored at version 1 by run run-1"
-    assert "start_from=now ignored=2 of=2: what was there before is not taken" in caplog.text
+    assert "start_from=now ignored=2 of=2: files before start_from are not read" in caplog.text
 
 
 def test_rest_of_a_bounded_first_batch_follows_when_it_began_at_a_time() -> None:
@@ -419,7 +419,7 @@ def test_known_object_stays_known_when_a_report_does_not_name_it(caplog: pytest.
     assert (taken, gone) == ([], 1)
     assert job.take(job.bucket.report()) == []
     assert "event=missing_from_report" in caplog.text
-    assert "files=1 of=2: the report does not name them, and they are there" in caplog.text
+    assert "files=1 of=2: the report does not name these files, but they exist" in caplog.text
 
 
 # --- events --------------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_nothing_is_listed_and_only_changes_are_asked_when_the_journal_was_read_
     # Records of the last day are read again. The old record of a.csv and that of b.csv do not match the ledger.
     assert idle == ["HeadObject"] * 2
     assert "event=journal_not_enough" in caplog.text
-    assert "everything is looked at, as the journal is read for the first time" in caplog.text
+    assert "the whole source is listed, because the journal is read for the first time" in caplog.text
 
 
 def test_what_s3_says_counts_when_the_journal_is_behind(world: World) -> None:
@@ -270,7 +270,7 @@ def test_source_is_listed_when_it_was_not_for_so_long_or_too_many_are_named(
     many = world.run()
 
     assert (soon, due, many) == ([], ["lost.csv"], ["b.csv", "c.csv"])
-    assert "as it was not listed for 0:00:00" in caplog.text
+    assert "because it was not listed for 0:00:00" in caplog.text
     assert "more objects than S3 is asked about one by one" in caplog.text
 
 

@@ -287,8 +287,8 @@ class FileBookmark:
             )
         if len(outside):
             logger.warning(
-                "event=outside_layout source=%s layout=%s files=%d of=%d first=%r: no date leads to their folders, so "
-                "later runs find no files there. Correct layout=, or omit it.",
+                "event=outside_layout source=%s layout=%s files=%d of=%d first=%r: the folders of these files match no "
+                "date, so later runs find no files there. Correct layout=, or omit it.",
                 self.location, layout, len(outside), len(new), pc.min(outside).as_py(),
             )  # fmt: skip
 
@@ -313,7 +313,7 @@ class FileBookmark:
         started = self.lister.date or started
         deleted = list(set(told.keys).difference(there.column("key").to_pylist()))
         if deleted:
-            logger.info("event=deleted_since source=%s files=%d: events named them", self.location, len(deleted))
+            logger.info("event=deleted_since source=%s files=%d: events named these files", self.location, len(deleted))
         intervals = [
             Interval(_before(batch), batch.column("key")[-1].as_py(), batch)
             for batch in there.combine_chunks().to_batches()
@@ -339,7 +339,7 @@ class FileBookmark:
         if len(asked) > MAX_ASKED:
             return None
         logger.info(
-            "event=journal source=%s records=%d asked=%d: S3 is asked about objects that the ledger does not know so",
+            "event=journal source=%s records=%d asked=%d: S3 is asked about objects that differ from the ledger",
             self.location, changes.num_rows, len(asked),
         )  # fmt: skip
         return self.find_among(_Named(asked), started, position)
@@ -667,8 +667,8 @@ def warn_of_set_aside(location: Location, reasons: Mapping[str, str]) -> None:
         return
     first = min(reasons)
     logger.warning(
-        "event=set_aside source=%s files=%d first=%r reason=%s: they cannot be read, and the rest of the batch is "
-        "taken. `watermarks files JOB --set-aside` lists them.",
+        "event=set_aside source=%s files=%d first=%r reason=%s: these files cannot be read, so the batch leaves them "
+        "out and has the other files. `watermarks files JOB --set-aside` lists them.",
         location, len(reasons), first, reasons[first],
     )  # fmt: skip
 

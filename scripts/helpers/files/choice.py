@@ -258,8 +258,8 @@ class BatchChooser:
         found = {key for key, row in reported.items() if key not in now or not is_same(row, now[key])}
         if found:
             logger.warning(
-                "event=stale_report source=%s files=%d of=%d first=%r: they were deleted or overwritten after the "
-                "report. A later report shows what they are now.",
+                "event=stale_report source=%s files=%d of=%d first=%r: these files were deleted or overwritten after "
+                "the report, so they are not read now. A later report shows their new state.",
                 self.location, len(found), unknown.num_rows, min(found),
             )  # fmt: skip
         return found
@@ -292,7 +292,7 @@ class BatchChooser:
         there = self.look_again(wanted)
         for key in set(wanted).difference(there.column("key").to_pylist()):
             aside[key] = replace(aside[key], decision=WAITING, reason=GONE_REASON)
-            logger.warning("event=retry_is_gone source=%s key=%r: it stays set aside", self.location, key)
+            logger.warning("event=retry_is_gone source=%s key=%r: it is gone and stays set aside", self.location, key)
         parts, known = [no_rows(LISTED)], self.ledger.known_for_keys(wanted)
         for batch in there.combine_chunks().to_batches():
             chosen = self.options.chosen(batch)
@@ -370,8 +370,8 @@ class BatchChooser:
                 parts.append(found)
         if of_null:
             logger.warning(
-                "event=nulls_excluded source=%s files=%d: they lie in a partition of NULL, which nulls='skip' never "
-                "takes", self.location, of_null,
+                "event=nulls_excluded source=%s files=%d: these files are in a partition of NULL, which nulls='skip' "
+                "never reads", self.location, of_null,
             )  # fmt: skip
         if deleted and then is None:
             rows = known.between(None, None)
@@ -393,7 +393,7 @@ class BatchChooser:
             start_from, before = self.options.start_from, self.options.before_start(new, started)
         passed = new.filter(before)
         logger.warning(
-            "event=start_from source=%s start_from=%s ignored=%d of=%d: what was there before is not taken",
+            "event=start_from source=%s start_from=%s ignored=%d of=%d: files before start_from are not read",
             self.location, start_from, passed.num_rows, new.num_rows,
         )  # fmt: skip
         return new.filter(pc.invert(before)), passed
@@ -403,8 +403,8 @@ class BatchChooser:
         there = look(gone.column("key").to_pylist()).column("key")
         if len(there):
             logger.warning(
-                "event=missing_from_report source=%s files=%d of=%d: the report does not name them, and they are "
-                "there. They stay known.",
+                "event=missing_from_report source=%s files=%d of=%d: the report does not name these files, but they "
+                "exist. They stay known, and are not read again.",
                 self.location, len(there), gone.num_rows,
             )  # fmt: skip
         return gone.filter(pc.invert(pc.is_in(gone.column("key"), value_set=there.combine_chunks())))

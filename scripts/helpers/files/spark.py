@@ -413,7 +413,7 @@ class Executors:
         if local.begins and local.options.start_from is not None:
             # Log it on the driver, where the logs of the executors do not appear.
             logger.warning(
-                "event=start_from source=%s start_from=%s ignored=%d taken=%d: what was there before is not taken",
+                "event=start_from source=%s start_from=%s ignored=%d taken=%d: files before start_from are not read",
                 local.location, local.options.start_from, ignored, count,
             )  # fmt: skip
         segment, delta = segment_of(files) if files else None, self._delta(files, count, size, gone, has_more=has_more)

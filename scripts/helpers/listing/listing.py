@@ -254,8 +254,8 @@ class Listing:
             yield from part
         if self._out:
             logger.warning(
-                "event=links_left_out source=%s links=%d first=%r: they are links that lead out of the source, to "
-                "folders or to themselves, or are no files, such as pipes. Copy the files there.",
+                "event=links_left_out source=%s links=%d first=%r: these links lead out of the source, to folders or "
+                "to themselves, or are not files, such as pipes, so they are skipped. Copy the files there.",
                 self._location, len(self._out), min(self._out),
             )  # fmt: skip
 
@@ -344,7 +344,7 @@ class Lister:
             except (AccessRefusedError, SourceError) as error:
                 # The login may not list, or a page is unreadable. HeadObject may still show each object.
                 logger.info(
-                    "event=not_listed source=%s keys=%d: each is looked at. %s", self._location, len(asked), error
+                    "event=not_listed source=%s keys=%d: each key is looked up. %s", self._location, len(asked), error
                 )  # fmt: skip
                 return []
 

@@ -286,8 +286,8 @@ class _Opened:
         there = times.filter(pc.less_equal(times, pa.scalar(limit, times.type)))
         if len(there) < len(times):
             logger.warning(
-                "event=record_of_the_future table=%s records=%d newest=%s: the position stays at or before %s. Check "
-                "the clock of this machine, and who writes the table.",
+                "event=record_of_the_future table=%s records=%d newest=%s: these records lie in the future, so the "
+                "position stays at or before %s. Check the clock of this machine, and what writes the table.",
                 ".".join(self._table.name()), len(times) - len(there), pc.max(times).as_py(), limit,
             )  # fmt: skip
         last: datetime | None = pc.max(there).as_py()

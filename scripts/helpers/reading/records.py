@@ -506,7 +506,7 @@ def mark_quoted(lines: DataFrame, options: Mapping[str, Any], source: str = "") 
         if not found:
             return lines
         logger.warning(
-            "event=quotes_over_lines source=%s files=%d first=%r: a quoted value has line ends, or a quote is never "
+            "event=quotes_over_lines source=%s files=%d first=%r: a quoted value spans lines, or a quote is never "
             "closed. All lines up to the closing quote are rescued. To read such values, pass multiLine=True.",
             source, len(found), found[0],
         )  # fmt: skip
