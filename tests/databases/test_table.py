@@ -243,7 +243,7 @@ def test_warning_says_what_it_costs_when_cursor_column_has_no_index(
     found = [record.getMessage() for record in caplog.records if "event=no_index" in record.getMessage()]
     assert bool(found) == warned
     assert all(f"public.{name}" in text or name in text for text in found)
-    assert all("column=at: each run reads the whole table several times" in text for text in found)
+    assert all("each run reads the whole table several times" in text for text in found)
 
 
 def test_view_is_read_without_a_warning_when_it_is_the_source(

@@ -26,5 +26,5 @@ def test_context_is_left_out_and_a_warning_names_it_when_spark_does_not_tell_its
 
     assert counts.metrics() == {"contexts": {"stops": {"rows": 2}}}
     assert caplog.messages == [
-        "event=rows_not_counted context=repairs error=RuntimeError: Spark does not say what it counted"
+        "event=rows_not_counted context=repairs error=RuntimeError: Spark did not return the counts"
     ]

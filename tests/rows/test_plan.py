@@ -481,7 +481,7 @@ def test_warning_is_logged_and_the_watermark_is_not_pinned_when_a_stamp_is_in_th
 
     assert source.rows(second) == [(ago(4),)]
     assert [record.getMessage() for record in caplog.records] == [
-        "event=future_stamps context=repairs column=at: rows left for later"
+        "event=future_stamps context=repairs column=at: rows with a time in the future are left for a later run"
     ] * 2
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
@@ -1151,7 +1151,7 @@ def test_later_run_is_a_warning_until_somebody_says_the_zone(
     assert "event=no_zone" not in caplog.text
     plan_window(PandasRows(frame), [column.name], now=NOW, state=state, context="repairs")
 
-    assert f"event=no_zone context=repairs column={column.name}: it has no zone and is taken for UTC" in caplog.text
+    assert f"column={column.name}: the column has no time zone; its zone is taken to be UTC" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_times_of_texts_are_warned_of_in_the_first_run_when_spark_chose_their_zo
     plan(DataFrameRows(walls, zone="UTC"), ["at"])
     assert "event=no_zone" not in caplog.text
     window = plan(instants.withColumnRenamed("at", "b"), ["b"])
-    assert "event=no_zone context=repairs column=b: it has no zone and is taken for that of Spark's" in caplog.text
+    assert "column=b: the column has no time zone; its zone is taken to be that of Spark's" in caplog.text
     assert f"by its reader of {format.upper()}. " in caplog.text
     caplog.clear()
     plan_after(window, DataFrameRows(instants.withColumnRenamed("at", "b")), ["b"], now=NOW)

@@ -168,7 +168,7 @@ class PostgresSnapshot(JdbcTable):
             super()._warn_without_index(column)
             return
         logger.warning(
-            "event=no_index source=%s column=%s: each run reads the whole table on the server. A column that is filled "
-            "with pg_current_xact_id() can have an index",
+            "event=no_index source=%s column=%s: this column cannot have an index, so each run reads the whole table "
+            "on the server. A column that is filled with pg_current_xact_id() can have one",
             self.name, SYSTEM,
         )  # fmt: skip

@@ -354,8 +354,8 @@ class DatabaseTable(RowSource):
             if options is None or len(others) < len(found):
                 return others
         logger.warning(
-            "event=stale_transactions source=%s: the server shows an old list of open transactions, as another client "
-            "asks for it more often than each 0.1 s. Until that ends, delay must cover the longest transaction",
+            "event=stale_transactions source=%s: the server shows an old list of open transactions, because another "
+            "client reads it at least every 0.1 s. Until it stops, delay must cover the longest transaction",
             self.name,
         )  # fmt: skip
         return None
@@ -387,8 +387,8 @@ class DatabaseTable(RowSource):
         if self._queries.has_index(column) is False:
             remedy = "Add an index on it" if self._queries.dialect.serves(column) else "Declare it as TEXT"
             logger.warning(
-                "event=no_index source=%s column=%s: each run reads the whole table several times, however little is "
-                "new. %s",
+                "event=no_index source=%s column=%s: without a usable index on the column, each run reads the whole "
+                "table several times, even if little is new. %s",
                 self.name, column.name, remedy,
             )  # fmt: skip
 

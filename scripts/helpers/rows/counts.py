@@ -107,7 +107,7 @@ class RowCounts:
 
 def _warn_uncounted(rows: DataFrame, context: str, error: Exception) -> DataFrame:
     logger.warning(
-        "event=rows_not_counted context=%s error=%s: the rows are read, and nobody counts them", context,
+        "event=rows_not_counted context=%s error=%s: the rows are read, but not counted", context,
         type(error).__name__,
     )  # fmt: skip
     return rows
@@ -161,7 +161,7 @@ def _found(context: str, observed: Observed) -> dict[str, Any] | None:
         return observed.found()
     except Exception as error:
         logger.warning(
-            "event=rows_not_counted context=%s error=%s: Spark does not say what it counted", context,
+            "event=rows_not_counted context=%s error=%s: Spark did not return the counts", context,
             type(error).__name__,
         )  # fmt: skip
         return None

@@ -69,7 +69,7 @@ def limited(source: RowSource, window: RowWindow, most: int, context: str) -> Ro
     if source.cursor_at(new, 0) == following:
         high = just_past(window.columns, following, window.descending)
         logger.warning(
-            "event=large_tie context=%s column=%s max_rows=%d: more rows than that have one cursor, and are one batch",
+            "event=large_tie context=%s column=%s max_rows=%d: more rows share a cursor value and form one batch",
             context, window.columns[0].name, most,
         )  # fmt: skip
         if not precedes(high, window.high, descending=window.descending):
@@ -199,9 +199,9 @@ def reachable_high(
     still_open = source.writers(columns[0].name, min(options.delay, LONGEST_WAIT))
     if NO_SEQUENCE in (still_open or ()) and low is None and before is None:
         logger.warning(
-            "event=no_sequence context=%s column=%s: no sequence is found that gives these numbers. Rows wait for open "
-            "transactions. A number that a client makes before its transaction begins is lost if a run reads a higher "
-            "one before that",
+            "event=no_sequence context=%s column=%s: no sequence is found that generates these numbers, so rows wait "
+            "for open transactions. If a client generates a number before its transaction begins, and a run reads a "
+            "higher number first, the row is lost",
             context, columns[0].name,
         )  # fmt: skip
     if still_open is not None:
@@ -221,8 +221,8 @@ def reachable_high(
     # Keep the same undecided rows until they are decided: if later rows replaced them, none might ever be decided.
     left = left or Undecided(past_last, still_open, now)
     logger.warning(
-        "event=undecided_rows context=%s column=%s open_transactions=%s: rows past the upper bound are left for a "
-        "later run, as lower numbers may still be committed. delay=timedelta(0) takes them at once, and may lose rows",
+        "event=undecided_rows context=%s column=%s open_transactions=%s: rows past the upper bound wait for a later "
+        "run, because lower numbers may still be committed. delay=timedelta(0) reads them at once, but may lose rows",
         context, columns[0].name, "unknown" if still_open is None else ", ".join(sorted(still_open)[:5]),
     )  # fmt: skip
     return bound, left
@@ -248,8 +248,7 @@ def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: b
     if warns and found.hidden:
         logger.warning(
             "event=hidden_transactions context=%s source=%s: rows that are committed later than delay=%s after their "
-            "stamp are lost, as %s",
-            context, source.name, delay, found.hidden,
+            "stamp are lost, because %s", context, source.name, delay, found.hidden,
         )  # fmt: skip
     return found
 
@@ -403,10 +402,10 @@ def edge_after(
     # Warn only once, with the first rows, because nothing changes from run to run.
     if seen is None and window.low == window.start:
         logger.warning(
-            "event=no_edge context=%s source=%s column=%s: no index is known for it, as of views and queries. If the "
-            "table is truncated or restored and grows past the watermark, its numbers are given out again, and nothing "
-            "shows the rows that are lost; nor those that come later with the last value, if it is not unique. Read a "
-            "table with an index, or use a time column",
+            "event=no_edge context=%s source=%s column=%s: the column has no known index (views and queries have "
+            "none), so lost rows are not detected. If the table is truncated or restored and grows past the watermark, "
+            "it reuses numbers, and their rows are never read. Nor are rows that arrive later with the last value, if "
+            "it is not unique. Read a table with an index, or use a time column",
             context, source.name, window.columns[0].name,
         )  # fmt: skip
     found = edge_of(seen or (), KEPT)
@@ -443,9 +442,8 @@ def _compare(
         if options.on_late == "raise" and options.delay and not options.settled:
             raise SourceError(source.name, reason="rows_behind", context=context, job_id=job_id)
         logger.warning(
-            "event=rows_below context=%s source=%s rows=%d: they came below the watermark after it had passed them, "
-            "and are never read. Set the watermark back to read them",
-            context, source.name, came,
+            "event=rows_below context=%s source=%s rows=%d: these rows arrived below the watermark after it had passed "
+            "them, so they are never read. Set the watermark back to read them", context, source.name, came,
         )  # fmt: skip
         return
     if _is_last_row_unchanged(before, _edge_like(before, seen)):
@@ -583,9 +581,9 @@ def _check_zone(source: RowSource, column: CursorColumn, now: datetime, context:
         )
     if is_first or not may_be_right:
         logger.warning(
-            "event=no_zone context=%s column=%s: it has no zone and is taken for %s. If it is the wall clock of one "
-            "west of that, no delay is kept, and rows that come late are lost. Give the source zone=, even UTC; read "
-            "texts as TIMESTAMP_NTZ, and a database by JdbcTable",
+            "event=no_zone context=%s column=%s: the column has no time zone; its zone is taken to be %s. If its "
+            "values are the wall clock of a zone west of that, no delay is kept, and late rows are lost. Pass zone= to "
+            "the source, even UTC; read texts as TIMESTAMP_NTZ, and a database by JdbcTable",
             context, column.name, f"that of Spark's session by its reader of {reader}" if reader else "UTC",
         )  # fmt: skip
 
@@ -597,8 +595,8 @@ def _check_partition(source: RowSource, column: CursorColumn, options: RowOption
     if column.is_time:
         # The delay counts from the end of a day, so a partition can grow until then. Later files are late, like rows.
         logger.warning(
-            "event=partition_cursor context=%s column=%s: it is a partition column of files. A partition is taken once "
-            "delay=%s is over after it, and files that land in it later are lost. job.new_partitions goes by files",
+            "event=partition_cursor context=%s column=%s: the column is a partition column of files. A partition is "
+            "read once delay=%s has passed after it, and later files are lost. job.new_partitions tracks files",
             context, column.name, options.delay,
         )  # fmt: skip
         return
@@ -738,9 +736,9 @@ class _Look:
         # `facts.widths` is empty without texts. A `start_from` is not compared, as it may be only the start of a key.
         if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
             logger.warning(
-                "event=unordered_texts context=%s column=%s: they have different lengths, or are times with an offset "
-                "from UTC. They are compared byte by byte, and a later one below the watermark is never read. Use keys "
-                "of one length, or a column of times",
+                "event=unordered_texts context=%s column=%s: the texts have different lengths, or are times with an "
+                "offset from UTC. Texts are compared byte by byte, so a later one below the watermark is never read. "
+                "Use keys of one length, or a time column",
                 self.context, self.first.name,
             )  # fmt: skip
 
@@ -914,8 +912,8 @@ class _Look:
         if oldest is None or age_of(oldest, self.clock) <= self.options.delay:
             return
         logger.warning(
-            "event=long_transaction context=%s source=%s transaction=%r open_for=%s delay=%s: it has written and is "
-            "open for longer than the delay. Rows that are stamped since it began are left for a later run",
+            "event=long_transaction context=%s source=%s transaction=%r open_for=%s delay=%s: this transaction has "
+            "written and is open for longer than the delay. Rows with stamps since its start are left for a later run",
             self.context, self.source.name, oldest.name, self._age(oldest), self.options.delay,
         )  # fmt: skip
 
@@ -928,15 +926,18 @@ class _Look:
         if took_rows or is_of_database or is_meant:
             return
         logger.warning(
-            "event=ids_without_database context=%s column=%s: the delay covers times, and the transactions of a "
-            "database. Here a row that lands later, below the watermark or with the last value, is never read. Use a "
-            "time column, lookback= with write_disposition='merge', or job.new_files for files. delay=timedelta(0) "
-            "says that none lands late",
+            "event=ids_without_database context=%s column=%s: the delay works for times, and for ids with the "
+            "transactions of a database. In this source, a row that lands later, below the watermark or with the last "
+            "value, is never read. Use a time column, lookback= with write_disposition='merge', or job.new_files for "
+            "files. delay=timedelta(0) declares that no row lands late",
             self.context, self.first.name,
         )  # fmt: skip
 
     def _warn_of_future_stamps(self) -> None:
-        logger.warning("event=future_stamps context=%s column=%s: rows left for later", self.context, self.first.name)
+        logger.warning(
+            "event=future_stamps context=%s column=%s: rows with a time in the future are left for a later run",
+            self.context, self.first.name,
+        )  # fmt: skip
 
     def _up_to(self, limit: Bound | None, what: str) -> Bound | None:
         """Return the caller's upper bound, or the limit if there is none; raise CursorError if it is past the limit."""
@@ -984,7 +985,7 @@ class _Look:
         if last is None:
             # Do not raise: staging tables are truncated before they are filled. Rows below the watermark raise later.
             logger.warning(
-                "event=source_empty context=%s source=%s: it had rows. The next run refuses those below the watermark",
+                "event=source_empty context=%s source=%s: its rows are gone. New rows below the watermark are refused",
                 self.context, self.source.name,
             )  # fmt: skip
             return
@@ -997,9 +998,8 @@ class _Look:
         if seen is not None and self.options.on_behind != "warn":
             raise SourceError(self.source.name, reason="last_row_behind", context=self.context, job_id=self.job_id)
         logger.warning(
-            "event=source_behind context=%s source=%s: its last row is below the watermark, and rows that come in "
-            "between are never read",
-            self.context, self.source.name,
+            "event=source_behind context=%s source=%s: the last row of the source is below the watermark, so rows that "
+            "arrive between the two are never read", self.context, self.source.name,
         )  # fmt: skip
 
     def last_seen(self, high: Bound | None, before: Bound | None) -> Bound | None:

@@ -281,8 +281,8 @@ class RowsProgress:
             covered = self.backfills(version.job_id, context, state).covered
             if any(uncovered(interval, [state.passed]) for interval in covered):
                 logger.warning(
-                    "event=backfilled_again job=%s context=%s record=%s: its history names the slices whose rows the "
-                    "next runs read again", version.job_id, context, backfill_record_id(version.job_id, context, state),
+                    "event=backfilled_again job=%s context=%s record=%s: the next runs read rows again that slices in "
+                    "its history read", version.job_id, context, backfill_record_id(version.job_id, context, state),
                 )  # fmt: skip
 
 

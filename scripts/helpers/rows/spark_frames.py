@@ -227,8 +227,8 @@ class DataFrameRows(RowSource):
             )
         if self._reads_a_database():
             logger.warning(
-                "event=jdbc_frame source=%s: Spark's own JDBC reader tells neither the database's clock nor its open "
-                "transactions. Give the table as JdbcTable(spark, url, table)", self.name,
+                "event=jdbc_frame source=%s: Spark's own JDBC reader shows neither the database's clock nor its open "
+                "transactions. Use JdbcTable(spark, url, table) as the source", self.name,
             )  # fmt: skip
         probe = RowWindow(columns, low, None, descending=descending)
         nulls = probe.null_predicate(SPARK)

@@ -192,8 +192,8 @@ class _Planning:
                 error = SourceError(source.name, reason="rewritten", **facts)
                 return self.reread(head, "overwrite", error)
             logger.warning(
-                "event=overwrites_skipped context=%s source=%s commits=%d operations=%s: rows that they added or "
-                "removed are not reported",
+                "event=overwrites_skipped context=%s source=%s commits=%d operations=%s: the run skips rows that these "
+                "commits added or removed",
                 self.context, source.name, len(overwrites), ",".join(operations),
             )  # fmt: skip
         # Check this last, as it looks for files. A span whose files are gone would fail in each replay.
@@ -217,8 +217,8 @@ class _Planning:
         if (self.options.on_overwrite if why == "overwrite" else self.options.on_loss) == "raise":
             raise error
         logger.warning(
-            "event=table_reread context=%s source=%s why=%s: all its rows are read again. Rows that are gone from it "
-            "are not among them: compare the keys with those of the target",
+            "event=table_reread context=%s source=%s why=%s: all rows of the table are read again, but not those that "
+            "are gone from it. To find these at the target, compare its keys with those of the table",
             self.context, self.source.name, why,
         )  # fmt: skip
         # Use the highest number: rows of earlier batches may have it, even if the table is at an older commit now.
