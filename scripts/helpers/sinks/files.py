@@ -605,8 +605,8 @@ class FileSink:
         others = [name for name in found if not is_published_name(name, output)]
         if others:
             logger.warning(
-                "event=files_beside_batch target=%s batch=%s files=%d: readers see them with the rows of the batch. "
-                "They stay, as this job has not written them",
+                "event=files_beside_batch target=%s batch=%s files=%d: readers see these files with the rows of the "
+                "batch. The files stay, because this job did not write them",
                 self.name, output.batch, len(others),
             )  # fmt: skip
 
@@ -758,8 +758,8 @@ class FileSink:
         if self._batch_folders is None:
             if in_folders and not flat:
                 logger.warning(
-                    "event=batch_folders_kept target=%s: it is laid out in folders batch_id=…, so this batch is too. "
-                    "Say batch_folders=True to mean it", target,
+                    "event=batch_folders_kept target=%s: the target has folders batch_id=…, so this batch gets one "
+                    "too. Pass batch_folders=True to ask for it", target,
                 )  # fmt: skip
                 return True
             return False

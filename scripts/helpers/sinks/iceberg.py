@@ -601,8 +601,8 @@ class IcebergSink(LakeSink):
         if retraction.staging:
             self._staging_at(retraction.staging).retract(retraction)
         logger.warning(
-            "event=retraction_left target=%s versions=%d-%d: there is no such table. If it was renamed, it keeps "
-            "what they have published", self.name, retraction.first, retraction.last,
+            "event=retraction_left target=%s versions=%d-%d: there is no such table. If it was renamed, it keeps the "
+            "rows of these versions", self.name, retraction.first, retraction.last,
         )  # fmt: skip
         return 0
 

@@ -329,8 +329,8 @@ class TableSink(ABC):
             return self._decided(lambda: log.delete(retraction))
         if retraction.is_published(recorded):
             logger.warning(
-                "event=retraction_left target=%s versions=%d-%d rows=%s: the %s table keeps what they have published. "
-                "Delete those rows by key, or go back with %s if nothing else was written since",
+                "event=retraction_left target=%s versions=%d-%d rows=%s: the %s table keeps the rows of these "
+                "versions. Delete the rows by key, or go back with %s if nothing else was written since",
                 self.name, retraction.first, recorded, retraction.rows_until(recorded), log.title, log.restore_command,
             )  # fmt: skip
         return 0
@@ -364,7 +364,7 @@ class TableSink(ABC):
         # Attempts of a run that saves nothing share a version. Merging the same rows again does no harm.
         if output.replaces and rules is None and self._has(output):
             logger.warning(
-                "event=kept target=%s batch=%s: an attempt of this run has published already, and its rows stay",
+                "event=kept target=%s batch=%s: an earlier attempt published this batch, and its rows stay",
                 self.name, output.batch,
             )  # fmt: skip
             return
