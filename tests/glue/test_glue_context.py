@@ -391,7 +391,7 @@ def test_options_are_taken_in_glues_spelling_when_reading_files(
 
     assert ids(frame) == ["a.json", "sub/c.json"]
     warned = [record.message for record in caplog.records if "options_unknown" in record.message]
-    assert warned == ["event=options_unknown source=s3 options=noSuchOption: passed over"]
+    assert warned == ["event=options_unknown source=s3 options=noSuchOption: ignored"]
 
 
 def test_subfolders_are_read_when_recurse_says_so_or_spark_would(

@@ -277,6 +277,6 @@ def test_keyword_is_named_in_a_warning_when_the_reader_or_writer_does_not_know_i
 
     warned = [record.message for record in caplog.records if "options_unknown" in record.message]
     assert warned == [
-        "event=options_unknown call=create_dynamic_frame.from_options options=transformation: passed over",
-        "event=options_unknown call=write_dynamic_frame.from_options options=mode: passed over",
+        "event=options_unknown call=create_dynamic_frame.from_options options=transformation: ignored",
+        "event=options_unknown call=write_dynamic_frame.from_options options=mode: ignored",
     ]

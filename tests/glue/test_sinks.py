@@ -327,7 +327,7 @@ def test_frame_comes_back_and_nothing_is_written_when_nothing_was_new(
     empty = frame("SELECT 1 AS id").drop_fields(["id"])
 
     assert glue_context.write_dynamic_frame.from_options(empty, "postgresql", TABLE) is empty
-    assert "event=nothing_written: the frame has no columns, as nothing was new" in caplog.messages
+    assert "event=nothing_written: the frame has no columns, because nothing was new" in caplog.messages
 
 
 def test_warning_names_options_and_no_values_when_a_folder_has_no_use_for_them(
@@ -335,7 +335,7 @@ def test_warning_names_options_and_no_values_when_a_folder_has_no_use_for_them(
 ) -> None:
     frame("SELECT 1 AS id").write("file", {"path": raw, "madeUp": "not-a-secret", "groupFiles": "x"}, "json")
 
-    assert caplog.messages == ["event=options_unknown sink=s3 options=groupFiles,madeUp: passed over"]
+    assert caplog.messages == ["event=options_unknown sink=s3 options=groupFiles,madeUp: ignored"]
 
 
 @pytest.mark.parametrize("write", ["files", "table"])

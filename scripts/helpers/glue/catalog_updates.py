@@ -97,7 +97,7 @@ class CatalogUpdate:
         columns, partition_keys = _columns(df, keys)
         if there is None:
             if self.behaviour == "LOG":
-                logger.warning("event=no_table database=%s table=%s: it is not made", self.database, self.table)
+                logger.warning("event=no_table database=%s table=%s: no table is created", self.database, self.table)
                 return
             there = _new_table(self.table, location, format, columns, partition_keys)
             catalog.make_table(self.database, there)
@@ -121,7 +121,7 @@ class CatalogUpdate:
         if other or (new and self.behaviour == "LOG"):
             names = ",".join([*other, *(column["Name"] for column in new)])
             logger.warning(
-                "event=catalog_differs database=%s table=%s columns=%s: the table stays as it is there",
+                "event=catalog_differs database=%s table=%s columns=%s: the catalog's columns stay as they are",
                 self.database, self.table, names,
             )  # fmt: skip
         if new and self.behaviour != "LOG":

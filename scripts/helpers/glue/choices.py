@@ -75,8 +75,8 @@ def resolved(
             df = _cast_at(df, "choice", [name], types.get(name.lower(), "string"))
     elif choice and _texts(df):
         logger.warning(
-            "event=no_choices choice=%s texts=%d: a column whose values have several types is text here, and stays so; "
-            "cast it by specs", choice, len(_texts(df)),
+            "event=no_choices choice=%s texts=%d: the choice has no effect, because columns whose values have several "
+            "types are strings here. Cast these columns with specs", choice, len(_texts(df)),
         )  # fmt: skip
     return df
 
@@ -137,7 +137,7 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
             if found is None:
                 mixed.add(name)
     for name in sorted(mixed):
-        logger.warning("event=mixed_types field=%s: its values have several types, and become texts", name)
+        logger.warning("event=mixed_types field=%s: its values have several types, so they become strings", name)
 
     def widened(frame: DataFrame) -> DataFrame:
         columns = []

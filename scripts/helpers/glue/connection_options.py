@@ -270,4 +270,4 @@ def _tell(source: str, left: Mapping[str, Any]) -> None:
         )
     unknown = set(left) - IGNORED_OPTIONS - _CONNECTION
     if unknown:
-        logger.warning("event=options_unknown source=%s options=%s: passed over", source, ",".join(sorted(unknown)))
+        logger.warning("event=options_unknown source=%s options=%s: ignored", source, ",".join(sorted(unknown)))

@@ -366,8 +366,8 @@ def _of_partitions(
         )
     if not has_predicate and len(partitions.values) > MAX_PARTITIONS:
         logger.warning(
-            "event=partitions_not_checked table=%s partitions=%d: folders that are no partition are read as well. "
-            "Give a push_down_predicate", partitions.table, len(partitions.values),
+            "event=partitions_not_checked table=%s partitions=%d: too many to check, so folders that are not "
+            "partitions are read as well. Pass a push_down_predicate", partitions.table, len(partitions.values),
         )  # fmt: skip
         return request
     return request.only(partitions.values)
@@ -382,4 +382,4 @@ def _check_named(database: str | None, table_name: str | None) -> None:
 def _log_ignored(call: str, given: Iterable[str]) -> None:
     """Log a WARNING with the keywords that Glue's call may accept and that have no effect here."""
     if given:
-        logger.warning("event=options_unknown call=%s options=%s: passed over", call, ",".join(sorted(given)))
+        logger.warning("event=options_unknown call=%s options=%s: ignored", call, ",".join(sorted(given)))

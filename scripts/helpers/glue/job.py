@@ -165,7 +165,7 @@ class Job:
             )
         if not context and batch.mode.name != "disable":
             logger.warning(
-                "event=untracked job=%s: a source without transformation_ctx is read whole and not remembered",
+                "event=untracked job=%s: a source without transformation_ctx is read whole, and nothing is saved",
                 batch.job_id,
             )
         return batch
@@ -182,8 +182,8 @@ class Job:
         if batch is None:
             return
         logger.error(
-            "event=commit_forgotten job=%s run=%s: nothing was saved, and the next run takes the same again. Call "
-            "commit() at the end of the script",
+            "event=commit_forgotten job=%s run=%s: nothing was saved, so the next run reads the same rows and files "
+            "again. Call commit() at the end of the script",
             batch.job_id, batch.run_id,
         )  # fmt: skip
         try:

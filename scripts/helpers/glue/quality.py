@@ -68,7 +68,7 @@ class EvaluateDataQuality:
             logger.info("event=data_quality context=%s columns=%d: the rule holds", context, columns)
         else:
             logger.warning(
-                "event=data_quality_failed context=%s columns=%d rule=ColumnCount>%d: the job goes on, as on Glue",
+                "event=data_quality_failed context=%s columns=%d rule=ColumnCount>%d: the job continues, as on Glue",
                 context, columns, least,
             )  # fmt: skip
         return NotHere("The outcome of EvaluateDataQuality")

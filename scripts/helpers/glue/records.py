@@ -198,7 +198,7 @@ def _storable(kind: Kind, name: str) -> Kind:
             name, f"has a number beyond 64 bits, or of more than {MAX_DIGITS} digits. Make it a text, or round it."
         )
     if kind == MIXED:
-        logger.warning("event=mixed_types field=%s: its values have several types, and become texts", name)
+        logger.warning("event=mixed_types field=%s: its values have several types, so they become strings", name)
         return "string"
     if isinstance(kind, str):
         # A column of NULLs becomes text: it accepts any later value, and files have no NULL type.

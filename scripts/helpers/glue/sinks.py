@@ -83,7 +83,7 @@ def write_files(
     if compression is not None:
         options["compression"] = str(compression)
     if left:
-        logger.warning("event=options_unknown sink=s3 options=%s: passed over", ",".join(sorted(left)))
+        logger.warning("event=options_unknown sink=s3 options=%s: ignored", ",".join(sorted(left)))
     if update is not None and df.columns:
         update.check(path, name, keys)
     if per_batch:
@@ -126,8 +126,8 @@ def write_catalog_table(
     keys = [key for key, _ in table.partition_keys]
     if keys and update is None:
         logger.warning(
-            "event=partitions_not_registered table=%s.%s: new partitions are read once a crawler or "
-            "enableUpdateCatalog registered them", database, table_name,
+            "event=partitions_not_registered table=%s.%s: queries see new partitions only after a crawler or "
+            "enableUpdateCatalog registers them", database, table_name,
         )  # fmt: skip
     options = {"path": table.location, "partitionKeys": keys, **left}
     write_files(df, options, table.format, table.format_options, job, update)
@@ -263,7 +263,7 @@ def catalog_update(options: dict[str, Any], database: str, table: str, catalog_i
 def _may_append(df: DataFrame, job: IncrementalJob | None) -> bool:
     """Return whether there are columns to append; raise FencedError if another run took over."""
     if not df.columns:
-        logger.info("event=nothing_written: the frame has no columns, as nothing was new")
+        logger.info("event=nothing_written: the frame has no columns, because nothing was new")
         return False
     if job is not None:
         job.run.check()

@@ -231,8 +231,8 @@ def bookmark_key(spark: SparkSession, request: TableToRead, context: str, table:
         told = f"has several columns: {', '.join(found)}" if found else "is missing or unknown"
         raise glue_option_error("jobBookmarkKeys", f"is missing, and the primary key {told}. In the option, {REMEDY}")
     logger.warning(
-        "event=primary_key_taken context=%s table=%s column=%s: rows that are changed, or come in below it, are not "
-        "seen. Name them in jobBookmarkKeys, or a column that also grows when a row is changed",
+        "event=primary_key_taken context=%s table=%s column=%s: the run reads by primary key and misses changed rows "
+        "and new rows with lower keys. Name the key in jobBookmarkKeys, or a column that also grows when a row changes",
         context, request.table, found[0],
     )  # fmt: skip
     return found[0]
