@@ -69,7 +69,7 @@ class Surroundings:
             given = {"--region": self.region, "--profile": self.profile, "--endpoint-url": self.endpoint_url}
             if options := ",".join(name for name, value in given.items() if value is not None):
                 logger.warning(
-                    "event=without_effect table=%s options=%s: the table is a file. They apply to S3 and Glue only",
+                    "event=without_effect table=%s options=%s: these options apply to S3 and Glue, not to a file",
                     self.table, options,
                 )  # fmt: skip
             return Store(self.table)

@@ -484,8 +484,8 @@ def _warn_of_outputs(before: Head, after: Head, version: int, outputs: Outputs) 
     kept = {output.target for output in outputs if output not in before.unpublished and after.keeps(output)}
     if kept:
         logger.warning(
-            "event=output_kept job=%s versions=%d-%d targets=%s: their rows come again, under other batch ids. "
-            "Decide with retract to have them deleted first, unless the target merges by key",
+            "event=output_kept job=%s versions=%d-%d targets=%s: the rows of these versions are read again, under "
+            "other batch ids. Decide with retract to delete the published rows first, unless the target merges by key",
             before.job_id, version + 1, before.version, ", ".join(sorted(kept)),
         )  # fmt: skip
 

@@ -431,8 +431,8 @@ def _checked_definition(name: str, given: Mapping[str, Any]) -> Answer:
 def _log_without_effect(name: str, given: Mapping[str, Any]) -> None:
     if members := sorted(shapes.WITHOUT_EFFECT.intersection(given)):
         logger.warning(
-            "event=without_effect job=%s count=%d members=%s: only Glue's machines know them. Spark's sizes are set by "
-            "--conf, or by the engine", name, len(members), ",".join(members),
+            "event=without_effect job=%s count=%d members=%s: these members have an effect only on Glue. Set Spark's "
+            "sizes by --conf, or by the engine", name, len(members), ",".join(members),
         )  # fmt: skip
 
 

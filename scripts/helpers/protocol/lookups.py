@@ -94,7 +94,7 @@ class Lookups:
         if head is None:
             raise UnknownJobError(job_id, self.store.table_name)
         if head.elsewhere is not None:
-            logger.warning("event=moved job=%s to=%s: what is here may be older", job_id, head.elsewhere)
+            logger.warning("event=moved job=%s to=%s: the state stored here may be older", job_id, head.elsewhere)
         return head
 
     def head(self, job_id: str) -> Head | None:

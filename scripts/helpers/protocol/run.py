@@ -474,8 +474,8 @@ class Run:
         later = last + timedelta(microseconds=1) if last is not None and last >= now else None
         if later is not None and later - now > CLOCK_MARGIN:
             logger.warning(
-                "event=clock_behind job=%s run=%s last=%s now=%s: the last version is of a later time than this clock "
-                "has, so planned_at is just after it. Check the clocks of the machines that run this job",
+                "event=clock_behind job=%s run=%s last=%s now=%s: the last version has a later time than this "
+                "machine's clock, so planned_at is just after it. Check the clocks of the machines that run this job",
                 self.job_id, self.run_id, last, now,
             )  # fmt: skip
         return Plan(plan_id, contexts, following, now, later), plan_chunks | state_chunks
