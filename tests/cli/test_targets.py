@@ -94,7 +94,7 @@ def test_decision_holds_and_the_cause_is_told_when_files_cannot_be_deleted(
 
     done = run(watermarks, "reset", "repairs", "--retract", *WHY)
 
-    assert done.exit_code == 1
+    assert done.exit_code == 78
     assert "the output of versions 1 to 3 could not be deleted" in done.stderr
     assert "each run tries again" in done.stderr
     assert watermarks.latest("repairs").version == 4
