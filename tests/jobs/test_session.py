@@ -47,8 +47,8 @@ def test_arguments_of_the_bookmark_stand_under_their_name_when_help_is_shown() -
 ARGUMENTS: list[tuple[type, str, list[str], Any, Any, str]] = [
     (RowOptions, "delay", ["--delay", "90s"], timedelta(minutes=5), timedelta(seconds=90), "longest time between"),
     (RowOptions, "nulls", ["--nulls", "skip"], "raise", "skip", "skip them, with a WARNING"),
-    (RowOptions, "strings", ["--strings"], False, True, "take texts as cursors"),
-    (RowOptions, "high", ["--high", "7"], None, "7", "the upper bound, not itself taken"),
+    (RowOptions, "strings", ["--strings"], False, True, "allow texts as cursors"),
+    (RowOptions, "high", ["--high", "7"], None, "7", "the upper bound, exclusive"),
     (FileOptions, "max_files", ["--max-files", "3"], None, 3, "most files and most bytes of one batch"),
     (FileOptions, "include", ["--include", "a", "--include", "b"], [], ["a", "b"], "matches a glob"),
     (FileOptions, "layout", ["--layout", "%Y/"], None, "%Y/", "such as import_year=%Y/import_month=%m/"),

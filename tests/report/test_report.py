@@ -210,7 +210,7 @@ def test_job_runs_without_success_are_named_when_there_are_records(watermarks: W
 
     found = details_of(build_report(watermarks, now=clock.now))["repairs"]
 
-    assert "FAILED 2026-03-16 15:45:00 2026-03-16 15:45:00 the bucket is gone <b>" in found
+    assert "FAILED 0 2026-03-16 15:45:00 the bucket is gone <b>" in found
 
 
 @pytest.mark.parametrize(("most", "found", "is_whole"), [(5, 5, False), (7, 7, True), (9, 7, True)])

@@ -144,7 +144,9 @@ def published_rows_stay(patch: pytest.MonkeyPatch) -> None:
     """A decision takes back staged rows, but leaves the rows that readers have seen."""
     statements_by_batch = Statements.statements_by_batch
     patch.setattr(
-        Statements, "by_batch", lambda to, verb, *of: [] if verb == "DELETE" else statements_by_batch(to, verb, *of)
+        Statements,
+        "statements_by_batch",
+        lambda to, verb, *of: [] if verb == "DELETE" else statements_by_batch(to, verb, *of),
     )
 
 
