@@ -186,8 +186,11 @@ def test_folder_elsewhere_is_not_changed_when_a_link_leads_there(links: Links, a
     assert links.victim.read_bytes() == b"theirs"
 
 
-def test_file_elsewhere_is_not_overwritten_when_a_link_has_the_name_of_an_unfinished_file(links: Links) -> None:
-    (links.root / "a.csv.unfinished").symlink_to(links.victim)
+def test_file_elsewhere_is_not_overwritten_when_a_link_has_the_name_of_an_unfinished_file(
+    links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.helpers.sinks.places.new_token", lambda: "0" * 16)
+    (links.root / "a.csv.00000000.unfinished").symlink_to(links.victim)
 
     with pytest.raises(TargetError, match=r": write file://.*/raw/a\.csv: "):
         links.place.write("a.csv", b"mine")
