@@ -340,6 +340,19 @@ def test_copy_is_as_young_as_its_commit_when_the_batch_was_staged_long_ago(lake:
     assert all(path.stat().st_mtime > 10**9 for path in lake.files().values())
 
 
+def test_batch_is_published_when_its_files_belong_to_another_user(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    lake.publish(1, numbers(1))
+    output = lake.stage(2, numbers(2))
+    monkeypatch.setattr("scripts.helpers.sinks.places.os.utime", refuse)
+
+    lake.sink().publish(output)
+
+    assert (lake.seen, len(lake.files())) == ([1, 2], 2)
+
+
 # --- tables that need the writer ------------------------------------------------------------------------
 
 

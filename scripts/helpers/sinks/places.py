@@ -173,8 +173,6 @@ class LocalPlace:
             with _typed("link to", to.uri(new)):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 try:
-                    # Make the file look new, because VACUUM deletes old files that no commit names.
-                    os.utime(source)
                     _link(source, path)
                 except FileNotFoundError:
                     gone.append(old)
@@ -493,10 +491,13 @@ def _link(source: str, path: str) -> None:
     """Give a file a second name, and replace any file with that name; FileNotFoundError if the file is gone."""
     with _unfinished(path) as unfinished:
         try:
+            # Make the file look new, because VACUUM deletes old files that no commit names.
+            os.utime(source)
             os.link(source, unfinished)
         except FileNotFoundError:
             raise
         except OSError:
+            # The disk has no hard links, or the file belongs to another user.
             shutil.copyfile(source, unfinished)
         os.replace(unfinished, path)
 
