@@ -28,6 +28,7 @@ from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import DeltaSink, IcebergSink
 from scripts.helpers.sinks.merging import Merge, Versions
 from scripts.helpers.sinks.places import LocalPlace
+from tests.support.patience import PATIENCE
 from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
@@ -246,7 +247,7 @@ def test_batch_is_there_once_when_two_publishers_have_copied_it_before_either_co
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.publish(1, numbers(1))
-    output, gate = lake.stage(2, numbers(2, 3)), threading.Barrier(2, timeout=60)
+    output, gate = lake.stage(2, numbers(2, 3)), threading.Barrier(2, timeout=PATIENCE)
     waited = threading.local()
 
     def wait_once() -> None:
