@@ -370,7 +370,7 @@ def test_first_run_warns_when_transactions_of_others_are_hidden(caplog: pytest.L
 
     assert stamps(source, first) == [ago(20), ago(10)]
     assert "event=hidden_transactions context=repairs source=public.repairs: rows" in warned
-    assert "stamp are lost, as it is a replica" in warned
+    assert "stamp are lost, because it is a replica" in warned
     assert caplog.text == warned
 
 
