@@ -1,4 +1,4 @@
-"""A job over rows and files that grow."""
+"""Fixtures: a job over a growing list of rows and a growing folder of files."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ from tests.support.clock import Clock
 
 @pytest.fixture
 def world(hooked: Watermarks, clock: Clock, tmp_path: Path) -> World:
-    """Return a job that never ran; its requests go through `client`, so that `wire` has them."""
+    """Return a job that never ran. Its requests go through `client`, so `wire` records them."""
     return World(hooked, clock, tmp_path)

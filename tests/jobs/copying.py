@@ -1,7 +1,7 @@
-"""Jobs that copy sources which grow, until they are killed: ``python -m tests.jobs.copying SETTINGS``, as JSON.
+"""Jobs that copy growing sources until they are killed: ``python -m tests.jobs.copying SETTINGS``, SETTINGS as JSON.
 
-The ids of a table of PostgreSQL are read by Spark, partitions of files and commits of Delta and Iceberg without. What
-appends and what merges has a target each. A line of the output says what a job has just done.
+Spark reads the ids of a PostgreSQL table. Partitions of files and commits of Delta and Iceberg are read without Spark.
+Each append and each merge has its own target. Each line of output says what a job has just done.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from tests.support.patience import PATIENCE
 from tests.support.versioned_tables import DeltaByHand, IcebergByHand
 
 LEASE = timedelta(seconds=2)
-"""Of a run that was killed; the next one waits for its end."""
+"""The lease of a killed run. The next run waits until it expires."""
 DELAY = timedelta(milliseconds=100)
-"""How long a run waits for transactions that are open."""
+"""How long a run waits for open transactions."""
 DAY = "import_date"
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the sources and targets are: a folder, and for ids a server and two tables of it."""
+    """Where the sources and targets are: a folder and, for ids, a database server and two of its tables."""
 
     folder: str
     watermarks: str
@@ -54,7 +54,7 @@ class Settings:
 
 
 class Copies:
-    """One run of each job. Spark is needed for ids only."""
+    """The jobs, one method for each. Only `ids` needs Spark."""
 
     def __init__(self, settings: Settings, spark: Any = None) -> None:
         self.settings, self.folder, self.spark = settings, Path(settings.folder), spark
@@ -62,7 +62,7 @@ class Copies:
         self.watermarks = Watermarks(settings.watermarks, endpoint_url=None if is_file else settings.endpoint)
 
     def run(self, name: str, say: Say) -> None:
-        """Run a job once, as soon as no lease is in its way."""
+        """Run a job once, as soon as the lease of an earlier run no longer blocks it."""
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -115,7 +115,7 @@ class Copies:
 
 
 def merged_rows(folder: Path, name: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a target of Delta."""
+    """Return the rows of a Delta target, sorted."""
     found = DeltaFiles(f"{folder}/{name}").to_pyarrow_table().to_pylist()
     return sorted(tuple(row[column] for column in columns) for row in found)
 
@@ -126,7 +126,7 @@ def say(text: str) -> None:
 
 
 def main(text: str) -> None:
-    """Run the jobs over and over."""
+    """Run the jobs in turn until the process is killed."""
     settings = Settings(**json.loads(text))
     spark = None
     if "ids" in settings.jobs:

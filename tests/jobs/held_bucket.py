@@ -1,4 +1,4 @@
-"""A bucket on loopback whose answers wait for events: a reader that hangs, and one that starts after it is gone."""
+"""A bucket on loopback that delays its answers, to make one reader hang and another start after it is gone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ AT_MOST = 120.0
 
 
 class HeldBucket(ThreadingHTTPServer):
-    """Serves objects whose keys say how: ``held``, ``changed`` and ``late``; others at once.
+    """Serves objects at once, except those with ``held``, ``changed`` or ``late`` in their key.
 
-    A request for a key with ``held`` is never answered. One for ``changed`` is refused (412) as soon as
-    another is held, and one for ``late`` is answered as soon as who was held has hung up.
+    A request for ``held`` is never answered. A request for ``changed`` is refused (412) as soon as a request
+    for ``held`` has arrived. A request for ``late`` is answered as soon as the held reader has hung up.
     """
 
     daemon_threads = True
@@ -32,7 +32,7 @@ class HeldBucket(ThreadingHTTPServer):
 
 @contextmanager
 def serve_held_bucket() -> Iterator[HeldBucket]:
-    """Serve a new one for a while."""
+    """Serve a new `HeldBucket` until the block ends."""
     with HeldBucket() as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield server
@@ -73,4 +73,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Keep requests out of the test's output."""

@@ -1,6 +1,6 @@
-"""The demo with four days of each month, and with one Spark for the runs that end by themselves.
+"""The demo on four days of each month, with one Spark session for all runs that end by themselves.
 
-The run that is killed is a process, as all are in the whole demo.
+The run that is killed stays a process of its own, as every run is in the whole demo.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from scripts.demo import dataset
 from scripts.jobs import ingest_files, ingest_table
 
 DAYS = [1, 2, 3, 17]
-"""The 17th is late in January."""
+"""The file of January 17th arrives late."""
 JOBS = {demo.FLIGHTS: ingest_files, demo.WEATHER: ingest_table}
 
 
 def with_few_days() -> None:
-    """Let the demo read those days alone."""
+    """Let the demo read only `DAYS`."""
 
     def of_days(read: Callable[[], pa.Table]) -> Callable[[], pa.Table]:
         def read_days() -> pa.Table:
@@ -39,7 +39,7 @@ def with_few_days() -> None:
 
 
 def with_one_spark() -> None:
-    """Let runs that nobody kills be calls, one after the other: a JVM of its own is nearly all that a run costs."""
+    """Run the jobs that are not killed in this process, one at a time: starting a JVM is most of a run's cost."""
     one_at_a_time = threading.Lock()
 
     def finished(self: Any, job: str) -> subprocess.CompletedProcess[str]:

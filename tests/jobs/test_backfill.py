@@ -1,4 +1,4 @@
-"""Backfills: old ranges read once beside the live job, with Spark and without; what is covered and what is missing."""
+"""Backfills read old ranges once beside the live job, with and without Spark, and record what is covered."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ STATE = {"kind": "rows", "cursor_column": "id", "type": "bigint"}
 
 
 class Covered:
-    """A job, of which a test asks what it covered and what is missing."""
+    """A job with shortcuts for its coverage and its gaps."""
 
     watermarks: Watermarks
 
@@ -61,7 +61,7 @@ class Covered:
 
 
 class GrowingTable(Covered):
-    """A table of numbered rows that only grows, a target, the live job and its backfills; of pandas, or of Spark."""
+    """A growing table of numbered rows, a target, the live job and its backfills, with pandas or Spark."""
 
     spark: Any = None
 
@@ -108,7 +108,7 @@ def table(watermarks: Watermarks, clock: Any, tmp_path: Path) -> GrowingTable:
 
 @pytest.fixture
 def on_spark(table: GrowingTable, spark: Any) -> None:
-    """Let Spark read and write the rows."""
+    """Make Spark read and write the rows."""
     table.spark = spark
 
 
@@ -299,7 +299,7 @@ def test_backfill_is_refused_when_an_option_would_keep_it_from_saving(table: Gro
 
 @pytest.mark.usefixtures("on_spark")
 def test_sink_has_each_row_once_when_the_live_job_goes_on_while_slices_finish_in_any_order(table: GrowingTable) -> None:
-    """Slices run side by side in threads; the first waits until the second, and a live run, are done."""
+    """Two slices run in threads. The first waits until the second slice and a live run are done."""
     table.declare(1_001)
     second_is_done = threading.Event()
 
@@ -326,7 +326,7 @@ def test_sink_has_each_row_once_when_the_live_job_goes_on_while_slices_finish_in
 
 
 def test_every_slice_is_recorded_when_many_finish_at_once() -> None:
-    """On a table in memory whose conditional writes are atomic, which those of moto are not among threads."""
+    """Uses a table in memory, because moto's conditional writes are not atomic among threads."""
     listed = Listed(Watermarks("table", FakeDynamoDB("table")))  # type: ignore[arg-type]
     listed.declare(1_000)
 
@@ -353,11 +353,11 @@ def test_instants_tile_when_bounds_of_times_are_cut(table: GrowingTable) -> None
     assert table.watermarks.gaps(JOB, CONTEXT, start=start) == []
 
 
-# --- slices that are begun -------------------------------------------------------------------------------------
+# --- unfinished slices -----------------------------------------------------------------------------------------
 
 
 class Listed(Covered):
-    """Rows in a list, the live job's watermark, and a sink keyed by batch, without Spark."""
+    """Rows in a list, the live job's watermark, and a sink that stores each batch by its key, without Spark."""
 
     def __init__(self, watermarks: Watermarks, rows: int = 20, kind: str = "bigint") -> None:
         self.watermarks = watermarks
@@ -571,7 +571,7 @@ def test_slice_is_refused_when_its_rows_may_still_come(
 def test_slice_is_read_with_a_warning_when_nobody_said_the_zone_of_its_column(
     watermarks: Watermarks, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The live job has a watermark, so a slice goes on as it does."""
+    """The live job already has a watermark without a zone, so the slice reads as the live job does."""
     rows = PandasRows(pd.DataFrame({"at": [clock.now.replace(tzinfo=None) - timedelta(days=1)], "id": [1]}))
     state = {"kind": "rows", "cursor_column": "at", "type": "timestamp_ntz", "value": clock.now - timedelta(hours=1)}
     watermarks.set_watermark(JOB, state, transformation_ctx=CONTEXT, why="a release before zones were asked for")
@@ -582,7 +582,7 @@ def test_slice_is_read_with_a_warning_when_nobody_said_the_zone_of_its_column(
         with Backfill(watermarks, JOB, transformation_ctx=CONTEXT, clock=clock, **bounds) as backfill:
             found: Any = backfill.rows(rows, "at")
             assert list(found["id"]) == expected
-        # The second run of a slice asks its source nothing.
+        # The second run of a slice does not query its source, so it does not warn.
         assert ("event=no_zone context=repairs column=at" in caplog.text) == bool(expected)
 
 

@@ -1,4 +1,4 @@
-"""Random stories of uploads that are cut off: rows are committed whole, and all once the whole files are there."""
+"""Random stories of truncated uploads: targets match the committed files, and miss no row once all files are whole."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Story:
         self.watermarks.create_table()
         self.rows: dict[str, list[Row]] = {}
         self.cut: dict[str, bytes] = {}
-        """The first bytes of each file that is cut off."""
+        """The bytes of each truncated file: the first ones of the whole file."""
         self.expected: Counter[Row] = Counter()
         self.runs = 0
         self.told: list[str] = []
@@ -48,7 +48,7 @@ class Story:
     # --- files ----------------------------------------------------------------------------------
 
     def upload(self) -> None:
-        """Add a few files, some of them cut off."""
+        """Add a few files, some of them truncated."""
         for _ in range(self.random.randint(1, 3)):
             name = f"{len(self.rows)}.{self.kind}"
             start = 100 * len(self.rows)
@@ -63,7 +63,7 @@ class Story:
             self.told.append(f"{name}: {body[-30:]!r}{' is cut off' if name in self.cut else ''}")
 
     def complete(self, names: list[str]) -> None:
-        """Upload the whole file in place of one that is cut off."""
+        """Upload the whole files in place of the truncated ones."""
         for name in names:
             del self.cut[name]
             (self.landing / name).write_bytes(self.body(name))
@@ -82,7 +82,7 @@ class Story:
         return gzip.compress(data, mtime=0) if self.kind == "csv.gz" else data
 
     def read_of(self, name: str) -> list[Row]:
-        """Return the rows of a file as it is: of one that is cut off, those before the cut."""
+        """Return the rows that the file has now. A truncated file has those before the cut."""
         start = self.cut.get(name)
         if start is None:
             return self.rows[name]
@@ -96,7 +96,7 @@ class Story:
         return [*whole, tail] if tail is not None else whole
 
     def tail(self, name: str, rest: bytes, at: int) -> Row | None:
-        """Return the row of the line that is cut off: what is left of a line of CSV may be one, with a shorter text."""
+        """Return the truncated line as a row, or None if it is not one. In CSV it may be a row with a shorter text."""
         if self.kind == "json":
             return self.rows[name][at] if rest.endswith(b"}") and is_json(rest) else None
         if at < 0 or rest.count(b'"') % 2:
@@ -110,7 +110,7 @@ class Story:
     # --- runs -----------------------------------------------------------------------------------
 
     def load(self) -> bool:
-        """Run the job until it commits; return False if it stops at a file that is cut off."""
+        """Run the job until it commits; return False if it stops at a truncated file."""
         for _ in range(TRIES):
             self.runs += 1
             try:
@@ -127,7 +127,7 @@ class Story:
         raise AssertionError(f"no run commits: {self}")
 
     def run(self) -> list[str]:
-        """Return the files that a run has committed."""
+        """Run the job once; return the files that the run has committed."""
         with IncrementalJob(self.watermarks, "cut", f"jr_{self.runs}", spark=self.spark) as job:
             landed = job.new_files(
                 str(self.landing),
@@ -173,7 +173,7 @@ def is_json(text: bytes) -> bool:
     return True
 
 
-# Runs of Spark take seconds: `make test` has one story of them.
+# Spark runs take seconds, so `make test` runs only one story with Spark.
 FEW = [("read", "csv")]
 WAYS = [
     pytest.param(
@@ -197,7 +197,7 @@ def test_rows_are_whole_and_none_is_missing_when_files_are_cut_off_between_runs(
     for _ in range(STEPS):
         story.upload()
         if not story.load():
-            # Who is told of such a file uploads it again.
+            # The operator reads the error and uploads the truncated files again.
             story.complete([*story.cut])
             if story.watermarks.latest("cut").plan is not None:
                 story.watermarks.discard_plan("cut", why="its files are whole now")

@@ -1,4 +1,4 @@
-"""The demo as the README starts it or with fewer days, and the comparison that it trusts."""
+"""The demo, as the README starts it and with fewer days, and the comparison that it relies on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run tells its reporters at its end, however it ends."""
+"""What a run reports to its reporters when it ends, whatever its outcome."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.places import REPOSITORY
 
 
 class Told:
-    """A reporter that remembers."""
+    """A reporter that keeps the reports."""
 
     def __init__(self) -> None:
         self.reports: list[JobReport] = []
@@ -59,7 +59,7 @@ def told() -> Told:
 
 @pytest.fixture
 def start(watermarks: Watermarks, clock: Clock, tmp_path: Path, told: Told) -> Callable[..., IncrementalJob]:
-    """Return a maker of runs of one job that reads two files."""
+    """Return a function that makes runs of one job over two files."""
     for name in ("1.csv", "2.csv"):
         (tmp_path / name).write_text("a,b\n")
 

@@ -1,4 +1,4 @@
-"""Faults of S3, met on every way to see objects: by listings, events, a journal, an inventory, and by executors."""
+"""S3 faults on every way to find objects: listings, events, a journal, an inventory, and executors."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ NAMES: dict[str, tuple[str, str]] = {
     "inventory": ("GET", "/data/"),
     "spark": ("GET", "list-type=2"),
 }
-"""Method, and a part of path or query, of the requests by which each way sees objects."""
+"""The requests by which each way finds objects: the method, and a part of the path or query."""
 OPTIONS: dict[str, dict[str, Any]] = {"versions": {"versioned": True}}
 
 Answer = Callable[[Any, dict[str, Any], Any], Iterable[bytes]]
 
 
 def error_of_s3(name: str, status: str, code: bytes) -> Any:
-    """Return what answers with an error. One of a HEAD has no body, as with S3."""
+    """Return a function that answers with an error. The answer to a HEAD has no body, as in S3."""
 
     def fail(answer: Answer, server: Any, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         body = b"" if environ["REQUEST_METHOD"] == "HEAD" else ERROR % code
@@ -65,14 +65,14 @@ skewed = error_of_s3("skewed", "403 Forbidden", b"RequestTimeTooSkewed")
 def closed(answer: Answer, server: Any, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
     """Close the connection without an answer."""
     connection = environ["werkzeug.socket"]
-    if connection is None:  # A client of this process, which calls the server without one.
+    if connection is None:  # A client in this process calls the server without a socket.
         raise ConnectionClosedError(endpoint_url="s3")
     connection.shutdown(socket.SHUT_RDWR)
     raise ConnectionAbortedError
 
 
 def cut_off(answer: Answer, server: Any, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-    """Send the first half of the answer, as if it were all of it."""
+    """Send the first half of the answer as if it were the whole answer."""
     said: list[Any] = []
     whole = b"".join(answer(server, environ, lambda *given: said.append(given)))
     status, headers = said[0][:2]
@@ -84,7 +84,7 @@ def cut_off(answer: Answer, server: Any, environ: dict[str, Any], start: Any) ->
 
 
 class Faults:
-    """Lets a server fail on some of the requests of a way, by their number."""
+    """Makes the server fail on some requests of a way, chosen by their number."""
 
     def __init__(self, patch: pytest.MonkeyPatch, way: str, bucket: str) -> None:
         self.seen, self._fault, self._numbers = 0, throttled, range(0)
@@ -93,7 +93,7 @@ class Faults:
 
         def call(server: Any, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
             target = f"{environ['PATH_INFO']}?{environ.get('QUERY_STRING', '')}"
-            # Not what the driver asks before executors list: one key, for the time of the source.
+            # Skip the driver's own request before executors list: it asks for one key, to learn the source's time.
             is_listing = environ["REQUEST_METHOD"] == method and part in target and "max-keys=1" not in target
             if is_listing and bucket in target:
                 self.seen += 1
@@ -111,7 +111,7 @@ class Faults:
 
 
 class Seen:
-    """One way to see what is new below a prefix of a bucket."""
+    """One way to find what is new below a prefix of a bucket."""
 
     def __init__(self, way: str, s3: Any, bucket: str, spark: Any) -> None:
         self.way, self._s3, self._bucket, self._spark = way, s3, bucket, spark
@@ -119,9 +119,9 @@ class Seen:
         self.state: Any = None
         self.options = OPTIONS.get(way, {})
         self.ahead = timedelta(0)
-        """How far the clock of the job is ahead of that of S3."""
+        """How far the job's clock is ahead of S3's."""
         if way == "spark":
-            # A ledger, by which the driver cuts ranges: without one it would look at pages itself.
+            # Make a ledger first, because the driver cuts ranges by it. Without a ledger it would read pages itself.
             put_objects(s3, bucket, *(f"landing/{folder}/0.csv" for folder in "abcd"))
             self.new()
         put_objects(s3, bucket, *(f"landing/{key}" for key in KEYS))
@@ -137,7 +137,7 @@ class Seen:
         self._report = reports.write("CSV", rows[:2], rows[2:], sourceBucket=bucket)
 
     def new(self) -> list[str]:
-        """See what is new, and remember it."""
+        """Return the new keys, and keep the state for the next call."""
         now = datetime.now(timezone.utc) + self.ahead
         if self.way == "spark":
             executed = FileBookmark(
@@ -172,7 +172,7 @@ class _Told:
 
 @pytest.fixture
 def seen(request: pytest.FixtureRequest, s3: Any, bucket: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """Return each way to see five objects, which takes several requests."""
+    """Return each way to find five objects; every way needs several requests."""
     monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "2")
@@ -206,10 +206,10 @@ for name, (method, _) in NAMES.items():
         skewed: CredentialsError,
     }
     if method == "HEAD":
-        # S3 answers about one object without a body: nothing can be cut off, and no code says what is wrong. An object
-        # that it does not show is listed.
+        # The answer to a HEAD has no body, so it cannot be cut off and has no error code. An object whose HEAD is
+        # refused is found by a listing instead.
         kinds = {}
-    if name != "spark":  # Executors try ten times, with pauses that no test can shorten there.
+    if name != "spark":  # Executors retry ten times, with pauses that a test cannot shorten.
         kinds |= dict.fromkeys((throttled, broken, closed), SourceUnavailableError)
     FAULTS += [pytest.param(name, *pair, id=f"{name}-{pair[0].__name__}") for pair in kinds.items()]
 
@@ -244,7 +244,7 @@ def test_objects_are_taken_as_a_listing_has_them_when_s3_does_not_show_them(
 
 @pytest.mark.parametrize("seen", [name for name in NAMES if name != "inventory"], indirect=True)
 def test_young_objects_wait_by_the_clock_of_s3_when_that_of_the_job_is_ahead(seen: Seen) -> None:
-    """An inventory has no young objects: its time is that of the report."""
+    """Leaves out the inventory: its objects are never young, because its time is that of the report."""
     options, seen.ahead = seen.options, timedelta(hours=1)
     seen.options = {**options, "delay": timedelta(minutes=10)}
 

@@ -1,4 +1,4 @@
-"""FileDelta.read with real Spark: exactly the files of the delta, whatever they are called."""
+"""FileDelta.read with real Spark reads exactly the files of the delta, whatever their names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STRANGE_NAMES = [
     "back\\slash.json",
 ]
 DECOYS = ["sx.json", "z.json", "k.json", "qq.json", "h", "100%.json", "x y.json"]
-"""What a glob or an escape in one of the strange names would read instead."""
+"""Files that Spark would read instead if it took a strange name for a glob or an escape."""
 
 SCHEMA = "id BIGINT, name STRING"
 CONTENTS = {
@@ -49,7 +49,7 @@ CONTENTS = {
 
 @pytest.fixture(params=["local", "s3a"])
 def landing(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """Return an empty source for FileBookmark, once in a directory and once in S3."""
+    """Return an empty source for FileBookmark: once in a directory, once in S3."""
     if request.param == "local":
         return Local(tmp_path / "landing")
     return Bucket(request.getfixturevalue("s3"), request.getfixturevalue("bucket"), request.param)
@@ -71,7 +71,7 @@ class Local:
 
 
 class Bucket:
-    """A landing prefix."""
+    """A landing prefix of a bucket."""
 
     def __init__(self, client: Any, bucket: str, scheme: str) -> None:
         self.client, self.bucket, self.source = client, bucket, f"{scheme}://{bucket}/landing/"
@@ -96,7 +96,7 @@ def rows(frame: Any) -> list[tuple[Any, ...]]:
 # --- formats ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("landing", ["local"], indirect=True)  # Where the file is makes no difference.
+@pytest.mark.parametrize("landing", ["local"], indirect=True)  # Formats do not depend on where the file is.
 @pytest.mark.parametrize(
     ("format", "options", "expected"),
     [
@@ -170,7 +170,7 @@ def test_read_gives_the_file_of_the_key_when_key_is_strange(spark: Any, landing:
 
 
 def found_in(frames: list[Any]) -> list[list[str]]:
-    """Return the keys that each frame has, by one job of Spark."""
+    """Return the keys of each frame, collected in one Spark job."""
     from pyspark.sql import functions
 
     numbered = [frame.select("key", functions.lit(number).alias("of")) for number, frame in enumerate(frames)]
@@ -343,7 +343,7 @@ def test_delta_has_and_reads_what_spark_reads_when_a_tree_has_hidden_files(spark
 def test_spark_lists_each_file_again_when_it_has_to_infer_types(
     s3: Any, bucket: str, spark: Any, monkeypatch: pytest.MonkeyPatch, format: str, schema: str | None, times: int
 ) -> None:
-    """Spark lists for the columns, for CSV once more for the lines that it infers types from, and for the rows."""
+    """Spark lists once for the columns, once for the rows, and for CSV once more for the lines to infer types from."""
     landing, listed = Bucket(s3, bucket, "s3a"), Counter[str]()
     for number in range(2):
         landing.put(f"{number}.{format}", CONTENTS[format].replace("id,name\n", ""))

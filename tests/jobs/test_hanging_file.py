@@ -1,4 +1,4 @@
-"""A file that keeps Spark's reader busy forever: the run after the one that it held sets it aside."""
+"""A file that keeps Spark's reader busy forever is set aside by the run after the one that hung on it."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def body_of(values: list[int | None]) -> bytearray:
 
 
 def hanging() -> bytearray:
-    """Return a Parquet file whose page says that it is compressed, and has no bytes of which it could be unpacked."""
+    """Return a Parquet file whose page header says that it is compressed, but which has no bytes to decompress."""
     body = body_of([None] * 10)
-    # The header of the page, in Thrift's compact form: type 3, the two sizes, what is in it, and after the lengths of
-    # levels whether it is compressed: 0x12 for no, 0x11 for yes. Sizes are twice what they are.
+    # The page header in Thrift's compact form: type 3, the two sizes, the contents, the lengths of the levels, and then
+    # whether the page is compressed (0x12 no, 0x11 yes). Thrift stores each number doubled.
     assert body[4:10] == bytes.fromhex("150615041504")
     body[7] = 20
     place = body.index(bytes.fromhex("15041500121c"))

@@ -1,4 +1,4 @@
-"""Keys and links that lead out of a source, before Spark reads: on the driver, and on executors."""
+"""Keys and links that lead out of a source are refused before Spark reads, on the driver and on executors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READS: dict[str, Callable[[SparkFileDelta, Any], Any]] = {
 
 
 class World:
-    """A job whose executors find the files of a folder, beside a file that is not its own."""
+    """A job whose executors find the files of a folder. Beside the folder is a file that the job must not read."""
 
     def __init__(self, watermarks: Watermarks, spark: Any, folder: Path) -> None:
         self.watermarks, self.spark, self.folder = watermarks, spark, folder

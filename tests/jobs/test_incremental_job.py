@@ -1,4 +1,4 @@
-"""IncrementalJob end to end, with Spark and without: plan, write, commit; and again after something went wrong."""
+"""IncrementalJob end to end, with and without Spark: plan, write, commit, and the same again after a failure."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ JOB = "parking"
 
 
 class Load:
-    """One job that loads a table of repairs and a landing directory, which only grow, into a target.
+    """One job that loads a growing table of repairs and a growing landing directory into a target.
 
-    Rows are those of pandas where there is no Spark.
+    Rows are pandas rows when there is no Spark.
     """
 
     def __init__(self, spark: Any, watermarks: Watermarks, clock: Any, root: Path) -> None:
@@ -58,7 +58,7 @@ class Load:
         return job.rows_since(rows, "id", transformation_ctx=context)
 
     def run(self, *, die: bool = False) -> tuple[list[int], list[str]]:
-        """Run the job over both sources; return what it took. To die is to do so after the writes."""
+        """Run the job over both sources; return what it took. `die` kills the run after the writes."""
         with self.job() as job:
             repairs, files = self.repairs(job), job.new_files(str(self.landing), transformation_ctx="files")
             job.write(repairs, f"{self.target}/repairs")
@@ -75,7 +75,7 @@ class Load:
         return sorted(tuple(row)[:1] for row in self.spark.read.parquet(f"{self.target}/{name}").collect())
 
     def files(self, name: str = "repairs") -> list[Path]:
-        """Return the files that readers of a target see."""
+        """Return the files of a target that its readers see."""
         return sorted(path for path in (self.target / name).rglob("part-*") if path.is_file())
 
     @property
@@ -90,7 +90,7 @@ def load(request: pytest.FixtureRequest, watermarks: Watermarks, clock: Any, tmp
 
 
 ON_SPARK = pytest.mark.parametrize("load", ["spark"], indirect=True)
-"""Of stories that are told with Spark: what a plan, a context or a lease does is the same without."""
+"""For tests that need Spark. Plans, contexts and leases behave the same without it."""
 
 
 def kill_after_write(load: Load) -> None:
@@ -185,7 +185,7 @@ def test_write_returns_the_rows_written_when_there_are_some_or_none(load: Load, 
         returned = job.write(load.repairs(job), str(load.target))
 
     assert returned == rows
-    # A batch without rows leaves nothing, the first one no target.
+    # A batch without rows writes no files, so the first batch creates no target.
     assert load.target.exists() == bool(rows)
     assert not rows or load.spark.read.parquet(str(load.target)).count() == rows
 

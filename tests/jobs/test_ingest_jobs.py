@@ -1,4 +1,4 @@
-"""The runnable jobs as processes: by `python -m`, by `spark-submit` with the wheel, and with bad input."""
+"""The ready-made jobs, run with `python -m`, with `spark-submit` and the wheel, and on bad input."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def run(environment: dict[str, str]) -> Callable[..., Any]:
 def run_here(
     environment: dict[str, str], arguments: list[str], spark: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., list[dict[str, Any]]]:
-    """Return what runs a job to its good end in this process, on the Spark that is there, and returns its reports.
+    """Return a function that runs a job in this process, checks that it succeeds, and returns its reports.
 
-    A process of its own would start Spark again, which takes longer than all the rest.
+    The job uses the running Spark. Its own process would start Spark again, which takes longer than all the rest.
     """
     monkeypatch.setenv("AWS_ENDPOINT_URL", environment["AWS_ENDPOINT_URL"])
 
@@ -98,7 +98,7 @@ def refused_here(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., tuple[Any, str]]:
-    """Return what runs `ingest_files` to its bad end in this process, and returns its exit code and what it said."""
+    """Return a function that runs `ingest_files` in this process and returns its exit code and its output."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", environment["AWS_ENDPOINT_URL"])
 
     def finish(*options: str) -> tuple[Any, str]:
@@ -117,7 +117,7 @@ def land(s3: Any, bucket: str, name: str, *rows: dict[str, Any]) -> None:
 
 
 def started_without_end(watermarks: Watermarks, job: str) -> str:
-    """Start a run through the Job Runs API, without anything that carries it out."""
+    """Start a run through the Job Runs API that no engine executes, so that it never ends."""
     jobs = JobRuns(watermarks, SparkSubmit("nowhere", scripts=["/a.py"]))
     jobs.scheduler.engine = Parked()
     jobs.create_job(Name=job, Command={"Name": "pythonshell", "ScriptLocation": "/a.py"})
@@ -198,7 +198,7 @@ def test_ingest_files_replays_the_same_batch_when_killed_between_write_and_commi
     assert live.latest("parking").version == 2
     rows = spark.read.parquet(f"s3a://{bucket}/raw/").orderBy("id").collect()
     assert [row["id"] for row in rows] == [1, 2, 3]
-    # Spark would log it of each file.
+    # By default Spark would log this warning for each file.
     assert [line for line in said if "CSV header does not conform" in line] == []
 
 
@@ -273,7 +273,7 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
     script.write_text((REPOSITORY / "scripts/jobs/ingest_files.py").read_text())
     package = shutil.copy(
         wheel, tmp_path / "glue_watermarks.zip"
-    )  # Spark puts no file on the path that is called .whl.
+    )  # Spark does not put files named .whl on the Python path.
     submit = Path(sys.executable).parent / "spark-submit"
     *own, _, settings = arguments
     conf = [part for name, value in json.loads(settings).items() for part in ("--conf", f"{name}={value}")]
@@ -426,7 +426,7 @@ def test_no_other_run_is_fenced_when_the_one_to_take_over_from_has_the_job_no_mo
     bucket: str,
     owner: str,
 ) -> None:
-    """A retry of the run that took it over enters, as always; a run that lives is left alone."""
+    """A retry of the run that took the job over enters as usual. A live run is left alone."""
     land(s3, bucket, "1.json", {"id": 1, "name": "one"})
     run = live.begin("parking", owner)
     options = ["--schema", SCHEMA, "--JOB_RUN_ID", "jr_next", "--take-over", "jr_dead"]
@@ -494,7 +494,7 @@ def test_only_recorded_files_are_read_when_there_are_metadata_tables(
         read.append(report["files_read"])
 
     assert read == [1, 1, 1]
-    # Only the first run looks at everything, and the live inventory shows that to it.
+    # Only the first run needs all files, and it reads them from the live inventory.
     assert caplog.text.count("event=journal_not_enough") == 1
 
 
@@ -547,7 +547,7 @@ def test_modes_read_and_save_as_the_arguments_say_when_files_are_ingested(
 
 @pytest.fixture
 def queue(s3: Any, bucket: str, endpoint: str) -> str:
-    """Return the URL of a queue that is told of new objects of the landing folder."""
+    """Return the URL of a queue that receives an event for each new object of the landing folder."""
     sqs = boto3.client("sqs", endpoint_url=endpoint)
     url: str = sqs.create_queue(QueueName=bucket)["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
@@ -578,6 +578,6 @@ def test_queue_is_drained_in_batches_when_files_are_ingested_by_events(
     land(s3, bucket, "lost.json", {"id": 9, "name": "x"})
     by_events, by_listing = ingest(queue), ingest(queue, "--relist", "1h")
 
-    assert (told, after) == (7, 0)  # S3 sends a message of its own first, to try the queue.
-    assert batches == [0, 0, 2, 1]  # A batch in which nothing is new does not end the run while there are messages.
+    assert (told, after) == (7, 0)  # S3 first sends a test message of its own.
+    assert batches == [0, 0, 2, 1]  # A batch without new files does not end the run while messages are left.
     assert (by_events, by_listing) == ([0], [1])

@@ -1,4 +1,4 @@
-"""Copies equal their sources although the driver, and Spark's JVM with it, are killed at any moment."""
+"""Copies equal their sources although the driver and Spark's JVM are killed at random moments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.versioned_tables import DeltaByHand, IcebergByHand
 
 WRITERS = 6
 KILLS = cases(1, long=25)
-"""Of Spark. Each costs the start of a JVM."""
+"""Kills of jobs on Spark. After each, a JVM has to start again."""
 KILLS_WITHOUT = cases(2, long=60)
 Grow = Callable[[], None]
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(LONG)
 
 @contextmanager
 def process_of(settings: Settings) -> Iterator[subprocess.Popen[str]]:
-    """Start the jobs, and kill all that belongs to them at the end."""
+    """Start the jobs; at the end, kill every process that belongs to them."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.jobs.copying", settings.as_text()],
         cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -43,13 +43,13 @@ def process_of(settings: Settings) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        # The session: Spark's JVM is a process of its own, and would go on with what it writes.
+        # Kill the whole session: Spark's JVM is a separate process, which would go on writing.
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
 def kill_over_and_over(settings: Settings, grow: Grow, chance: random.Random, kills: int, most: int) -> list[str]:
-    """Let the sources grow at each line of the jobs, and kill these after some; return the lines before each kill."""
+    """Grow the sources at each line of output, and kill the jobs after some lines; return the last line of each."""
     last = []
     for _ in range(kills):
         with process_of(settings) as process:
@@ -63,14 +63,14 @@ def kill_over_and_over(settings: Settings, grow: Grow, chance: random.Random, ki
 
 
 def drained(copies: Copies) -> None:
-    """Run each job until nothing can be left: what was open is replayed first."""
+    """Run each job twice: the first run replays an open plan, the second reads the rest."""
     for name in copies.settings.jobs:
         for _ in range(2):
             copies.run(name, lambda line: None)
 
 
 class Writers:
-    """Transactions that open, insert, commit and abort in any order."""
+    """Transactions that insert, commit and abort in random order."""
 
     def __init__(self, postgres: PostgresServer, table: str, chance: random.Random) -> None:
         self.table, self.chance, self.count = table, chance, 0
@@ -118,7 +118,7 @@ def test_copies_have_each_id_once_when_driver_and_jvm_are_killed_while_six_write
 
 
 class Lake:
-    """Partitions of files, and tables of Delta and Iceberg, that grow and change."""
+    """Growing and changing partitions of files, and tables of Delta and Iceberg."""
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.chance, self.root = chance, folder / "lake"
@@ -127,14 +127,14 @@ class Lake:
         self.versions: dict[int, int] = {}
 
     def grow(self) -> None:
-        """Add rows everywhere, late files of old partitions among them, and now and then change one that is there."""
+        """Add rows to every source, some to old partitions; change a known row, and sometimes delete it from Delta."""
         self.last += 1
         known = self.chance.randint(1, self.last)
         for number in {self.last, known}:
             self.versions[number] = self.versions.get(number, 0) + 1
             folder = self.root / f"{DAY}=2026-11-{self.chance.randint(1, 5):02}"
             folder.mkdir(parents=True, exist_ok=True)
-            # Whole or not at all, as objects are: the jobs read meanwhile.
+            # Rename the finished file into place, as whole as an object in S3, because the jobs read meanwhile.
             hidden = folder / f".{number}"
             hidden.write_text(json.dumps({"id": number, "version": self.versions[number]}) + "\n")
             hidden.rename(folder / f"{number}-{self.versions[number]}.json")

@@ -1,4 +1,4 @@
-"""A job that is paused, disabled or not tracked, one without a `with` statement, and one in many namespaces."""
+"""Jobs that are paused, disabled or untracked, jobs without a `with` statement, and jobs in many namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs in a session whose settings are none of Spark's defaults: files, databases, Delta and Iceberg tables."""
+"""Jobs over files, databases, Delta and Iceberg tables in a session whose settings differ from Spark's defaults."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ COLUMNS = [
     "named_struct('A', id, 'ab', 'word') AS s",
 ]
 LONG_AGO = "1850-01-01 12:00:00"
-"""A time with the offset of its place, and which files of Parquet may store in another calendar."""
+"""A time before standard time zones, which Parquet files may also store in another calendar."""
 CHANGE = 1_774_746_000
 """2026-03-29 01:00 UTC, when clocks go forward in London, the zone of the tests."""
 
 
 def set_oddly(session: Any) -> Any:
-    # Spark 3.3 has no type for a time without a zone.
+    # Spark 3.3 has no timestamp type without a zone.
     without_zone = {} if session.version < "3.4" else {"spark.sql.timestampType": "TIMESTAMP_NTZ"}
     return settings(session, ODD | without_zone)
 
@@ -49,7 +49,7 @@ def odd(spark_with_tables: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def odd_without_tables(jdbc: Any) -> Iterator[Any]:
-    """Return a session without the connectors of Delta Lake and Iceberg, which are not there for each Spark."""
+    """Return a session without the Delta Lake and Iceberg connectors, which do not exist for every Spark."""
     session = jdbc.newSession()
     with set_oddly(session):
         yield session
@@ -105,11 +105,11 @@ def test_rows_of_a_database_are_written_as_they_are_when_the_settings_of_a_sessi
         with IncrementalJob(watermarks, "odd", f"jr_{number}", spark=spark) as job:
             job.write(job.rows_since(source, cursor), target)
 
-    # Spark 3 asks for the calendar of old times in files that another writer wrote.
+    # Spark 3 refuses old times in files of another writer unless their calendar is given.
     found = spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(target)
     instants = ["unix_seconds(at)", "unix_seconds(born)"]
     texts = [f"CAST({each} AS STRING)" for each in ("local", "day", "price")]
-    # Spark 3.3 takes times without a zone for times of UTC in those files.
+    # Spark 3.3 reads times without a zone in those files as UTC.
     utc = {"spark.sql.session.timeZone": "UTC"} if spark.version < "3.4" and kind == "SqlTable" else {}
     with settings(spark, utc):
         rows = sorted(map(tuple, found.selectExpr("id", *instants, *texts).collect()))

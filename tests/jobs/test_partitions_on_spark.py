@@ -1,4 +1,4 @@
-"""Partitions read by Spark: types of folder columns, schemas, and empty batches."""
+"""Partitions read with Spark: types of folder columns, schemas, and batches without partitions."""
 
 from __future__ import annotations
 

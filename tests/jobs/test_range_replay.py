@@ -1,7 +1,7 @@
-"""A range of runs read again: what AWS calls job-bookmark-from and job-bookmark-to, for rows and for files.
+"""A range of runs read again, for rows and for files: AWS calls its ends job-bookmark-from and job-bookmark-to.
 
-"from" stands for all input that was processed until the last successful run before and including that
-run, and is left out. "to" stands for the same of its run, and is the last that is read.
+Each end means all input that was processed up to the last successful run before and including the named run.
+The input of "from" is left out, and that of "to" is the last that is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.reasons import because
 from tests.support.steps import KilledError
 
 RUNS = ["jr_c", "jr_a", "jr_d", "jr_b"]
-"""Ids of four runs in the order in which they ran: no order of their own."""
+"""Ids of four runs in the order in which they ran. The ids themselves do not sort in this order."""
 
 
 def between(world: World, from_run: str, to_run: str, **options: Any) -> Taken:

@@ -1,4 +1,4 @@
-"""Nested rows as related tables: names, ids that go on and come again, and what never happens on the driver."""
+"""Nested rows as related tables: their names, their ids over runs and replays, and that no row passes the driver."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Tables = dict[str, list[tuple[Any, ...]]]
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(spark: Any) -> Iterator[None]:
-    """Check after each test that Spark keeps no rows of it; what tests of other files kept does not count."""
+    """Check that Spark caches no rows after each test. What tests of other files cached is cleared before."""
     spark.catalog.clearCache()
     yield
     kept = not spark._jsparkSession.sharedState().cacheManager().isEmpty()
@@ -46,7 +46,7 @@ def nothing_is_kept(spark: Any) -> Iterator[None]:
 
 @pytest.fixture
 def conf(spark: Any) -> Iterator[Callable[[str, Any], None]]:
-    """Return what sets an option of Spark until the end of the test."""
+    """Return a function that sets a Spark option until the end of the test."""
     before: dict[str, Any] = {}
 
     def change(name: str, value: Any) -> None:
@@ -63,7 +63,7 @@ def collected(tables: dict[str, Any]) -> Tables:
 
 
 def run(watermarks: Watermarks, df: Any, root: str = "root") -> Tables:
-    """Run the job once; return the tables."""
+    """Run the job once; return the rows of each table."""
     with IncrementalJob(watermarks, JOB) as job:
         tables = job.relationalize(df, root, transformation_ctx="ids")
         job.freeze()
@@ -83,7 +83,7 @@ def nothing(spark: Any) -> Any:
 
 
 def first_id(spark: Any, watermarks: Watermarks, *, die: bool = False) -> int:
-    """Run the job over nothing; return where the ids of its batch would begin."""
+    """Run the job over no rows; return the first id that its plan reserved."""
     with suppress(ZeroDivisionError), IncrementalJob(watermarks, JOB) as job:
         job.relationalize(nothing(spark), "root", transformation_ctx="ids")
         job.freeze()
@@ -99,7 +99,7 @@ def ids(tables: Tables) -> set[int]:
 
 
 def own_ids(tables: dict[str, Any]) -> set[int]:
-    """Return the ids of the rows of `lists`."""
+    """Return the ids that `lists` was given in the column `a`."""
     return {row["a"] for row in next(iter(tables.values())).select("a").collect()}
 
 
@@ -207,7 +207,7 @@ def test_replay_gives_the_same_ids_to_the_same_rows_when_spark_splits_them_other
 
     replay = run(watermarks, people(spark, rows).repartition(files))
 
-    assert repr(replay) == repr(dead)  # -0.0 == 0.0
+    assert repr(replay) == repr(dead)  # compared as text, since -0.0 == 0.0
     assert len(ids(replay)) > len(PEOPLE)
 
 
@@ -276,7 +276,7 @@ def test_ids_are_below_zero_and_their_own_when_the_run_saves_nothing(spark: Any,
         with IncrementalJob(watermarks, JOB, f"jr_unsaved_{number}", **options) as job:
             found.append(own_ids(job.relationalize(lists(spark), "root", transformation_ctx="ids")))
 
-            # A range knows nothing of contexts that came after it.
+            # A range does not include contexts that were added after it.
             found += [own_ids(job.relationalize(lists(spark), transformation_ctx=name)) for name in ("new", "newer")]
 
     assert [len(one) for one in found] == [20] * 6

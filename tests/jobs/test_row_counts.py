@@ -1,4 +1,4 @@
-"""What a run counts of the rows it reads, with real Spark: once, exactly, and never at the price of the run."""
+"""How a run counts the rows it reads, with real Spark: once, exactly, and without ever failing the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOB = "parking"
 
 
 class CountedRuns:
-    """A job over a source of one's choice, and what its history says."""
+    """A job over any source, and the metrics in its history."""
 
     def __init__(self, spark: Any, watermarks: Watermarks, clock: Any, root: Path) -> None:
         self.spark, self.watermarks, self.clock, self.target = spark, watermarks, clock, f"{root}/target"
@@ -31,7 +31,7 @@ class CountedRuns:
         return self.spark.range(1, count + 1)
 
     def act(self, source: Any, action: Callable[[Any], object], **options: Any) -> dict[str, Any]:
-        """Run the job with an action on its rows; return the counts of the run."""
+        """Run the job, call `action` on its rows, and return the metrics of the run."""
         with self.job() as job:
             action(job.rows_since(source, "id", transformation_ctx="repairs", **options))
         return self.metrics
@@ -198,7 +198,7 @@ UNCOUNTED: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("action", UNCOUNTED)
 def test_run_commits_without_a_sum_when_no_action_on_the_rows_finished(runs: CountedRuns, action: str) -> None:
-    """Spark's own `Observation.get` would wait for one for ever."""
+    """The run must not call Spark's `Observation.get`, which would wait forever for an action."""
     metrics = runs.act(runs.ids(10), UNCOUNTED[action])
 
     assert metrics.keys() <= {"contexts"}

@@ -1,4 +1,4 @@
-"""`rows_since` inside a job: options, sources of all kinds, replays, and the one line of the plan."""
+"""`rows_since` inside a job: options, kinds of sources, replays, and the line it logs for a plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ago(minutes: float) -> datetime:
 
 
 def run(watermarks: Watermarks, source: Any, column: Any = "at", *, die: bool = False, **options: Any) -> list[Any]:
-    """Run the job once over one source; return what it took. To die is to do so once the plan is frozen."""
+    """Run the job once over one source; return what it took. `die` kills the run after it froze the plan."""
     with IncrementalJob(watermarks, "repairs", clock=lambda: NOW) as job:
         taken = job.rows_since(source, column, transformation_ctx="public", **options)
         job.freeze()
@@ -241,7 +241,7 @@ def test_watermark_stays_and_rows_come_later_when_the_sources_clock_went_back(wa
 def test_rows_of_a_file_that_lands_late_are_taken_when_the_delay_is_the_lag_of_the_lake(
     spark: Any, watermarks: Watermarks, tmp_path: Path, options: Any, first: list[int], second: list[int]
 ) -> None:
-    """By default they are lost, as README says; `job.verify` finds them where it is asked."""
+    """With the default delay they are lost, as the README says; `job.verify` finds them if it is called."""
     lake = tmp_path / "lake"
 
     def land(number: int, minutes: float) -> None:

@@ -1,4 +1,4 @@
-"""Files whose columns change from batch to batch, read with real Spark: nothing is lost or retyped without a word."""
+"""Files whose columns change between batches, read with real Spark: nothing is lost or retyped silently."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEADER: dict[str, Any] = {"header": True, "inferSchema": True}
 
 
 class Nights:
-    """Runs of one job over a local folder, each of which reads what came since the last."""
+    """Runs of one job over a local folder. Each reads the files that came since the last run."""
 
     def __init__(self, folder: Path, watermarks: Watermarks, spark: Any) -> None:
         self.folder, self.watermarks, self.spark = folder / "landing", watermarks, spark
@@ -87,7 +87,7 @@ def nights(tmp_path: Path, watermarks: Watermarks, spark: Any) -> Nights:
 
 @pytest.fixture
 def small(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> Nights:
-    """Return runs whose files are fetched by executors, as many small ones are."""
+    """Return runs whose executors fetch the files, as `read_small` does."""
     monkeypatch.setattr(nights.spark.sparkContext, "pythonExec", sys.executable)
     nights.way = "read_small"
     return nights
@@ -147,7 +147,7 @@ def test_types_are_inferred_anew_when_changes_are_accepted(nights: Nights) -> No
     assert nights.kept == {"csv": {"zip": "int"}}
 
 
-# --- new and gone columns ------------------------------------------------------------------------------------------
+# --- new and missing columns ---------------------------------------------------------------------------------------
 
 
 def test_new_column_is_read_and_a_gone_one_is_null_when_nothing_was_asked_for(nights: Nights) -> None:
@@ -221,7 +221,7 @@ def test_run_stops_before_it_reads_when_changes_are_refused(nights: Nights, head
 
 
 def test_run_ends_with_a_misfit_when_changes_are_refused_and_a_number_is_text_by_now(nights: Nights) -> None:
-    """A column without any value looks like text, too, so the values decide."""
+    """An inferred text column may also be one without values, so the values decide."""
     nights.put("1.csv", "id,bay", "1,A")
     nights.run("csv", **HEADER)
     before = nights.state
@@ -330,7 +330,7 @@ BAD = {
         '{"id": 2, "when": true, "bay":"B"}\n{"id": "x7", "when": true, "bay":"C"}\n{"id": 3, "when": "no", "bay":"D"}',
     ),
 }
-"""Two batches: the second has a text in a column of numbers, and one in a column of dates or booleans."""
+"""Two batches. The second has text in a column of numbers and in a column of dates or booleans."""
 
 
 @pytest.mark.parametrize("format", ["csv", "json"])
@@ -449,7 +449,7 @@ def test_columns_of_all_parquet_files_are_read_when_changes_are_to_be_added(nigh
     nights.put_parquet("2.parquet", "SELECT 2 AS id, 'B' AS bay")
     nights.put_parquet("3.parquet", "SELECT 3L AS id, 'red' AS colour")
 
-    # The wider type of one file cannot be merged by Spark's reader, so each comes in a batch of its own.
+    # Spark's reader cannot merge int and bigint columns, so the file with the bigint comes in a batch of its own.
     (nights.folder / "3.parquet").rename(nights.folder.parent / "3.parquet")
     nights.put_parquet("4.parquet", "SELECT 4 AS id, 'red' AS colour")
     second = by(nights.run("parquet", on_schema_change="add"))

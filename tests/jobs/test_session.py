@@ -1,4 +1,4 @@
-"""What ready-made jobs share, without Spark: how a batch is repeated, paused, stopped and left."""
+"""What the ready-made jobs share, without Spark: how they repeat a batch, pause, stop and exit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JOB = "parking"
 
 @pytest.fixture
 def table(watermarks: Watermarks, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Return the name of a table that a job finds by the environment; logs are as they were afterwards."""
+    """Return the name of a table that a job finds by the environment; restore the log level afterwards."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     level = logging.getLogger("scripts").level
     yield watermarks.table_name
@@ -151,7 +151,7 @@ def test_session_is_that_of_glue_when_the_job_runs_there(monkeypatch: pytest.Mon
 
 
 class Landed:
-    """A job whose source has what a test says; it keeps the options that it was asked with."""
+    """A job whose source has the files a test chooses. It keeps the options that `new_files` was called with."""
 
     def __init__(self, count: int, columns: list[str]) -> None:
         self.asked: dict[str, Any] = {}
@@ -171,7 +171,7 @@ class Landed:
 
 @pytest.fixture
 def ingest(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Return what gives a job to the work of `ingest_files`, with the arguments of a command line."""
+    """Return a function that runs `ingest_files` on a given job, with arguments of a command line."""
 
     def call(job: Landed, *options: str) -> int:
         monkeypatch.setattr(session, "run_job", lambda work, arguments: work(job, arguments))

@@ -1,4 +1,4 @@
-"""Files that Spark finds to be unreadable while it works: the run ends, and the next one takes the rest."""
+"""Files that turn out to be unreadable while Spark works: the run fails, and the next one takes the rest."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def landing(tmp_path: Path, watermarks: Watermarks, job_id: str, spark: Any) -> 
 def test_next_run_takes_the_rest_when_spark_meets_a_damaged_page(landing: Landing) -> None:
     path = landing.put(pd.DataFrame({"id": range(2_000)}))
     body = bytearray(path.read_bytes())
-    body[60:260] = bytes(200)  # Within the only page; the footer is whole, so that a look at it finds nothing.
+    body[60:260] = bytes(200)  # Damage the only page but not the footer, so that checking the footer finds nothing.
     path.write_bytes(bytes(body))
 
     with pytest.raises(UnreadableFilesError, match=r"set aside 1 file that could not be read: '2\.parquet'"):

@@ -1,4 +1,4 @@
-"""SmallFiles beside Spark's own readers: the same rows of the same files, whatever is in them."""
+"""SmallFiles returns the same rows as Spark's own readers, whatever is in the files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ TEXT_BODIES = {
 
 @pytest.fixture(params=["local", "s3a"])
 def landing(request: pytest.FixtureRequest, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return an empty source, once in a directory and once in S3, that executors can read."""
+    """Return an empty source that executors can read: once in a directory, once in S3."""
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     if request.param == "local":
         return Read(spark, f"{tmp_path}/landing/")
@@ -74,11 +74,11 @@ def landing(request: pytest.FixtureRequest, tmp_path: Path, spark: Any, monkeypa
 
 
 ON_DISK = pytest.mark.parametrize("landing", ["local"], indirect=True)
-"""Of what follows from the bytes of a file or the options of a read, wherever the file is."""
+"""For tests of file contents and read options, which do not depend on where the file is."""
 
 
 class Read(Landing):
-    """Both readers of a place for files."""
+    """A place for files, and both ways to read it: SmallFiles and Spark's reader."""
 
     def plan(self) -> pa.Table:
         return pa.Table.from_batches([part.rows for part in Listing(self.location, self.client)], LISTED)
@@ -95,7 +95,7 @@ class Read(Landing):
 
 
 def rows(frame: Any) -> Counter[str]:
-    """Return the rows without their order; as texts, since some values have no hash."""
+    """Return the rows in no order, as text because some values cannot be hashed."""
     return Counter(map(repr, frame.collect()))
 
 
@@ -121,7 +121,7 @@ def assert_same(small: Any, spark_reader: Any) -> None:
 )
 def test_rows_are_those_of_spark_when_files_are_json(landing: Read, schema: str, options: dict[str, Any]) -> None:
     for name, body in BODIES.items():
-        # By line feeds alone it is one line of several objects, of which plain Spark reads the first.
+        # With lineSep the whole "cr" file is one line of several objects, of which Spark reads only the first.
         if name != "cr" or "lineSep" not in options:
             landing.put(f"{name}.json", body)
 
@@ -295,7 +295,7 @@ def test_next_reads_work_when_spark_kills_a_task_whose_sibling_met_a_changed_obj
             return reader.read(table, "id int", {}).count()
 
     with serve_held_bucket() as bucket:
-        read("a.json", "b.json")  # starts the workers, so that Spark's monitors of a task's workers tick together
+        read("a.json", "b.json")  # starts the workers, so that Spark's monitors of the workers run in step
         with pytest.raises(ChangedObjectError) as caught:
             read("changed.json", "held.json")
         during_the_kill = read("late.json")

@@ -1,4 +1,4 @@
-"""The bookmark worked out by executors gives the answer of the local one."""
+"""A bookmark computed by executors finds the same files as one computed on the driver."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ OPTIONS = st.fixed_dictionaries(
 
 @pytest.fixture(autouse=True)
 def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let executors find the server as they find AWS: by the environment."""
+    """Point executors to the test server by the environment, as they find AWS."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
 
 
 @pytest.fixture(autouse=True)
 def several_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let two keys be a page, and enough for a range: what fits into one page is left to one task."""
+    """Make two keys a page and enough for a range, because a source that fits into one page goes to one task."""
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "2")
     monkeypatch.setattr(spark_bookmark, "LEAST_KEYS", 2)
 
 
 @pytest.fixture(autouse=True)
 def key_marker_as_in_s3(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let moto show all versions after a KeyMarker: it leaves out the first one if the marker is no key."""
+    """Make moto return all versions after a KeyMarker: it omits the first one if the marker is not a key."""
     listed: Callable[..., Any] = S3Backend.list_object_versions
 
     def versions(self: Any, bucket_name: str, *given: Any, key_marker: Any = None, **more: Any) -> Any:
@@ -144,7 +144,7 @@ def test_executors_find_what_the_driver_finds_when_a_bucket_changes(
 ) -> None:
     patch = pytest.MonkeyPatch()
     if by_executors:
-        # As for large ledgers: executors write what they find, merge segments, and look where keys are many.
+        # Behave as with a large ledger: executors write what they find, merge segments, and probe dense ranges.
         patch.setattr(spark_bookmark, "FILE_ROWS", 1)
         patch.setattr(spark_bookmark, "MERGED_FILE_ROWS", 2)
         patch.setattr(spark_bookmark, "PIECE_ROWS", 1)
@@ -156,7 +156,7 @@ def test_executors_find_what_the_driver_finds_when_a_bucket_changes(
 def check_rounds(
     spark: Any, s3: Any, bucket: str, rounds: list[list[tuple[str, str]]], options: dict[str, Any]
 ) -> None:
-    """Let executors and the driver take each round of changes, and compare what they find."""
+    """Let executors and the driver both take each round of changes, and compare what they find."""
     ledger = f"s3://{bucket}/ledger/"
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     for found in s3.list_objects_v2(Bucket=bucket).get("Contents", []):
@@ -344,14 +344,14 @@ def test_ledger_has_few_files_when_many_runs_add_a_little(
     segments = [files_of(segment) for segment in state["segments"]]
     assert sum(file["count"] for files in segments for file in files) == 32
     if by_executors:
-        # Three runs are merged, in files of at least eight rows, each for a range of its own.
+        # Three runs are merged into files of at least eight rows, each with its own range of keys.
         assert [len(segments), len(segments[0]) <= 3] == [2, True]
         assert all(before["last"] < after["first"] for before, after in pairwise(segments[0]))
     else:
-        # One for what is new, and one for what is merged.
+        # One file for the new keys, and one for the merged ones.
         assert all(after - before <= 2 for before, after in pairwise(written))
         assert [len(files) for files in segments] == [1, 1]
-    # Each of up to 16 tasks reads its part of two segments, and the driver reads them for the cuts and to merge.
+    # Each of up to 16 tasks reads its part of two segments. The driver reads them to cut ranges and to merge.
     assert max(requests) <= 2 * 16 + 8
 
 
@@ -381,9 +381,9 @@ def test_ranges_have_no_more_keys_than_a_task_can_hold_when_cores_are_few(
 def test_known_files_stay_known_when_shares_come_in_another_order(
     spark: Any, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server of Spark Connect deals parts out to tasks in an order of its own."""
+    """A Spark Connect server may assign the parts to tasks in any order."""
     source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
-    # Each share is a file of the ledger, and executors merge them.
+    # Make each share a ledger file of its own, which executors merge.
     monkeypatch.setattr(spark_bookmark, "FILE_ROWS", 1)
     monkeypatch.setattr(spark_bookmark, "MERGED_FILE_ROWS", 2)
     monkeypatch.setattr(spark_bookmark, "spread", lambda spark, parts: spread(spark, parts[1:] + parts[:1]))
@@ -403,7 +403,7 @@ def test_known_files_stay_known_when_shares_come_in_another_order(
     assert found == [*(f"{folder}/1.csv" for folder in "abcdefgh"), "c/2.csv", "a/2.csv"]
 
 
-# --- what was found, read --------------------------------------------------------------------------------------------
+# --- reading what was found ------------------------------------------------------------------------------------------
 
 IN_FOLDERS = ["month=3/1.csv", "month=3/a b%,+.csv", "month=4/[x]*.csv"]
 SCHEMA = "id STRING, month STRING"
@@ -411,7 +411,7 @@ SCHEMA = "id STRING, month STRING"
 
 @pytest.fixture
 def found(spark: Any, s3: Any, bucket: str) -> SparkFileDelta:
-    """Return the delta of three files, beside which others arrived since."""
+    """Return a delta of three files. Two files that it must not read arrived after it."""
     for key in IN_FOLDERS:
         s3.put_object(Bucket=bucket, Key=f"landing/{key}", Body=key[-7:].encode())
     delta = FileBookmark(f"s3://{bucket}/landing/", ledger_uri=f"s3://{bucket}/ledger/").new_files_on_spark(spark)
@@ -479,7 +479,7 @@ def test_each_task_is_told_of_the_ledger_files_of_its_range_alone(
     source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
     sent: list[bytes] = []
     tasks: list[bytes] = []
-    frames = type(spark.range(1))  # Spark 4 has a class of its own for those of a JVM.
+    frames = type(spark.range(1))  # Spark 4 has a separate class for frames of a JVM.
     of_frame = frames.mapInArrow
 
     def seen(spark: Any, parts: Any) -> Any:
@@ -515,7 +515,7 @@ def test_each_task_is_told_of_the_ledger_files_of_its_range_alone(
 
 
 class SparkRuns:
-    """SparkRuns of one job, whose executors find the files of a bucket."""
+    """Runs of one job whose executors find the files of a bucket."""
 
     def __init__(self, watermarks: Watermarks, spark: Any, s3: Any, bucket: str) -> None:
         self.watermarks, self.spark, self.s3, self.bucket = watermarks, spark, s3, bucket
@@ -534,7 +534,7 @@ class SparkRuns:
         return rows
 
     def die(self, **options: Any) -> None:
-        """Freeze a plan, and no more."""
+        """Kill a run right after it has frozen its plan."""
 
         def killed() -> None:
             raise KilledError
@@ -558,7 +558,7 @@ def test_driver_reads_with_the_client_of_the_job_when_it_has_one(
 ) -> None:
     change(runs.s3, runs.bucket, [(f"{folder}/1.csv", "put") for folder in "cdef"])
     paths = []
-    # The executors, which are other processes, still make clients of their own.
+    # The patch does not reach the executors: they are other processes and make their own clients.
     monkeypatch.setattr(listing_s3, "aws_client", lambda *_, **__: pytest.fail("The driver makes a client."))
 
     for more in ("b/2.csv", "c/2.csv"):
@@ -736,7 +736,7 @@ def test_cluster_finds_new_files_when_the_code_is_shipped_as_the_wheel(
     change(s3, bucket, [(f"day={day}/{name}.csv", "put") for day in range(3) for name in range(4)])
     if not spark_conf(endpoint)["spark.jars"]:
         missing_component("S3A", "pip install --no-deps sagemaker_pyspark==1.4.5")
-    package = tmp_path / "glue_watermarks.zip"  # Spark puts no file on the path that is called .whl.
+    package = tmp_path / "glue_watermarks.zip"  # Spark does not put files named .whl on the Python path.
     package.write_bytes(wheel.read_bytes())
     script = tmp_path / "job.py"
     script.write_text(

@@ -1,4 +1,4 @@
-"""read_files: exactly the planned files, the file as a column, and Spark's settings as they were."""
+"""read_files reads exactly the planned files, adds the file as a column, and restores Spark's settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STRANGE = [
 
 @pytest.fixture(params=["local", "s3a", "s3"])
 def landing(request: pytest.FixtureRequest, tmp_path: Path, spark: Any) -> Any:
-    """Return an empty source, in a directory and in S3 under both spellings."""
+    """Return an empty source: in a directory, and in S3 as s3a:// and as s3://."""
     if request.param == "local":
         return Read(spark, f"{tmp_path}/landing/")
     return Read(spark, f"{request.param}://{request.getfixturevalue('bucket')}/land é%/", request.getfixturevalue("s3"))
@@ -35,7 +35,7 @@ def local(tmp_path: Path, spark: Any) -> Any:
 
 
 class Read(Landing):
-    """A place for files that is read by its keys."""
+    """A place for files that is read by a list of keys."""
 
     def read(self, keys: list[str], format: str, **options: Any) -> Any:
         return read_files(self.spark, self.location, pa.table({"key": pa.array(keys, pa.string())}), format, **options)
@@ -43,7 +43,7 @@ class Read(Landing):
 
 @pytest.fixture
 def listing_tasks(spark: Any) -> Any:
-    """Set the user's value of the setting that `read_files` changes, and forget it afterwards."""
+    """Return a function that sets the user's value of the setting that `read_files` changes; unset it afterwards."""
 
     def set_to(value: str | None) -> None:
         if value is None:

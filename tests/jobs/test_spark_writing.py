@@ -1,4 +1,4 @@
-"""Parquet that a job writes: timestamps whose row groups can be skipped, and settings left as they were."""
+"""Parquet files that a job writes: row groups can be skipped by timestamp, and Spark's settings are restored."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SETTING = "spark.sql.parquet.outputTimestampType"
 
 @pytest.fixture
 def unset(spark: Any) -> Iterator[Any]:
-    """Return the session, which says nothing about timestamps before and after."""
+    """Return the session with the timestamp setting unset, before and after the test."""
     spark.conf.unset(SETTING)
     yield spark
     spark.conf.unset(SETTING)
 
 
 def written(spark: Any, watermarks: Watermarks, target: Path) -> list[Any]:
-    """Write a hundred sorted timestamps in small row groups; return what the file says of the column."""
+    """Write a hundred sorted timestamps in small row groups; return the column's metadata of each row group."""
     rows = spark.range(100).selectExpr("id", "timestamp_seconds(1793000000 + id) AS last_modified").coalesce(1)
     with IncrementalJob(watermarks, "repairs") as job:
         options = {"parquet.block.size": 512, "parquet.page.size": 64, "parquet.page.size.row.check.min": 10}
@@ -49,7 +49,7 @@ def test_row_groups_have_statistics_of_timestamps_when_a_job_wrote_them(
 
 
 def test_timestamps_have_no_statistics_when_spark_writes_as_it_does_by_itself(unset: Any, tmp_path: Path) -> None:
-    """What the job's setting is for."""
+    """Shows why the job changes the setting."""
     unset.sql("SELECT timestamp_seconds(1) AS at").write.parquet(str(tmp_path / "target"))
     (file,) = (tmp_path / "target").glob("*.parquet")
 

@@ -1,4 +1,4 @@
-"""A job over rows and files that grow, without Spark: what it took in each of its runs."""
+"""A job over growing rows and files, without Spark, whose runs return what they took."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class World:
         self.landing.mkdir()
 
     def grow(self) -> None:
-        """Add a row and a file of the next number."""
+        """Add a row and a file with the next number."""
         number = len(self.rows.listed) + 1
         self.rows.listed.append((number,))
         self.put(f"{number}.json", f'{{"id": {number}}}\n')
 
     def put(self, name: str, text: str = "{}", age: float = 0) -> None:
-        """Write a file that is so many seconds old."""
+        """Write a file whose modification time is `age` seconds ago."""
         path = self.landing / name
         path.write_text(text)
         if age:
@@ -48,7 +48,7 @@ class World:
         return [number for (number,) in rows], [file.key for file in files.files]
 
     def run(self, run_id: str | None = None, *, die: bool = False, **options: Any) -> Taken:
-        """Run the job ten minutes after the last time; return what it took. To die is to leave an open plan."""
+        """Run the job ten minutes after its last run; return what it took. `die` kills the run with a plan open."""
         self.clock.move(minutes=10)
         with IncrementalJob(self.watermarks, JOB, run_id, clock=self.clock, **options) as job:
             taken = self.take(job)
@@ -59,5 +59,5 @@ class World:
 
 
 def taken(*numbers: int) -> Taken:
-    """Return the rows and files of these numbers, as `World` grows them."""
+    """Return the rows and files with these numbers, as `World.grow` adds them."""
     return list(numbers), [f"{number}.json" for number in numbers]
