@@ -130,7 +130,7 @@ def test_jump_is_a_gap_and_earlier_coverage_stays_when_a_watermark_is_set(table:
     assert (table.coverage, table.gaps) == ([(None, 4), (10, 12)], [(4, 10)])
 
 
-def test_gaps_begin_where_told_when_asked_from_a_start(table: GrowingTable) -> None:
+def test_gaps_begin_at_the_start_when_one_is_given(table: GrowingTable) -> None:
     table.declare(10)
 
     assert table.gaps == [(None, 10)]
@@ -138,7 +138,7 @@ def test_gaps_begin_where_told_when_asked_from_a_start(table: GrowingTable) -> N
     assert table.watermarks.gaps(JOB, CONTEXT, start=20) == []
 
 
-def test_first_value_is_where_coverage_begins_when_one_is_given(table: GrowingTable) -> None:
+def test_coverage_begins_at_start_from_when_the_first_run_has_one(table: GrowingTable) -> None:
     table.last_id = 9
 
     with IncrementalJob(table.watermarks, JOB, clock=table.clock) as job:
@@ -253,7 +253,7 @@ def test_slice_takes_the_rows_again_when_it_has_another_name_and_the_sink_merges
     assert table.coverage == [(3, 7)]
 
 
-def test_slice_is_recorded_by_the_next_run_when_the_one_that_committed_died_before(
+def test_next_run_records_the_slice_when_the_last_one_died_after_its_commit(
     table: GrowingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: object) -> None:
@@ -336,7 +336,7 @@ def test_every_slice_is_recorded_when_many_finish_at_once() -> None:
     assert listed.coverage == [(0, 1_000)]
 
 
-def test_instants_tile_when_bounds_of_times_are_cut(table: GrowingTable) -> None:
+def test_slices_take_each_row_once_when_a_gap_of_times_is_cut(table: GrowingTable) -> None:
     start = datetime(2026, 3, 1, tzinfo=timezone.utc)
     source = pd.DataFrame({"at": [start + timedelta(hours=hour) for hour in range(25)]})
     state = {"kind": "rows", "cursor_column": "at", "type": "timestamp", "value": start + timedelta(days=1)}
@@ -416,7 +416,7 @@ def test_gaps_finish_what_is_begun_when_a_slice_wrote_and_died(listed: Listed) -
     assert listed.unfinished == {}
 
 
-def test_slice_is_begun_until_it_is_done_when_asked_for(listed: Listed) -> None:
+def test_slice_is_listed_as_unfinished_when_it_is_not_done_yet(listed: Listed) -> None:
     with listed.backfill(0, 10, name="first half") as backfill:
         listed.take(backfill)
         begun = listed.unfinished
@@ -469,7 +469,7 @@ def test_one_of_two_is_refused_when_both_begin_at_once(listed: Listed) -> None:
     assert listed.written == list(range(5, 15))
 
 
-def test_slice_keeps_nobody_out_when_it_ended_before_it_could_read(listed: Listed) -> None:
+def test_slice_blocks_no_other_when_it_died_before_it_read(listed: Listed) -> None:
     with pytest.raises(KilledError), listed.backfill(0, 10) as backfill:
         backfill.rows(listed.source, "id")
         raise KilledError
@@ -481,7 +481,7 @@ def test_slice_keeps_nobody_out_when_it_ended_before_it_could_read(listed: Liste
         listed.fill(0, 10)
 
 
-def test_slice_keeps_nobody_out_when_its_job_was_reset(listed: Listed) -> None:
+def test_slice_blocks_no_other_when_its_job_was_reset(listed: Listed) -> None:
     with pytest.raises(KilledError), listed.backfill(0, 10) as backfill:
         listed.take(backfill)
         raise KilledError
@@ -553,7 +553,7 @@ def stamps(watermarks: Watermarks, kind: str, value: Any) -> Listed:
         ("timestamp_ntz", timedelta(minutes=-1), None, "0:04:00"),
     ],
 )
-def test_slice_is_refused_when_its_rows_may_still_come(
+def test_slice_is_refused_when_rows_may_still_arrive_in_it(
     watermarks: Watermarks, clock: Any, kind: str, high: timedelta, delay: timedelta | None, wait: str
 ) -> None:
     made = stamps(watermarks, kind, clock.now)
@@ -568,7 +568,7 @@ def test_slice_is_refused_when_its_rows_may_still_come(
     made.fill(None, clock.now - timedelta(minutes=5), **options)
 
 
-def test_slice_is_read_with_a_warning_when_nobody_said_the_zone_of_its_column(
+def test_slice_is_read_with_a_warning_when_its_column_has_no_zone(
     watermarks: Watermarks, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The live job already has a watermark without a zone, so the slice reads as the live job does."""
@@ -598,7 +598,7 @@ def test_slice_of_dates_is_refused_when_its_last_day_is_not_over(watermarks: Wat
     assert made.gaps == []
 
 
-def test_clock_of_the_source_counts_when_it_has_one(watermarks: Watermarks, clock: Any) -> None:
+def test_clock_of_the_source_decides_what_is_late_when_it_has_one(watermarks: Watermarks, clock: Any) -> None:
     made = stamps(watermarks, "timestamp", clock.now)
     high = clock.now - timedelta(minutes=10)
     made.source.now = clock.now - timedelta(minutes=9)
@@ -746,7 +746,7 @@ def test_rewind_warns_of_rows_that_come_again_when_a_backfill_has_read_them(
     assert listed.gaps == [(None, 5)]
 
 
-def test_what_a_lookback_reads_is_covered_when_a_jump_came_before(listed: Listed) -> None:
+def test_rows_of_a_lookback_are_covered_when_the_watermark_was_set_before(listed: Listed) -> None:
     listed.declare(10)
 
     listed.live(lookback=5, write_disposition="merge")
@@ -805,7 +805,7 @@ def test_record_stays_as_it_is_when_a_slice_that_is_done_runs_again(listed: List
     assert len(listed.watermarks.history(record)) == versions == 2
 
 
-def test_slice_asks_for_nothing_when_it_is_done(listed: Listed) -> None:
+def test_source_is_not_queried_when_the_slice_is_done(listed: Listed) -> None:
     listed.source.listed.append((None,))
     assert not listed.backfill(0, 10, write_disposition="merge").is_done
     with listed.backfill(0, 10, write_disposition="merge") as backfill:
@@ -898,7 +898,7 @@ def test_backfill_is_refused_when_the_live_job_is_unknown(table: GrowingTable) -
 
 
 @pytest.mark.parametrize("ask", ["gaps", "coverage"])
-def test_context_is_unknown_when_it_is_not_of_rows(table: GrowingTable, ask: str) -> None:
+def test_coverage_is_refused_when_the_context_is_not_of_rows(table: GrowingTable, ask: str) -> None:
     table.watermarks.set_watermark(JOB, {"latest_data": "2023", "repairs": STATE | {"value": 3}}, why="a test")
 
     with pytest.raises(

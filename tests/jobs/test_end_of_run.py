@@ -70,7 +70,7 @@ def start(watermarks: Watermarks, clock: Clock, tmp_path: Path, told: Told) -> C
     return make
 
 
-def test_commit_is_told_with_its_counts_when_a_run_ends_well(
+def test_commit_is_reported_with_its_counts_when_a_run_succeeds(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, clock: Clock
 ) -> None:
     with start("jr_1") as job:
@@ -82,7 +82,7 @@ def test_commit_is_told_with_its_counts_when_a_run_ends_well(
     assert report.values == {"Committed": 1, "AgeSeconds": 0, "OpenPlanAgeSeconds": 0, "Files": 2, "Bytes": 8}
 
 
-def test_failure_is_told_once_with_the_age_of_the_plan_when_runs_die(
+def test_failure_is_reported_once_with_the_age_of_the_plan_when_runs_die(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, clock: Clock
 ) -> None:
     with start("jr_1") as job:
@@ -102,7 +102,7 @@ def test_failure_is_told_once_with_the_age_of_the_plan_when_runs_die(
     assert "Files" not in told.reports[1].values
 
 
-def test_error_is_on_the_head_without_rows_and_secrets_until_the_next_outcome_when_a_run_fails(
+def test_head_stores_the_error_without_rows_and_secrets_when_a_run_fails(
     start: Callable[..., IncrementalJob], watermarks: Watermarks, tmp_path: Path
 ) -> None:
     def left(error: BaseException, cause: BaseException | None = None) -> str | None:
@@ -140,7 +140,7 @@ def test_rows_are_not_on_the_head_when_a_write_refuses_a_value(
     assert "Ada" not in failure
 
 
-def test_fenced_run_is_told_as_fenced_when_another_one_took_over(
+def test_fenced_run_is_reported_as_fenced_when_another_one_took_over(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, watermarks: Watermarks
 ) -> None:
     with pytest.raises(FencedError), start("jr_1") as job:
@@ -178,7 +178,7 @@ def test_outcome_is_unknown_when_the_answer_to_the_commit_is_lost(
     assert watermarks.latest("parking").version == 1
 
 
-def test_refused_commit_is_told_as_failed_when_a_file_changed(
+def test_refused_commit_is_reported_as_failed_when_a_file_changed(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path
 ) -> None:
     with pytest.raises(ChangedObjectError), start("jr_1") as job:
@@ -211,7 +211,7 @@ def test_lag_is_that_of_the_cursor_when_rows_were_read(
     assert told.reports[0].values["LagSeconds"] == pytest.approx(3 * 3600, abs=1)
 
 
-def test_nothing_is_told_when_the_run_saves_nothing(
+def test_nothing_is_reported_when_the_run_saves_nothing(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path
 ) -> None:
     with start("jr_1", mode="pause") as job:
@@ -220,7 +220,7 @@ def test_nothing_is_told_when_the_run_saves_nothing(
     assert told.reports == []
 
 
-def test_run_is_told_as_failed_when_a_script_forgets_to_commit(
+def test_run_is_reported_as_failed_when_a_script_forgets_to_commit(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path
 ) -> None:
     job = start("jr_1").init("parking", {"JOB_RUN_ID": "jr_1"})
@@ -233,7 +233,7 @@ def test_run_is_told_as_failed_when_a_script_forgets_to_commit(
     assert told.reports[0].values["Failed"] == 1
 
 
-def test_forgotten_run_is_told_when_its_job_cannot_be_let_go(
+def test_forgotten_run_is_reported_when_its_lease_cannot_be_released(
     start: Callable[..., IncrementalJob],
     told: Told,
     tmp_path: Path,
@@ -255,7 +255,7 @@ def test_forgotten_run_is_told_when_its_job_cannot_be_let_go(
     assert [report.outcome for report in told.reports] == ["failed"]
 
 
-def test_run_is_told_as_failed_once_when_it_is_aborted(
+def test_run_is_reported_as_failed_once_when_it_is_aborted(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path
 ) -> None:
     with start("jr_1") as job:
@@ -266,7 +266,7 @@ def test_run_is_told_as_failed_once_when_it_is_aborted(
     assert [report.outcome for report in told.reports] == ["failed"]
 
 
-def test_abort_tells_nothing_more_when_the_run_was_committed(
+def test_abort_reports_nothing_more_when_the_run_was_committed(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path
 ) -> None:
     with start("jr_1") as job:
@@ -277,7 +277,7 @@ def test_abort_tells_nothing_more_when_the_run_was_committed(
     assert [report.outcome for report in told.reports] == ["committed"]
 
 
-def test_run_is_committed_and_told_so_when_its_events_cannot_be_acknowledged(
+def test_run_is_reported_as_committed_when_its_events_cannot_be_acknowledged(
     start: Callable[..., IncrementalJob], told: Told, tmp_path: Path, watermarks: Watermarks, caplog: Any
 ) -> None:
     class Unreachable(DirectoryEvents):

@@ -143,7 +143,7 @@ def test_read_gives_rows_of_every_file_once_when_there_are_more_than_spark_lists
 
 
 @pytest.mark.parametrize("header", ["id,name", "naïve,name", "na`me"])
-def test_all_files_of_a_header_are_read_when_the_first_has_none(spark: Any, landing: Any, header: str) -> None:
+def test_files_with_a_header_are_read_when_the_first_file_has_none(spark: Any, landing: Any, header: str) -> None:
     first, *more = header.split(",")
     line = ",".join(["1", *more])
     landing.put("day=5/1.csv", "\n")
@@ -317,7 +317,7 @@ FOLDERS = [
 
 
 @pytest.mark.parametrize("key", ["dir_$folder$", "sub/dir_$folder$", "sub/"])
-def test_markers_of_empty_folders_are_hidden_when_tools_put_them(key: str) -> None:
+def test_key_is_hidden_when_it_marks_an_empty_folder(key: str) -> None:
     assert is_hidden(key)
 
 

@@ -79,7 +79,7 @@ def test_plan_is_refused_when_its_files_are_read_without_a_comparison(
 
 
 @pytest.mark.parametrize("name", ["../elsewhere/{}", "{}.parquet"])
-def test_plan_is_refused_when_its_files_are_named_by_a_file_that_is_none_of_the_ledger(world: World, name: str) -> None:
+def test_plan_is_refused_when_it_names_a_file_that_is_not_of_the_ledger(world: World, name: str) -> None:
     plan = plan_of(world.source, "a.csv", ledger_uri=world.ledger)
     (file,) = plan["files"]["files"]
     (world.folder / "elsewhere").mkdir()

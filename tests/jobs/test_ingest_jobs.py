@@ -343,7 +343,7 @@ def test_options_of_databases_are_refused_when_they_would_have_no_effect(
         (["--events-queue", "q", "--source", "/tmp/landing/"], exit_codes.BAD_DATA, "a local directory has no events"),
     ],
 )
-def test_ingest_files_ends_with_a_telling_code_when_input_is_bad(
+def test_exit_code_and_error_name_the_cause_when_input_is_bad(
     changed: list[str], code: int, text: str, refused_here: Callable[..., tuple[Any, str]], live: Watermarks
 ) -> None:
     ended, said = refused_here(*changed)
@@ -354,7 +354,7 @@ def test_ingest_files_ends_with_a_telling_code_when_input_is_bad(
     assert not any(item.get("version", {"N": "0"})["N"] != "0" or "planId" in item for item in items)
 
 
-def test_ingest_files_is_told_the_formats_when_an_extension_says_none(
+def test_ingest_files_asks_for_format_when_the_extension_names_none(
     refused_here: Callable[..., tuple[Any, str]], s3: Any, bucket: str, live: Watermarks
 ) -> None:
     land(s3, bucket, "1.dat", {"id": 1})
@@ -417,7 +417,7 @@ def test_plan_of_a_dead_run_is_finished_when_the_command_takes_its_job_over(
 
 
 @pytest.mark.parametrize("owner", ["jr_lives", "jr_next"])
-def test_no_other_run_is_fenced_when_the_one_to_take_over_from_has_the_job_no_more(
+def test_no_other_run_is_fenced_when_the_run_to_take_over_has_lost_the_job(
     run_here: Callable[..., list[dict[str, Any]]],
     arguments: list[str],
     caplog: pytest.LogCaptureFixture,

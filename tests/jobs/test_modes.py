@@ -56,7 +56,7 @@ def test_everything_is_taken_each_time_and_no_request_is_sent_when_the_job_is_di
 # --- pause --------------------------------------------------------------------------------------------
 
 
-def test_increment_comes_again_and_nothing_is_written_when_the_job_is_paused(
+def test_same_increment_is_read_and_nothing_is_saved_when_the_job_is_paused(
     world: World, wire: Wire, everything: Callable[[], Any]
 ) -> None:
     world.grow()
@@ -138,7 +138,7 @@ def test_ledger_in_files_stays_as_it_was_when_the_job_is_paused(world: World, tm
 
 
 @pytest.mark.parametrize("end", ["commit", "abort", "error"])
-def test_events_are_shown_to_others_at_once_and_not_acknowledged_when_a_paused_run_ends(world: World, end: str) -> None:
+def test_events_are_returned_to_the_queue_when_a_paused_run_ends(world: World, end: str) -> None:
     world.grow()
     events = DirectoryEvents()
     job = IncrementalJob(world.watermarks, JOB, mode="pause")
@@ -227,7 +227,7 @@ def test_rows_of_each_range_stay_when_one_run_id_writes_both_to_one_target(world
 @pytest.mark.parametrize(
     ("options", "context"), [({"mode": "disable"}, "files"), ({}, None)], ids=["disabled", "untracked"]
 )
-def test_it_is_warned_that_files_are_left_out_when_a_limit_holds_where_everything_is_read(
+def test_warning_is_logged_when_max_files_limits_a_run_that_saves_nothing(
     world: World, caplog: pytest.LogCaptureFixture, options: Any, context: str | None
 ) -> None:
     for _ in range(3):
@@ -427,7 +427,7 @@ def test_commit_is_refused_when_the_run_was_aborted(world: World, everything: Ca
 
 
 @pytest.mark.parametrize(("mode", "outcome"), [("enable", "done"), ("pause", "unsaved"), ("disable", "unsaved")])
-def test_commit_says_the_same_and_changes_nothing_when_called_again(
+def test_commit_returns_the_same_and_changes_nothing_when_called_again(
     world: World, everything: Callable[[], Any], mode: Any, outcome: str
 ) -> None:
     world.grow()
@@ -541,7 +541,7 @@ def test_error_is_logged_and_the_lease_released_when_a_script_forgets_to_commit(
 
 
 @pytest.mark.parametrize(("mode", "commits"), [("enable", True), ("pause", False), ("disable", False)])
-def test_nothing_is_said_when_a_script_commits_or_has_nothing_to_save(
+def test_no_error_is_logged_when_a_script_commits_or_has_nothing_to_save(
     world: World, caplog: pytest.LogCaptureFixture, mode: Any, commits: bool
 ) -> None:
     job = IncrementalJob(world.watermarks, mode=mode).init(JOB)

@@ -49,7 +49,7 @@ def ran(world: World) -> World:
 # --- (from, to] ---------------------------------------------------------------------------------------
 
 
-def test_range_is_what_runs_after_from_took_up_to_and_with_to_when_all_succeeded(ran: World) -> None:
+def test_range_excludes_from_and_includes_to_when_all_runs_succeeded(ran: World) -> None:
     pairs = [(first, last) for last in range(4) for first in range(last + 1)]
 
     found = {pair: between(ran, *(RUNS[number] for number in pair)) for pair in pairs}
@@ -155,7 +155,7 @@ def test_range_is_refused_when_a_start_is_no_aware_datetime(ran: World, started:
     )
 
 
-def test_range_is_refused_when_nothing_tells_where_a_run_was(ran: World) -> None:
+def test_range_is_refused_when_one_of_its_runs_is_unknown(ran: World) -> None:
     with pytest.raises(NothingThereError, check=because("unplaced_run")) as caught:
         between(ran, "jr_c", "jr_404")
 
@@ -164,7 +164,7 @@ def test_range_is_refused_when_nothing_tells_where_a_run_was(ran: World) -> None
     assert ran.watermarks.latest(JOB).claim is None
 
 
-def test_range_is_refused_when_the_history_of_then_has_expired(ran: World) -> None:
+def test_range_is_refused_when_the_history_of_its_runs_has_expired(ran: World) -> None:
     runs = [{"Id": "jr_failed", "StartedOn": datetime(2020, 1, 1, tzinfo=timezone.utc)}]
     for key in (f"!c#{1:019d}", "jr_c"):
         ran.watermarks.store.delete(JOB, key)
@@ -194,7 +194,7 @@ def test_context_starts_at_the_beginning_when_it_was_not_there_at_from(world: Wo
     assert between(world, "jr_1", "jr_3") == taken(1, 2)
 
 
-def test_context_starts_where_its_first_run_did_when_that_was_told_to(world: World) -> None:
+def test_context_starts_at_start_from_when_its_first_run_had_one(world: World) -> None:
     def run(run_id: str, **options: Any) -> list[Any]:
         with IncrementalJob(world.watermarks, JOB, run_id, **options) as job:
             job.rows_since(ListedRows((ID,)), "id", transformation_ctx="other")
@@ -233,7 +233,7 @@ def test_range_is_that_of_the_commit_when_one_context_was_rewound_or_set_after_i
     assert between(ran, "jr_a", "jr_b") == taken(3, 4)
 
 
-def test_rows_are_none_when_the_job_was_reset_and_has_not_come_as_far_again(ran: World) -> None:
+def test_range_has_no_rows_when_the_job_was_reset_and_has_not_reached_it_again(ran: World) -> None:
     ran.watermarks.reset(JOB, why="start again")
     del ran.rows.listed[2:]
     ran.run("jr_e")
@@ -246,7 +246,7 @@ def test_rows_are_none_when_the_job_was_reset_and_has_not_come_as_far_again(ran:
 # --- rows ---------------------------------------------------------------------------------------------
 
 
-def test_rows_read_by_a_lookback_are_of_the_range_when_the_caller_says_so(world: World) -> None:
+def test_range_includes_rows_of_a_lookback_when_the_caller_gives_one(world: World) -> None:
     merge: dict[str, Any] = {"write_disposition": "merge", "lookback": 1}
 
     def run(run_id: str, **options: Any) -> list[Any]:
@@ -277,7 +277,7 @@ def test_rows_read_by_a_lookback_are_of_the_range_when_the_caller_says_so(world:
     ],
     ids=["type", "column", "sink", "option", "high", "settled"],
 )
-def test_range_of_rows_is_refused_when_it_is_that_of_another_column_or_option(
+def test_range_of_rows_is_refused_when_the_column_or_an_option_differs(
     ran: World, column: CursorColumn, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with (
@@ -292,7 +292,7 @@ def test_range_of_rows_is_refused_when_it_is_that_of_another_column_or_option(
     [({"nulls": "skip"}, [(2,), (3,)]), ({"nulls": "take", "write_disposition": "merge"}, [(2,), (3,), (None,)])],
     ids=["skip", "take"],
 )
-def test_rows_without_cursor_go_by_the_policy_when_a_range_is_read(
+def test_rows_without_cursor_follow_the_nulls_option_when_a_range_is_read(
     ran: World, options: dict[str, Any], rows: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     ran.rows.listed.append((None,))
@@ -334,14 +334,14 @@ def test_dataframe_is_read_within_the_range_when_its_rows_were_updated_since(
 # --- files --------------------------------------------------------------------------------------------
 
 
-def test_present_object_counts_when_files_were_overwritten_or_deleted_since(ran: World) -> None:
+def test_range_leaves_out_files_when_they_were_overwritten_or_deleted_since(ran: World) -> None:
     ran.put("2.json", '{"changed": 1}')
     (ran.landing / "3.json").unlink()
 
     assert between(ran, "jr_c", "jr_b")[1] == ["4.json"]
 
 
-def test_overwritten_file_is_of_the_range_in_which_it_was_taken_as_it_is_when_it_came_twice(ran: World) -> None:
+def test_file_is_in_the_range_of_its_present_version_when_it_was_taken_twice(ran: World) -> None:
     ran.put("1.json", '{"changed": 1}')
     ran.run("jr_e")
 
@@ -349,7 +349,7 @@ def test_overwritten_file_is_of_the_range_in_which_it_was_taken_as_it_is_when_it
     assert between(ran, "jr_b", "jr_e")[1] == ["1.json"]
 
 
-def test_file_that_was_left_alone_is_of_no_range_when_it_had_changed(ran: World) -> None:
+def test_file_is_in_no_range_when_its_change_was_skipped(ran: World) -> None:
     ran.options = {"on_modified": "skip"}
     ran.put("1.json", '{"changed": 1}')
     ran.run("jr_e")
@@ -357,7 +357,7 @@ def test_file_that_was_left_alone_is_of_no_range_when_it_had_changed(ran: World)
     assert between(ran, "jr_b", "jr_e")[1] == []
 
 
-def test_range_has_all_its_files_when_a_batch_is_limited_or_asks_for_more(ran: World) -> None:
+def test_range_has_all_its_files_when_options_would_limit_a_batch(ran: World) -> None:
     ran.options = {"max_files": 1, "delay": timedelta(hours=1), "ready_marker": "_SUCCESS"}
 
     assert between(ran, "jr_c", "jr_b")[1] == ["2.json", "3.json", "4.json"]
@@ -379,7 +379,7 @@ def test_archived_object_is_no_error_when_it_came_after_the_range(watermarks: Wa
 
 
 @pytest.mark.parametrize("on_spark", [False, True], ids=["driver", "executors"])
-def test_range_is_the_same_when_the_ledger_lies_in_files_and_executors_look(
+def test_range_is_the_same_when_the_ledger_is_in_files_and_executors_list(
     watermarks: Watermarks,
     s3: Any,
     bucket: str,

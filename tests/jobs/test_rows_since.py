@@ -42,7 +42,7 @@ def state(watermarks: Watermarks) -> Any:
     return watermarks.latest("repairs").watermarks
 
 
-def test_rows_are_taken_once_when_the_source_is_one_of_its_own(watermarks: Watermarks) -> None:
+def test_rows_are_taken_once_when_the_source_is_a_class_of_the_user(watermarks: Watermarks) -> None:
     source = ListedRows((AT,), [(ago(60),), (ago(1),)], NOW)
     first = run(watermarks, source)
     source.now = NOW + timedelta(hours=1)
@@ -107,7 +107,7 @@ def test_replay_is_refused_when_its_sink_appends_what_the_plan_reads_again(
     ],
     ids=str,
 )
-def test_replay_is_refused_when_an_option_cannot_be_meant(
+def test_replay_is_refused_when_an_option_is_invalid(
     watermarks: Watermarks, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     source = ListedRows((ID,), [(1,), (5,)])

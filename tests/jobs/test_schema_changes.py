@@ -257,7 +257,7 @@ def test_columns_of_csv_are_matched_by_header_when_a_schema_is_given(nights: Nig
     assert rows == [{"id": 1, "bay": "A"}, {"id": 2, "bay": "B"}]
 
 
-def test_columns_of_csv_are_matched_by_header_when_they_lie_packed_on_s3(
+def test_columns_of_csv_are_matched_by_header_when_files_are_compressed_on_s3(
     s3: Any, bucket: str, watermarks: Watermarks, spark: Any
 ) -> None:
     import gzip
@@ -308,7 +308,7 @@ def test_columns_go_by_position_when_spark_is_asked_to_enforce_the_schema(nights
 
 
 @pytest.mark.parametrize("way", ["read", "read_small"])
-def test_date_that_is_none_is_rescued_when_the_session_says_nothing_of_times(nights: Nights, way: str) -> None:
+def test_invalid_date_is_rescued_when_the_session_sets_nothing_about_times(nights: Nights, way: str) -> None:
     nights.put("1.csv", "1,2024-02-29,2024-02-29 10:00:00", "2,2024-02-30,2024-02-30 10:00:00", "3,0000-00-00,")
     nights.spark, nights.way = nights.spark.newSession(), way
 

@@ -59,7 +59,7 @@ ARGUMENTS: list[tuple[type, str, list[str], Any, Any, str]] = [
 @pytest.mark.parametrize(
     ("options", "name", "given", "default", "value", "told"), ARGUMENTS, ids=[name for _, name, *_ in ARGUMENTS]
 )
-def test_argument_has_what_the_field_of_options_says_when_it_is_added(
+def test_argument_has_type_default_and_help_of_the_options_field_when_added(
     options: type, name: str, given: list[str], default: Any, value: Any, told: str
 ) -> None:
     parser = argparse.ArgumentParser()
@@ -198,7 +198,7 @@ def test_files_are_cleared_after_as_many_hours_as_the_option_says(
 
 
 @pytest.mark.parametrize(("columns", "written"), [([], 0), (["id"], 1)], ids=["none", "one"])
-def test_nothing_is_written_when_no_file_tells_columns(
+def test_nothing_is_written_when_no_file_has_columns(
     ingest: Callable[..., int], columns: list[str], written: int
 ) -> None:
     job = Landed(1, columns)

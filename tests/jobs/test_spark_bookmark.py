@@ -473,7 +473,7 @@ def test_reading_is_a_ledger_error_when_a_file_of_the_plan_is_gone_while_executo
         frame.collect()
 
 
-def test_each_task_is_told_of_the_ledger_files_of_its_range_alone(
+def test_each_task_receives_only_the_ledger_files_of_its_range(
     spark: Any, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, ledger = f"s3://{bucket}/landing/", f"s3://{bucket}/ledger/"
