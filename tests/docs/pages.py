@@ -1,4 +1,4 @@
-"""Runs the examples of a page of docs/, in order, as they stand; and finds what pages show."""
+"""Helpers that run the examples of a page of docs/ in order, unchanged, and find what pages show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.places import REPOSITORY
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHELLS = ("", "sh", "shell")
-"""Languages of blocks that hold commands; those of `console` have their output, too."""
+"""Languages of blocks that contain only commands. `console` blocks contain their output, too."""
 PAGES = sorted(["README.md", *(path.name for path in (REPOSITORY / "docs").glob("*.md"))])
 
 
@@ -25,19 +25,19 @@ def text_of(page: str) -> str:
 
 
 def fences(page: str) -> list[tuple[str, str]]:
-    """Return language and text of each fenced block of a page."""
+    """Return the language and the text of each fenced block of a page."""
     return [(found[1].strip(), found[2]) for found in FENCE.finditer(text_of(page))]
 
 
 def shell_commands(page: str) -> list[str]:
-    """Return the commands of a page's blocks for a shell, each as one line without its comment."""
+    """Return the commands in a page's shell blocks, each as one line without its comment."""
     blocks = [text.replace("\\\n", " ") for language, text in fences(page) if language in SHELLS]
     lines = [re.sub(r"\s+#.*$", "", line).strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line]
 
 
 def is_test(name: str) -> bool:
-    """Tell whether ``folder/test_file.py::test_name``, below tests/, is there; ``_when_…`` may be left out."""
+    """Return whether ``folder/test_file.py::test_name`` exists below tests/; the name may lack its ``_when_…``."""
     path, _, function = name.partition("::")
     return any(found == function or found.startswith(f"{function}_when_") for found in tests_of(path))
 
@@ -51,9 +51,9 @@ def tests_of(path: str) -> list[str]:
 
 
 def run_page(page: str, names: dict[str, Any], first: int | None = None) -> int:
-    """Run the examples and commands of a page, or only the first ones; return how many there are.
+    """Run the examples and commands of a page, or only the first ones; return how many were run.
 
-    ``…`` in an output stands for anything.
+    ``…`` in an expected output matches any text.
     """
     blocks = [(kind, block) for kind, block in fences(page) if kind in ("python", "console")][:first]
     for kind, block in blocks:
@@ -67,7 +67,7 @@ def run_page(page: str, names: dict[str, Any], first: int | None = None) -> int:
 
 
 def run_session(page: str, block: str, names: dict[str, Any]) -> None:
-    """Run what was typed into a REPL."""
+    """Run a block that was typed into a REPL, and check its output."""
     test = doctest.DocTestParser().get_doctest(block.replace("…", "..."), names, page, page, 0)
     told: list[str] = []
     report = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=told.append, clear_globs=False)
@@ -76,7 +76,7 @@ def run_session(page: str, block: str, names: dict[str, Any]) -> None:
 
 
 def run_commands(page: str, block: str) -> None:
-    """Run what was typed into a shell, each line after ``$``: calls of `watermarks`."""
+    """Run each `watermarks` command after ``$`` in a shell block, and check its output."""
     for call in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         line, _, expected = call.partition("\n")
         output = run_command(page, line)
@@ -85,7 +85,7 @@ def run_commands(page: str, block: str) -> None:
 
 
 def run_command(page: str, line: str) -> str:
-    """Run a call of `watermarks` and return what a terminal would show."""
+    """Run a `watermarks` command; return what a terminal would show."""
     from click.testing import CliRunner
 
     from scripts.cli.main import cli

@@ -1,4 +1,4 @@
-"""docs/api.md has every name that another page imports."""
+"""docs/api.md documents every name that another page imports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DIRECTIVE = re.compile(r"^\.\. auto(?:class|function|module):: ([\w.]+)$", re.MU
 
 
 def imported() -> Iterator[tuple[str, str, str]]:
-    """Yield page, module and name of each import of the package in a page's Python."""
+    """Yield the page, module and name of each import of this package in the Python blocks of pages."""
     for page in PAGES:
         for language, text in fences(page):
             if language != "python":
@@ -25,7 +25,7 @@ def imported() -> Iterator[tuple[str, str, str]]:
 
 
 def resolved(path: str) -> object:
-    """Return what a dotted path leads to: a module, or a name in one."""
+    """Return the module, or the object in a module, that a dotted path names."""
     module, _, name = path.rpartition(".")
     try:
         return importlib.import_module(path)

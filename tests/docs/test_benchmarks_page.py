@@ -1,4 +1,4 @@
-"""docs/benchmarks.md says which goals are missed, and README.md has its figures."""
+"""docs/benchmarks.md marks the goals that are missed, and README.md has the same figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOALS = [
     for name, measured, goal in re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", table, re.MULTILINE)
 ]
 SMALL_GOALS, SMALL_NAMES = ("at most", "MB", "KB"), ("partitions read", "of the window")
-"""What is in a goal, or in its name, that is the better the smaller."""
+"""Words in a goal, or in its name, that mean that a smaller figure is better."""
 
 
 @pytest.mark.parametrize(("name", "measured", "goal"), GOALS, ids=[name for name, *_ in GOALS])

@@ -1,4 +1,4 @@
-"""What docs/command-line.md says of the options of `plan` is what `plan` has."""
+"""docs/command-line.md names the options that `plan` has, and those that it lacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scripts.helpers.files.rules import FileOptions
 from tests.docs.pages import text_of
 
 WITHOUT_EFFECT = {"mode", "workers"}
-"""Options of a job that change nothing in what `plan` shows: the state has the one, the other is about speed."""
+"""Options of a job that do not change the output of `plan`: `mode` is in the state, `workers` is about speed."""
 
 
 def test_each_option_of_files_is_one_of_plan_or_told_not_to_be_when_the_page_is_read() -> None:

@@ -1,4 +1,4 @@
-"""The figures of docs/cost.md are those of real requests."""
+"""The figures in docs/cost.md are those of metered requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMN = CursorColumn("last_modified", "timestamp")
 
 
 class Costs:
-    """Runs jobs through a client that is metered."""
+    """Runs jobs through a client whose requests are metered."""
 
     def __init__(self, endpoint: str, clock: Clock, folder: Path) -> None:
         client = boto3.client("dynamodb", endpoint_url=endpoint)
@@ -48,7 +48,7 @@ class Costs:
     def run(
         self, job: str, plan: Callable[[IncrementalJob], Any], run_id: str = "", *, is_idle: bool = False
     ) -> tuple[int, int]:
-        """Run a job once, which writes what is new somewhere; return the units it read and wrote."""
+        """Run a job once over what is new; return the read and write units that it used."""
         self._runs += 1
         run_id = run_id or f"jr_{self._runs}"
         self.clock.move(minutes=1)
@@ -60,7 +60,7 @@ class Costs:
         return self.meter.reads, self.meter.writes
 
     def daily(self, job: str, number: int, plan: Callable[[IncrementalJob], Any]) -> None:
-        """Run a job whose ids are as long as those of Glue, and which writes rows."""
+        """Run a job that writes rows, with a run id as long as Glue's."""
 
         def work(started: IncrementalJob) -> None:
             plan(started)
@@ -88,7 +88,7 @@ class Costs:
 
 
 class HeadWrites:
-    """The heads that a client writes, in order, and what they cost by DynamoDB's rules."""
+    """The heads that a client writes, in order, and their cost by DynamoDB's rules."""
 
     def __init__(self, client: Any = None) -> None:
         self.written: list[Item] = []
@@ -96,18 +96,18 @@ class HeadWrites:
             client.meta.events.register("provide-client-params.dynamodb.PutItem", self._see)
 
     def units(self) -> int:
-        """Return the units of all writes; each replaces the one before, and the larger of the two counts."""
+        """Return the units of all writes. Each write replaces the head before it and costs the larger of the two."""
         before = [self.written[0], *self.written[:-1]]
         return sum(write_units(one, after) for one, after in zip(before, self.written, strict=True))
 
     def without_kept(self) -> HeadWrites:
-        """Return them as they would be if heads kept no commits."""
+        """Return the same writes, as they would be if heads kept no commits."""
         bare = HeadWrites()
         bare.written = [{name: value for name, value in head.items() if name != "recent"} for head in self.written]
         return bare
 
     def kept_bytes(self) -> list[int]:
-        """Return the size of the commits that each head keeps, with their name."""
+        """Return the size in each head of the attribute that keeps commits, including its name."""
         return [item_bytes({"recent": head["recent"]}) for head in self.written]
 
     def _see(self, params: dict[str, Any], **_: Any) -> None:
@@ -117,7 +117,7 @@ class HeadWrites:
 
 @pytest.fixture(autouse=True)
 def _etags_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give files ETags as S3 does: inodes compress better or worse with the disk, and a page has one figure."""
+    """Give files ETags as in S3, so that figures are the same everywhere: inodes compress better on some disks."""
     for module in (listing, fetch):
         monkeypatch.setattr(module, "local_etag", lambda status: md5(b"%d" % status.st_mtime_ns).hexdigest())
 

@@ -1,4 +1,4 @@
-"""An error that a page quotes has the text that its class makes."""
+"""Each error that a page quotes has a text that its class can make."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.docs.pages import PAGES, text_of
 ANY_TEXT, ANY_NUMBER = "ⱷ", 987_654_321
 ANY_TIME = datetime(1987, 6, 5, tzinfo=timezone.utc)
 VARIABLE = re.compile(rf"'?{ANY_TEXT}'?|{re.escape(ANY_TIME.isoformat())}|[0-9][0-9,]*")
-"""What differs from one error of a class to the next: names, times and numbers."""
+"""The names, times and numbers that differ between errors of one class."""
 QUOTED = [
     (page, name, text)
     for page in PAGES
@@ -28,7 +28,7 @@ QUOTED = [
 
 
 def stand_ins(parameter: inspect.Parameter) -> list[Any]:
-    """Return what is given for an argument: for a list once nothing and once a name, for an action one of AWS, too."""
+    """Return the values to try for an argument: for a list an empty one and a name; for an action also one of AWS."""
     kind = str(parameter.annotation)
     if kind.startswith("Sequence"):
         return [[], [ANY_TEXT]]
@@ -38,12 +38,12 @@ def stand_ins(parameter: inspect.Parameter) -> list[Any]:
 
 
 def pattern_of(template: str) -> str:
-    """Return the text that a template of a reason makes, as a pattern."""
+    """Return the text of a reason as a pattern, with a wildcard for each field of its template."""
     return "".join(text + ("\0" if name else "") for text, name, _, _ in Formatter().parse(template))
 
 
 def texts_of(error: type[Exception]) -> Iterator[str]:
-    """Yield each text that a class makes, as a pattern; a class without words of its own makes any of a reason."""
+    """Yield each text that a class makes, as a pattern. A class without its own texts may have any text."""
     if error.__init__ is errors.WatermarkError.__init__:
         yield "\0"
         return
@@ -60,7 +60,7 @@ def texts_of(error: type[Exception]) -> Iterator[str]:
 
 
 def agrees(quoted: str, made: str) -> bool:
-    """Tell whether a text is one that was made; three dots at its end cut it off."""
+    """Return whether a quoted text matches a text that a class makes; a quote that ends in … is its beginning."""
     ends = [end for end in range(1, len(made)) if made[end - 1] != "\0"] if quoted.endswith("…") else [len(made)]
     start = quoted.removesuffix("…").rstrip()
     return any(re.fullmatch(re.escape(made[:end]).replace("\0", ".*"), start) for end in ends)

@@ -1,4 +1,4 @@
-"""The stories of docs/failures.md happen as they are told."""
+"""The stories in docs/failures.md happen as the page describes them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def now() -> datetime:
 
 
 def over(client: Any, table_name: str) -> Watermarks:
-    """Return the table over a client of its own; nothing sleeps."""
+    """Return the table over its own client, with retries that do not sleep."""
     made = Watermarks(table_name, client, clock=now)
     made.store.sleep = lambda seconds: None
     return made
 
 
 def breaking_at_the_commit(client: Any) -> Any:
-    """Let the third change of a head, which is the commit, arrive without an answer, and nothing after it."""
+    """Make the commit, the third write of a head, succeed but lose its answer, and drop all later requests."""
     faults = ClientFaults(client)
     faults.reply_lost(after(2, head_write))
 
@@ -43,14 +43,14 @@ def breaking_at_the_commit(client: Any) -> Any:
 
 
 def expired(client: Any) -> Any:
-    """Let AWS refuse the login."""
+    """Make AWS refuse all requests because the token has expired."""
     ClientFaults(client).refuse("ExpiredTokenException", anything, times=1_000)
     return client
 
 
 @pytest.fixture
 def disabled_shows() -> Iterator[None]:
-    """Print the WARNING of a run that saves nothing, as the log of a job shows it."""
+    """Print the warning of a run that saves nothing, as the log of a job shows it."""
 
     class Shown(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -72,7 +72,7 @@ def names(
     dynamodb: Any,
     disabled_shows: None,
 ) -> dict[str, Any]:
-    """Return what the page takes for granted; its commands find the table by the environment."""
+    """Return the names that the page's examples use. Its commands find the table by the environment."""
     watermarks = make_watermarks(clock=now)
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("WATERMARKS_TABLE", watermarks.table_name)

@@ -1,4 +1,4 @@
-"""Every fenced block of README.md and docs/ is run by a test, or it is said here why not."""
+"""Every fenced block of README.md and docs/ is run by a test, or this file says why not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RUN = {
     ("terraform.md", "terraform"): "infra/test_pages.py::test_configurations_of_the_pages_are_valid",
     ("write-a-job.md", "python"): "docs/test_write_a_job_page.py::test_examples_of_the_page_work",
 }
-"""Which test runs the blocks of a page in a language."""
+"""The test that runs the blocks in a language on a page."""
 NOT_RUN = {
     ("README.md", "text"): "a picture of a run",
     ("merge.md", "text"): "a part of a job: sinks/test_database_on_spark.py merges rows with missing ones",
@@ -70,7 +70,7 @@ SHELL = {
     r"printf 'provider .* >provider\.tf": "infra/test_complete_example.py::test_example_leaves_nothing",
     r"terraform (init|apply .*)": "infra/test_complete_example.py::test_example_leaves_nothing",
 }
-"""Which test runs commands of this kind."""
+"""The test that runs commands that match a pattern."""
 SHELL_NOT_RUN = {
     r"sudo (dnf|python3\.11 -m pip) install .*": "it installs into EMR's own Linux, on a machine that is EMR's",
     r"GLUE_SCRIPTS_DIR=.* python -m pytest .*": "the scripts of others are on GitHub; those in their manner are run",
@@ -85,7 +85,7 @@ NEEDED = {
     r"\.to_pandas\(": {"notebook"},
     r"\.read_pandas\(": {"pandas"},
 }
-"""What a page shows, and the extras that it takes."""
+"""Commands and code that a page may show, and the extras that they need."""
 
 
 def test_every_block_is_run_or_excused_when_pages_are_read() -> None:
@@ -116,7 +116,7 @@ def test_every_shell_command_is_run_or_excused_when_pages_are_read() -> None:
 
 
 WRITTEN = ("python", "terraform", "json", *SHELLS)
-"""Languages of blocks that we write. What a program prints, and what is typed at a prompt, is as wide as it is."""
+"""Languages of blocks whose width we choose. Output of programs and input at a prompt may be wider."""
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,4 +1,4 @@
-"""The examples of docs/files.md, run as they stand."""
+"""The examples of docs/files.md run unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def put_row(path: Path, **row: Any) -> None:
-    """Write a file of JSON with one row."""
+    """Write a JSON file with one row."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(row))
 

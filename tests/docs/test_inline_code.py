@@ -1,4 +1,4 @@
-"""Commands and modules that the prose of a page names are there, as those of its examples are."""
+"""Commands and modules that are named in the prose of a page exist."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ PLACE = re.compile(r"\bscripts(?:/[\w.-]+)+/?")
 
 
 def inline_code(page: str) -> list[str]:
-    """Return the code in the lines of a page, without the first column of the table of names that left."""
+    """Return the inline code of a page, without the first column of the table of removed names."""
     prose = FENCE.sub("", text_of(page))
     prose = WHAT_LEFT.sub(lambda table: re.sub(r"^\|.*?(?<!\\)\|", "|", table[0], flags=re.MULTILINE), prose)
     return [" ".join(code.split()) for code in INLINE.findall(prose)]
 
 
 def commands_in(page: str) -> list[str]:
-    """Return the calls of `watermarks` in the prose of a page, also those without that word, such as `jobs --late`."""
+    """Return the `watermarks` commands in the prose of a page, including those without that word, as `jobs --late`."""
     found = [code.removeprefix("watermarks ") for code in inline_code(page) if IS_COMMAND.match(code)]
     return [code for code in found if code.partition(" ")[0] not in OTHER_PROGRAMS]
 
 
 def fault_of(line: str) -> str | None:
-    """Return what the parser of `watermarks` refuses in a command; it converts no value, so JOB stands for a job."""
+    """Return why the parser of `watermarks` refuses a command, or None. It does not convert values, so JOB is valid."""
     context = click.Context(cli)
     try:
         _, words, _ = cli.make_parser(context).parse_args(shlex.split(line))
@@ -46,7 +46,7 @@ def fault_of(line: str) -> str | None:
             return f"no command {words[0]!r}"
         command = cli.commands[words[0]]
         with_value = {name for option in command.params if not getattr(option, "is_flag", True) for name in option.opts}
-        # A page may name an option without its value.
+        # A page may name an option without its value, so add one.
         words += ["VALUE"] if words[-1] in with_value else []
         below = click.Context(command, parent=context, **command.context_settings)
         _, left, _ = command.make_parser(below).parse_args(words[1:])

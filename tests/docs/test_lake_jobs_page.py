@@ -1,4 +1,4 @@
-"""The jobs of docs/lake-jobs.md: many tables, one of which fails, and a replay on the next day."""
+"""The jobs of docs/lake-jobs.md: many tables, some of which fail and are replayed on the next day."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = "import_year=2026/import_month=03/import_day={0}/import_date=202603{0}"
 
 @pytest.fixture
 def landing(jdbc: Any, tmp_path: Path) -> Iterator[Path]:
-    """Return the folder of a landing zone of four tables, one with a stray file, and one that nobody chose."""
+    """Return the folder of a landing zone of four tables. One has a stray file, and one is not chosen by the page."""
     folder, names = tmp_path / "landing", ("housing_people", "housing_rents", "housing_repairs", "parking")
     jdbc.sql("CREATE DATABASE IF NOT EXISTS landing")
     for name in names:
@@ -50,7 +50,7 @@ def rows_by_day(spark: Any, target: str) -> dict[str, int]:
 def names(
     watermarks: Watermarks, jdbc: Any, postgres: PostgresServer, landing: Path, tmp_path: Path
 ) -> Iterator[dict[str, Any]]:
-    """Return what the page's examples find: a landing zone, a database, and a table that merges."""
+    """Return the names that the page's examples use: a landing zone, a database, and a sink that merges."""
     stamped = "last_modified timestamptz"
     tables = {
         "tenancies": f"id bigint PRIMARY KEY, {stamped}",
@@ -75,7 +75,7 @@ def names(
         "login": postgres.properties,
         "sink": DatabaseSink("public.joined", spark=jdbc, url=postgres.url, properties=postgres.properties),
     }  # fmt: skip
-    # Another table of that name has no batch of this one.
+    # Drop the batches, too: a later table of the same name must not find them.
     postgres.sql(*(f"DROP TABLE public.{name}" for name in [*tables, "glue_watermarks_batches"]))
 
 
@@ -84,7 +84,7 @@ def test_tables_are_loaded_beside_one_that_fails_when_the_page_is_followed(
 ) -> None:
     lake = names["lake"]
 
-    # Half an hour before midnight in London, where summer time begins in between.
+    # Plan half an hour before midnight in London, so that a replay on the next day must keep the day of its plan.
     clock.now = clock.now.replace(hour=23, minute=30)
     found = run_page("lake-jobs.md", names)
 
@@ -98,7 +98,7 @@ def test_tables_are_loaded_beside_one_that_fails_when_the_page_is_followed(
         "housing_people", "housing_rents", "housing_repairs", "tenancies", "arrears", "streets", "inspections",
     ]  # fmt: skip
 
-    # The causes are mended, and files of old dates come late. Another batch is planned, and its target is taken.
+    # The causes are fixed and late files of old dates arrive. A new batch fails on a target with a foreign file.
     postgres.sql(
         "DELETE FROM public.arrears WHERE id = 3",
         "UPDATE public.tenancies SET last_modified = now() - interval '1 hour'",
@@ -130,7 +130,7 @@ def test_joined_table_has_each_pair_when_its_halves_arrive_in_different_runs(
     names: dict[str, Any], postgres: PostgresServer
 ) -> None:
     run_page("lake-jobs.md", names)
-    # Of inspection 2 the building is late, of inspection 3 the inspection; building 10 has another name by now.
+    # The building of inspection 2 and the row of inspection 3 arrive late; building 10 has been renamed.
     postgres.sql(
         "INSERT INTO public.inspections VALUES (3, 30, '2026-01-04 12:00Z'), (4, 40, '2026-01-04 12:00Z')",
         "INSERT INTO public.buildings VALUES (20, 'School', '2026-01-04 12:00Z'), (40, 'Hall', '2026-01-04 12:00Z')",

@@ -1,4 +1,4 @@
-"""Links of README and pages: each leads to a file of the repository, and to a heading that is in it."""
+"""Each link in README and pages leads to a file of the repository, and to a heading that the file has."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ TEXTS = sorted(
 
 
 def prose_of(path: Path) -> str:
-    """Return a page without its blocks of code, in which brackets are no links and # is no heading."""
+    """Return a page without its code blocks, where brackets are not links and # is not a heading."""
     return FENCE.sub("", path.read_text(encoding="utf-8"))
 
 
 def anchors_of(path: Path) -> set[str]:
-    """Return the names of a page's headings, as GitHub and MyST make them."""
+    """Return the anchors of a page's headings, as GitHub and MyST make them."""
     headings = HEADING.findall(prose_of(path))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken_links(page: Path) -> list[str]:
-    """Return the links of a page that lead to no file, or to no heading of one."""
+    """Return the links of a page whose file or heading does not exist."""
     found = []
     for name, anchor in LINK.findall(prose_of(page)):
         there = page.parent / name if name else page

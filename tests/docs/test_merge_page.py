@@ -1,4 +1,4 @@
-"""The job of docs/merge.md, over again with late rows."""
+"""The jobs of docs/merge.md leave the tables that the page describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines and the command of docs/metrics.md."""
+"""The metric lines and the command of docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.docs.pages import run_page, text_of
 
 @pytest.fixture
 def late_table(make_watermarks: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Watermarks:
-    """Return a table with a job whose cursor is four days old; the command finds it by the environment."""
+    """Return a table with a job whose cursor is four days old. The command finds the table by the environment."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.chdir(tmp_path)
     made: Watermarks = make_watermarks(clock=lambda: datetime.now(timezone.utc))
@@ -37,7 +37,7 @@ def late_table(make_watermarks: Any, endpoint: str, monkeypatch: pytest.MonkeyPa
 def test_page_shows_what_is_printed_when_it_is_followed(
     late_table: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long the machine takes, the command looks at the moment of the newest commit."""
+    """The command runs at the moment of the newest commit, so that a slow machine prints the same."""
     monkeypatch.setattr(Surroundings, "now", lambda _: late_table.latest("parking").last.at)  # type: ignore[union-attr]
 
     assert run_page("metrics.md", {"watermarks": late_table, "lake": str(tmp_path), "Path": Path}) == 4

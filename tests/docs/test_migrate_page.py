@@ -1,4 +1,4 @@
-"""The ways from elsewhere that docs/migrate.md shows."""
+"""Jobs move here from other tools as docs/migrate.md shows."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def land(folder: Path, files: dict[str, datetime]) -> None:
 
 
 def glue_runs(ended: datetime) -> list[dict[str, Any]]:
-    """Return runs of Glue of which the last one that succeeded began at `ended`, and a later one failed."""
+    """Return two Glue runs: one began at `ended` and succeeded, and a later one failed."""
     states = {"SUCCEEDED": ended, "FAILED": ended + timedelta(hours=1)}
     return [{"Id": f"jr_{state}", "JobRunState": state, "StartedOn": at} for state, at in states.items()]
 
 
 def next_rows(watermarks: Watermarks, folder: Path) -> list[int]:
-    """Return the ids that the next run reads of a table with ids 1 to 7, of which Glue has read 1 to 5."""
+    """Return the ids that the next run reads from a table with ids 1 to 7. Glue has read 1 to 5."""
     with closing(sqlite3.connect(folder / "shop.db")) as shop, shop:
         shop.execute("CREATE TABLE repairs (id INTEGER PRIMARY KEY)")
         shop.executemany("INSERT INTO repairs VALUES (?)", [(number,) for number in range(1, 8)])
@@ -56,7 +56,7 @@ def test_jobs_move_as_told_when_the_page_is_followed(
         dynamodb.put_item(TableName=watermarks.table_name, Item=item)
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "1.csv").touch()
-    ended = datetime(2026, 3, 5, 12, tzinfo=timezone.utc)  # When Glue's last run of "parking on glue" began.
+    ended = datetime(2026, 3, 5, 12, tzinfo=timezone.utc)  # The start of Glue's last successful run.
     land(tmp_path / "parking", {"1.csv": ended - timedelta(hours=1), "2.csv": ended - timedelta(minutes=5)})
     land(tmp_path / "parking", {"3.csv": ended + timedelta(minutes=1)})
     glue = boto3.client("glue")

@@ -1,4 +1,4 @@
-"""The lines of the README and of docs/start.md with one likely mistake each: the error is typed and leads on."""
+"""Lines of the README and docs/start.md with one likely mistake each: the error has a type and says what to do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from scripts.helpers.errors import (
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 
-# As a person without a type checker has them.
+# Untyped, as for a user without a type checker.
 Job: Any = IncrementalJob
 TABLE = "sqlite:watermarks.db"
 DAYS = pd.DataFrame({"id": [1], "last_modified": [datetime(2026, 11, 23)]})
@@ -35,7 +35,7 @@ DAYS = pd.DataFrame({"id": [1], "last_modified": [datetime(2026, 11, 23)]})
 
 @pytest.fixture
 def watermarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watermarks:
-    """Return the table of the README, in a folder with one landed file."""
+    """Return the README's table, in a working directory with one landed file."""
     monkeypatch.chdir(tmp_path)
     Path("landing").mkdir()
     Path("landing/monday.json").write_text('{"id": 1, "bay": "A"}')
@@ -50,7 +50,7 @@ def landed(job: Any) -> Any:
 
 
 def rows(job: Any) -> Any:
-    """Take the new rows of a frame."""
+    """Take the new rows of a DataFrame."""
     return job.rows_since(DAYS, "id", delay=timedelta(0))
 
 

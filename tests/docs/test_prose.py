@@ -1,7 +1,7 @@
-"""Pages are written as engineers write: no phrase that a reader has to decode, and no aphorism in place of a fact.
+"""Pages, help and errors have no phrase that a reader must decode, and no aphorism in place of a fact.
 
-`codespell`, which `make lint` runs too, finds misspelt words; this finds words that are spelt right and used as nobody
-uses them.
+`codespell`, which `make lint` runs too, finds misspelt words. This test finds words that are spelt right but used as
+no engineer uses them.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ SENTENCES_THAT_WERE_BAD = [
 
 
 def prose_of(page: str) -> str:
-    """Return a page without its blocks of code and without code in a line."""
+    """Return a page without its code blocks and its inline code."""
     return re.sub(r"`[^`]*`", "", FENCE.sub("", text_of(page)))
 
 
 def help_texts(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the help of a command, and of each command below it, as a wide terminal shows it."""
+    """Yield the name and the help of a command and its subcommands, as a wide terminal shows them."""
     shown = CliRunner().invoke(cli, [*words, "--help"], max_content_width=500).output
     yield " ".join(words), shown
     for name, below in getattr(command, "commands", {}).items():

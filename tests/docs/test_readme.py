@@ -1,4 +1,4 @@
-"""The README's examples, run as they stand."""
+"""The README's examples run unchanged."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.places import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text()
 WITHOUT_SPARK = 3
-"""Blocks of the first minute: a job, its runs, and what the command line shows of them."""
+"""Number of blocks that run without Spark: a job, its runs, and what the command line shows."""
 _, ON_SPARK = README.split("## On Spark")
 BLOCKS = re.findall(r"```python\n(.*?)```", ON_SPARK, re.DOTALL)
 
 
 @pytest.fixture(params=["glue-watermarks", "sqlite:watermarks.db"])
 def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the table of the examples: that of DynamoDB, or a file where nothing of AWS is configured."""
+    """Return the name of the examples' table: in DynamoDB, or in a file when AWS is not configured."""
     name: str = request.param
     monkeypatch.chdir(tmp_path)
     if name == "glue-watermarks":
@@ -93,7 +93,7 @@ def test_first_example_has_each_pair_when_its_halves_arrive_in_different_runs(sp
     names: dict[str, Any] = {"spark": spark, "lake": str(tmp_path)}
     landing = tmp_path / "landing" / "parking"
     landing.mkdir(parents=True)
-    # Of repair 2 the parking file is late, of repair 3 the row, and of repair 4 neither.
+    # The parking file of repair 2 arrives late, as does the row of repair 3. Nothing of repair 4 is late.
     for run, (repairs, bays) in enumerate([((1, 2), (1, 3)), ((3, 4), (2, 4))], start=1):
         rows = spark.createDataFrame([(number, f"2026-01-0{run}") for number in repairs], "id BIGINT, day STRING")
         stamped = rows.selectExpr("id", "cast(day as timestamp) as last_modified")

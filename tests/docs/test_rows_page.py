@@ -1,4 +1,4 @@
-"""The examples of docs/rows.md, run as they stand, against PostgreSQL."""
+"""The examples of docs/rows.md run unchanged against PostgreSQL."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_query_of_the_page_returns_each_pair_when_its_halves_arrive_in_different
     }  # fmt: skip
     [block] = [block for block in BLOCKS if "query=" in block]
     exec(compile(block, "rows.md", "exec"), names)
-    # Of repair 2 the bay is late, of repair 3 the repair, and of repair 4 neither.
+    # The bay of repair 2 arrives late, as does the row of repair 3. Nothing of repair 4 is late.
     for repairs, bays in (((1, 2), (1, 3)), ((3, 4), (2, 4))):
         stamp = f"timestamptz '2026-01-0{max(repairs)} 12:00Z'"
         postgres.sql(

@@ -1,4 +1,4 @@
-"""docs/run-on.md and the other pages that submit a job: names, arguments and what a retry does."""
+"""docs/run-on.md and the other pages that submit a job have valid names and arguments, and a retry works."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def test_connectors_are_those_that_tests_use_when_a_page_names_them() -> None:
 
 
 SMALL = ("small/spark-3.3.txt", "small/spark-4.1.txt")
-"""Files of .ci that each name a Spark on which `make test` runs the small set."""
+"""Files of .ci that each name a Spark version on which `make test` runs the small set of tests."""
 
 
 def installed(*names: str) -> set[str]:
-    """Return the versions of Spark that files of .ci install."""
+    """Return the Spark versions that files of .ci install."""
     text = "".join((REPOSITORY / ".ci" / name).read_text(encoding="utf-8") for name in names)
     return set(re.findall(r"\b(?:pyspark==|constraints_with )(\d+\.\d+\.\d+)", text))
 
 
 def tried() -> list[list[str]]:
-    """Return platform, what ran and by what of each row of the page's table."""
+    """Return each row of the page's table: the platform, what ran on it, and what ran it."""
     section = text_of("run-on.md").partition("\n## What was tried where\n")[2].partition("\n## ")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in row] for row in rows[1:]]
@@ -80,7 +80,7 @@ def test_platform_was_tried_by_a_test_that_is_there_or_not_at_all(row: list[str]
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
     assert [target for target in targets if f"\n{target}: " not in makefile] == []
     assert [name for name in named if not name.startswith("make ") and not is_test(name)] == []
-    # What was tried has a test; what was not says so, and claims nothing.
+    # A platform that was tried names a test. One that was not says so, and claims nothing.
     assert bool(named) == bool(ran)
     assert named or by == "not at all"
 
@@ -121,7 +121,7 @@ def test_arguments_are_the_jobs_when_a_page_submits_it(command: str, monkeypatch
 
 
 def test_zone_is_named_when_a_page_or_an_error_recommends_frames_of_pandas() -> None:
-    """In another zone than UTC, Spark writes two instants of the hour that clocks repeat as one time without zone."""
+    """Outside UTC, Spark writes two instants in the hour that clocks repeat as the same time without zone."""
     places = [*(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "scripts").rglob("*.py")]
     lines = [line for place in places for line in place.read_text(encoding="utf-8").splitlines()]
 

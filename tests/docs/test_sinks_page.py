@@ -1,4 +1,4 @@
-"""The job of docs/sinks.md."""
+"""The job of docs/sinks.md writes each batch once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation builds without a warning: no link leads nowhere, no page is left out."""
+"""The documentation builds without a warning: no link is broken, and no page is left out."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_screenshot_is_in_the_page_when_the_site_is_built(
     built = html.unescape((site / "report.html").read_text(encoding="utf-8"))
     assert f'<img src="screenshots/{name}.png" alt="{" ".join(words.split())}" width="{width}"' in built
     assert (picture.width, picture.height) == (2 * width, 2 * height)
-    # The corner is paper; letters and charts have shades of many colours, and a blank page or an error has few.
+    # The corner shows the background. Text and charts have many shades; a blank page or an error has few.
     assert picture.corner == paper
     assert len(picture.shades) > 200
 
 
 class Picture:
-    """A PNG file of colours without transparency, as far as a test needs it."""
+    """The size, corner pixel and byte values of a PNG file in RGB without transparency."""
 
     def __init__(self, file: bytes) -> None:
         assert file.startswith(b"\x89PNG\r\n\x1a\n")
@@ -106,7 +106,7 @@ class Picture:
                 packed += file[place + 8 : place + 8 + length]
             place += length + 12
         rows = zlib.decompress(packed)
-        # The first row begins with how it is packed, and its first pixel has no neighbour that it could differ from.
+        # Byte 0 is the filter of the first row. Its first pixel has no neighbour, so every filter leaves it as it is.
         self.corner = tuple(rows[1:4])
         self.shades = set(rows)
 

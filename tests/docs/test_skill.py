@@ -1,4 +1,4 @@
-"""The skill file that the package brings for coding agents: its jobs run, and its commands are there."""
+"""The package's skill file for coding agents: its jobs run, and its commands exist."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ TABLES = {
 
 
 def run(example: int, names: dict[str, Any]) -> None:
-    """Run one of the skill's examples with what a script has by then."""
+    """Run one of the skill's examples with the names that a script has defined before it."""
     block = re.findall(r"```python\n(.*?)```", SKILL, re.DOTALL)[example]
     exec(compile(block, "SKILL.md", "exec"), names)
 
 
 def add(folder: str, *rows: tuple[Any, ...]) -> None:
-    """Add a file of sales, or of shops: names, and when they were changed."""
+    """Add a file of sales or of shops. The last value of each row is when it was changed."""
     columns = ("sale", "shop", "day", "amount") if len(rows[0]) == 5 else ("shop", "name")
     frame = pd.DataFrame([row[:-1] for row in rows], columns=columns)
     frame["last_modified"] = pd.to_datetime([row[-1] for row in rows], utc=True).astype("datetime64[us, UTC]")
@@ -49,9 +49,9 @@ def add(folder: str, *rows: tuple[Any, ...]) -> None:
 
 @pytest.fixture
 def names(jdbc: Any, postgres: PostgresServer, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Return what the skill's jobs find: sales and shops, and a target for each that merges."""
+    """Return the names that the skill's jobs use: folders of sales and shops, and a merging sink for each target."""
     postgres.sql(*(f"CREATE TABLE public.{name} ({columns})" for name, columns in TABLES.items()))
-    # By the clock of this machine: totals of one moment would have no order.
+    # Use the real clock: totals computed at the same moment would have no order.
     watermarks = Watermarks(f"sqlite:{tmp_path}/watermarks.db")
     watermarks.create_table()
     sinks = {
@@ -70,7 +70,7 @@ def test_skill_begins_with_its_name_and_says_when_to_use_it_when_it_is_read() ->
 
     assert head is not None
     assert "Use when" in head[1]
-    # Longer descriptions are cut off where skills are listed.
+    # Lists of skills cut off longer descriptions.
     assert len(head[1]) <= 1024
 
 
@@ -114,7 +114,7 @@ def test_jobs_that_merge_leave_what_the_whole_source_says_when_it_arrives_in_sev
         for job, sink in ((MERGE, "sales"), (TOTALS, "totals"), (JOIN, "pairs")):
             run(job, {**names, "sink": names["sinks"][sink]})
 
-    # The shop of sale 2 comes after it. Sale 1 is changed.
+    # The shop of sale 2 arrives in the run after the sale.
     add(names["source"], (1, 1, "mon", 10, "2026-01-05"), (2, 2, "mon", 5, "2026-01-05"))
     add(names["other"], (1, "north", "2026-01-01"))
     run_all()
@@ -131,7 +131,7 @@ def test_jobs_that_merge_leave_what_the_whole_source_says_when_it_arrives_in_sev
     assert "event=batch_is_a_part" not in caplog.text
 
 
-# --- the mistakes that it names ------------------------------------------------------------------------
+# --- mistakes that the skill names ---------------------------------------------------------------------
 
 
 def test_mistake_is_warned_of_or_refused_when_it_goes_through_the_job(

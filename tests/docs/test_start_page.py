@@ -1,4 +1,4 @@
-"""A newcomer's five minutes: the page's commands and examples, in the order of the page."""
+"""The commands and examples of docs/start.md run in the order of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs of docs/table-formats.md, run without Spark; and its table of options."""
+"""The jobs of docs/table-formats.md run without Spark, and its table of options is complete."""
 
 from __future__ import annotations
 

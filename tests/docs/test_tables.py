@@ -1,4 +1,4 @@
-"""The tables of Glue's behaviour and ours name, for each line, a test that is there."""
+"""The tables that compare Glue's behaviour with this package's name an existing test on each line."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.docs.pages import PAGES, is_test, text_of
 
 HEAD = re.compile(r"^\|.*\| shown by \|$")
 LINES = {"glue.md": 30, "glue-bookmarks.md": 13, "job-runs.md": 25, "relationalize.md": 9}
-"""At least so many lines; a page with such a table stands here."""
+"""Every page with such a table, and the least number of lines that its tables must have."""
 
 
 def named_tests(page: str) -> list[str]:
-    """Return the last cell of each line of the tables of a page that show tests."""
+    """Return the last cell of each line of a page's tables whose last column names tests."""
     named, is_ours = [], False
     for line in text_of(page).splitlines():
         if not line.startswith("|"):

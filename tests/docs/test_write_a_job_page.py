@@ -16,7 +16,7 @@ from tests.support.databases import PostgresServer
 def test_examples_of_the_page_work_when_run_in_order(jdbc: Any, postgres: PostgresServer, tmp_path: Path) -> None:
     postgres.sql("CREATE TABLE public.day_totals (day text PRIMARY KEY, total bigint, computed_at timestamptz)")
     sink = DatabaseSink("public.day_totals", spark=jdbc, url=postgres.url, properties=postgres.properties)
-    # By the clock of this machine: runs of one moment would compute two totals at the same time.
+    # Use the real clock: with a fixed one, two runs would compute their totals at the same time.
     watermarks = Watermarks(f"sqlite:{tmp_path}/watermarks.db")
     watermarks.create_table()
     (tmp_path / "landing").mkdir()
@@ -33,5 +33,5 @@ def test_examples_of_the_page_work_when_run_in_order(jdbc: Any, postgres: Postgr
         assert postgres.sql("SELECT day, total FROM public.day_totals ORDER BY day") == [("mon", 4), ("tue", 1)]
         assert pd.read_parquet(tmp_path / "raw" / "bays")["bay"].tolist() == ["A", "B"]
     finally:
-        # Another table of that name has no batch of this one.
+        # Drop the batches, too: a later table of the same name must not find them.
         postgres.sql("DROP TABLE public.day_totals, public.glue_watermarks_batches")
