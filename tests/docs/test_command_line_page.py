@@ -13,7 +13,7 @@ WITHOUT_EFFECT = {"mode", "workers"}
 """Options of a job that do not change the output of `plan`: `mode` is in the state, `workers` is about speed."""
 
 
-def test_each_option_of_files_is_one_of_plan_or_told_not_to_be_when_the_page_is_read() -> None:
+def test_page_names_each_file_option_when_plan_has_it_or_lacks_it() -> None:
     [known] = re.findall(r"So pass the job's (.*?)\s+to `plan` as\s+well", text_of("command-line.md"), re.DOTALL)
     [unknown] = re.findall(r"A job that uses (.*?)\s+may\s+read\s+other files", text_of("command-line.md"), re.DOTALL)
     told, left_out = (set(re.findall(r"`(\w+)`", text)) for text in (known, unknown))

@@ -72,7 +72,7 @@ def tried() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("row", tried(), ids=lambda row: row[0])
-def test_platform_was_tried_by_a_test_that_is_there_or_not_at_all(row: list[str]) -> None:
+def test_platform_names_an_existing_test_when_it_was_tried(row: list[str]) -> None:
     _, ran, by = row
     named = re.findall(r"`([^`]+)`", by)
 

@@ -107,7 +107,7 @@ def test_job_of_files_writes_each_file_once_when_it_runs_twice(watermarks: Water
     assert sorted(pd.read_parquet(tmp_path / "raw")["id"]) == [1, 2]
 
 
-def test_jobs_that_merge_leave_what_the_whole_source_says_when_it_arrives_in_several_runs(
+def test_merging_jobs_leave_what_a_full_load_would_when_the_source_arrives_in_several_runs(
     names: dict[str, Any], postgres: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     def run_all() -> None:

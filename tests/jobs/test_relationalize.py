@@ -230,9 +230,7 @@ def test_ids_go_on_and_never_come_twice_when_runs_follow_each_other(spark: Any, 
 
 
 @pytest.mark.parametrize("decision", ["rewind", "reset", "discard"])
-def test_ids_are_new_when_rows_are_read_again_after_a_decision(
-    spark: Any, watermarks: Watermarks, decision: str
-) -> None:
+def test_ids_are_new_when_an_operator_repeats_rows(spark: Any, watermarks: Watermarks, decision: str) -> None:
     before = [first_id(spark, watermarks), first_id(spark, watermarks)]
     if decision == "rewind":
         watermarks.rewind(JOB, to_version=1, why="test")
@@ -299,9 +297,7 @@ def test_ids_are_below_zero_and_their_own_when_nothing_is_tracked(spark: Any, wa
 # --- nothing is new --------------------------------------------------------------------------------------
 
 
-def test_tables_of_the_last_batch_are_returned_empty_when_the_rows_have_no_columns(
-    spark: Any, watermarks: Watermarks
-) -> None:
+def test_earlier_tables_are_returned_empty_when_the_rows_have_no_columns(spark: Any, watermarks: Watermarks) -> None:
     first = run(watermarks, nothing(spark))
     with IncrementalJob(watermarks, JOB) as job:
         before = list(job.relationalize(people(spark), "root", transformation_ctx="ids"))
