@@ -1,4 +1,4 @@
-"""A server between the command and DynamoDB: it refuses some operations as AWS does, or takes its time."""
+"""A server between the command and DynamoDB that refuses some operations as AWS does, or answers slowly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPE = "com.amazonaws.dynamodb.v20120810#"
 
 
 def denied(action: str) -> tuple[str, str]:
-    """Return the error with which AWS refuses an action, in its words."""
+    """Return the error code and the message with which AWS refuses an action."""
     user = "arn:aws:sts::123456789012:assumed-role/parking-reader/sam"
     text = f"User: {user} is not authorized to perform: dynamodb:{action} on resource: {ARN}"
     return "AccessDeniedException", f"{text} because no identity-based policy allows the dynamodb:{action} action"
@@ -28,7 +28,7 @@ EXPIRED = ("ExpiredTokenException", "The security token included in the request 
 
 @contextmanager
 def between(endpoint: str, refused: Mapping[str, tuple[str, str]], seconds: float = 0) -> Iterator[str]:
-    """Serve on loopback; return the URL. `refused` has error and text by operation, ``*`` is any."""
+    """Serve on loopback and yield the URL. `refused` maps an operation, or ``*`` for any, to an error and its text."""
 
     class Handler(_Answering):
         def do_POST(self) -> None:
@@ -51,7 +51,7 @@ def between(endpoint: str, refused: Mapping[str, tuple[str, str]], seconds: floa
 
 @contextmanager
 def s3_that_refuses(status: int, code: str, text: str) -> Iterator[str]:
-    """Serve as an S3 that refuses everything; return the URL."""
+    """Serve as an S3 that refuses every request, and yield the URL."""
 
     class Handler(_Answering):
         def do_GET(self) -> None:
@@ -61,7 +61,7 @@ def s3_that_refuses(status: int, code: str, text: str) -> Iterator[str]:
 
 
 class _Answering(BaseHTTPRequestHandler):
-    """Writes answers, and no log."""
+    """A handler that writes answers and no log."""
 
     def answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -71,7 +71,7 @@ class _Answering(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:

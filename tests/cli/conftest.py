@@ -1,4 +1,4 @@
-"""A table with jobs in every state, and the command: called in this process, or in a pseudo-terminal."""
+"""Fixtures: a table with jobs in every state, and the command, called in this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(autouse=True)
 def quiet_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no command leave a session, a width or an answer about colour behind."""
+    """Start each test without a boto3 session and without variables for width, colour, table or completion."""
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "WATERMARKS_TABLE", "WATERMARKS_COMPLETE_JOBS"):
         monkeypatch.delenv(name, raising=False)
@@ -32,13 +32,13 @@ def quiet_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def world(dynamodb: Any, s3: Any) -> Watermarks:
-    """Return a table that tests only read."""
+    """Return a table with jobs in every state, which tests only read."""
     return build_world(dynamodb, s3, "council")
 
 
 @pytest.fixture
 def run(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Return what calls the command in this process, at a fixed time, on a table or a `Watermarks`."""
+    """Return a function that calls the command in this process, at a fixed time, on a table or a `Watermarks`."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
 
     def call(table: Watermarks | str, *arguments: str, now: datetime = NOW, **options: Any) -> Result:
@@ -51,5 +51,5 @@ def run(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let questions be asked, as on a terminal."""
+    """Make commands ask their questions, as on a terminal."""
     monkeypatch.setattr(deciding, "is_asked", lambda: True)

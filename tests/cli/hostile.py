@@ -1,4 +1,4 @@
-"""Commands on a double of the table, a job whose texts are hostile, and what the page says of one job."""
+"""Commands on a double of the table, a job with hostile texts, and the part of the page that shows one job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SENT = ("\x1b", "\x9b", "\x7f")
 
 
 def put_evil(watermarks: Watermarks, job: str) -> None:
-    """Put a job of which every text that another program can write holds control characters."""
+    """Store a job with control characters in every text that another program can write."""
     commit(watermarks, job, "jr_1", {"rows": rows_state(NOW), "text": "one"})
     commit(watermarks, job, "jr_2", {"rows": rows_state(NOW), "text": EVIL})
     head = watermarks.latest(job)
@@ -42,13 +42,13 @@ def put_evil(watermarks: Watermarks, job: str) -> None:
 
 
 def called(monkeypatch: pytest.MonkeyPatch, table: TableOfJobs, *arguments: str) -> Result:
-    """Call the command on a double, as it is called on a table."""
+    """Call the command on a double instead of a table."""
     monkeypatch.setattr(surroundings, "make_table_client", lambda *_: table)
     return CliRunner().invoke(cli, ["--table", "table", "--now", NOW.isoformat(), *arguments], prog_name="watermarks")
 
 
 def shown_of(page: str, job: str) -> str:
-    """Return the row of a job in a page, without its place among the others, and its details."""
+    """Return the details of a job in a page and its row, without its place among the other jobs."""
     (row,) = re.findall(rf'<tr role="row" data-name="{job}".*?</tr>', page, re.DOTALL)
     (place,) = re.findall(r'data-rank="(\d+)"', row)
     packed = re.search(rf'id="details-{place}">(.*?)</script>', page)

@@ -1,4 +1,4 @@
-"""A table of many items that is scanned as DynamoDB scans: by the hash of the job, then by range key."""
+"""A double with many items that scans in DynamoDB's order: by the hash of the job, then by range key."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any
 from scripts.helpers.protocol import items
 
 UNIT, PAGE_BYTES, SMALL = 4_096, 1024 * 1024, 600
-"""An item without a chunk is taken to have 600 bytes."""
+"""SMALL: the bytes that are assumed for an item without a chunk."""
 LONGEST_KEY = 1_024
-"""Bytes of a range key (DynamoDB Developer Guide, constraints)."""
+"""The most bytes of a range key (DynamoDB Developer Guide, constraints)."""
 
 
 class ScannedTable:
-    """A client that answers Scan, and Query between two range keys, over items that are there from the start.
+    """A client that answers Scan, and Query between two range keys, over a fixed set of items.
 
     Attributes
     ----------
     read
-        Items that requests have read so far, also those that they only passed over.
+        Number of items that requests have read so far, including those that they skipped.
     units
-        Read units that these requests have cost.
+        Read units that these requests have consumed.
     """
 
     def __init__(self, jobs: Mapping[str, Sequence[items.Item]]) -> None:
@@ -87,7 +87,7 @@ class ScannedTable:
 
 
 def in_order(jobs: Iterable[str]) -> list[str]:
-    """Return the names of jobs in the order in which a scan comes to them."""
+    """Return the names of jobs in the order in which a scan reaches them."""
     return sorted(jobs, key=lambda job: _place(job, ""))
 
 

@@ -1,4 +1,4 @@
-"""What jobs did before a command looks at them, and a table with jobs in every state."""
+"""Jobs with a past, for commands to look at, and a table with jobs in every state."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def commit_rows(watermarks: Watermarks, job: str, run_id: str, value: datetime, 
 
 
 def leave_open(watermarks: Watermarks, job: str, run_id: str, low: datetime, high: datetime) -> None:
-    """Freeze a plan and end without a word, as a process that is killed does."""
+    """Freeze a plan and stop without a commit or an abort, as a killed process does."""
     run = watermarks.begin(job, run_id)
     window = {**rows_state(None), "low": low, "high": high}
     run.freeze({"repairs": window}, {"repairs": rows_state(high)})
 
 
 def build_world(dynamodb: Any, s3: Any, table_name: str) -> Watermarks:
-    """Return a table with an idle job, one at work, an open plan, files, and a job of the original class."""
+    """Return a table with jobs that are idle, at work, with an open plan, of files and of the original class."""
     clock = Clock()
     watermarks = Watermarks(table_name, dynamodb, clock=clock)
     watermarks.create_table()
@@ -86,7 +86,7 @@ def build_world(dynamodb: Any, s3: Any, table_name: str) -> Watermarks:
 
 
 def land(s3: Any, bucket: str, *keys: str) -> None:
-    """Put objects into a bucket, which is made if it is not there."""
+    """Put objects into a bucket, which is created if it is missing."""
     if bucket not in [found["Name"] for found in s3.list_buckets()["Buckets"]]:
         s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-2"})
     for key in keys:
@@ -94,18 +94,18 @@ def land(s3: Any, bucket: str, *keys: str) -> None:
 
 
 def put_legacy(dynamodb: Any, table: str, job: str, run_id: str, *, latest_data: str = "2023-03-16 15:45:00") -> None:
-    """Put an item as the original class writes it."""
+    """Store an item in the form in which the original class writes it."""
     shown = {"latest_data": {"S": latest_data}, "rows_collected": {"N": "808"}}
     dynamodb.put_item(TableName=table, Item=items.key(job, run_id) | {"watermarks": {"M": shown}})
 
 
 def put_newer(dynamodb: Any, table: str, job: str) -> None:
-    """Put the head of a later version of this package."""
+    """Store the head of a job as a later version of this package would."""
     dynamodb.put_item(TableName=table, Item=items.key(job, items.HEAD_KEY) | {"fmt": {"N": "99"}})
 
 
 def document(result: Result) -> Any:
-    """Return the one JSON document on standard output of a command that succeeded."""
+    """Return the one JSON document that a successful command printed to standard output."""
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -114,7 +114,7 @@ ORDER = Order("sam", "moving", NOW, "token")
 
 
 def put_runs(watermarks: Watermarks, job_id: str) -> list[tuple[str, str]]:
-    """Write items as the Job Runs API has them for a job; return their keys."""
+    """Write the items that the Job Runs API keeps for a job, and return their keys."""
     keys = [items.run_record_key("jr_1"), items.JOB_RECORD_KEY]
     for key in keys:
         watermarks.store.put(items.key(job_id, key) | {"state": {"S": "WAITING"}}, if_new=True)
@@ -125,7 +125,7 @@ CHUNK = bytes(350_000)
 
 
 def job_items(job: str, versions: int, chunks: int = 0) -> list[items.Item]:
-    """Return what a job with a history has in the table."""
+    """Return the items of a job with a history."""
     head, log, run = templates(versions)
     keys = [(head, items.HEAD_KEY), *((log, items.log_key(number + 1)) for number in range(versions))]
     keys += [(run, f"jr_{number + 1}") for number in range(versions)]
@@ -135,7 +135,7 @@ def job_items(job: str, versions: int, chunks: int = 0) -> list[items.Item]:
 
 @cache
 def templates(versions: int) -> tuple[items.Item, items.Item, items.Item]:
-    """Return a head, a log entry and a run item, of whatever job."""
+    """Return a head, a log entry and a run item as templates for any job."""
     last = Change("COMMIT", "c", NOW, f"jr_{versions}", fence=versions, runs=versions)
     head = Head("job", "e1", versions, versions, {"value": versions}, last)
     assert head.log_entry is not None

@@ -1,4 +1,4 @@
-"""The command in a pseudo-terminal, and the screen that it leaves: called in this process, or in one of its own."""
+"""Run the command in a pseudo-terminal, in this process or in one of its own, and return the screen that it leaves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.places import REPOSITORY
 
 SCREENS = Path(__file__).parent / "screens"
 WRITE_SCREENS = "GLUE_WATERMARKS_WRITE_SCREENS"
-"""Environment variable: write the screens that tests compare with, instead of comparing."""
+"""Environment variable: overwrite the stored screens instead of comparing with them."""
 LINES, SECONDS = 60, 90
 _MASKED = [
     (r"\be[0-9a-f]{16}\b", "e" + "·" * 16),
@@ -38,7 +38,7 @@ _MASKED = [
 
 
 class Seen(NamedTuple):
-    """What a terminal got: the screen as text, every byte, and the exit code."""
+    """What a terminal received: the screen as text, all the output, and the exit code."""
 
     screen: str
     raw: str
@@ -53,13 +53,13 @@ def in_terminal(
     environment: dict[str, str] | None = None,
     folder: Path = REPOSITORY,
 ) -> Seen:
-    """Call the command in this process, its streams a terminal; give each answer once its question is on the screen.
+    """Call the command in this process on a terminal; type each answer once its question is on the screen.
 
-    That takes a few hundredths of a second, and a Python of its own takes one or two whole ones.
+    This takes a few hundredths of a second. A Python process of its own takes one or two seconds.
     """
     with _Terminal(columns, answers) as terminal, ExitStack() as undo:
         undo.enter_context(mock.patch.dict(os.environ, _environment(endpoint, environment), clear=True))
-        # A session that an earlier call has left would know its endpoint still.
+        # A session left by an earlier call would still use that call's endpoint.
         undo.enter_context(mock.patch.object(boto3, "DEFAULT_SESSION", None))
         undo.enter_context(mock.patch.object(sys, "argv", ["watermarks", "--now", NOW.isoformat(), *arguments]))
         undo.enter_context(_in_folder(folder))
@@ -80,7 +80,7 @@ def in_own_process(
     environment: dict[str, str] | None = None,
     folder: Path = REPOSITORY,
 ) -> Seen:
-    """Run the command as a user does, in a folder; give each answer once its question is on the screen."""
+    """Run the command as a user does, in a folder; type each answer once its question is on the screen."""
     child = pexpect.spawn(
         sys.executable,
         ["-m", "scripts.cli", "--now", NOW.isoformat(), *arguments],
@@ -102,26 +102,26 @@ def in_own_process(
 
 
 def _environment(endpoint: str, more: dict[str, str] | None) -> dict[str, str]:
-    """Return the variables that a command in a terminal has."""
+    """Return the environment variables for a command in a terminal."""
     names = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
     names |= {"PYTHONPATH": str(REPOSITORY), "AWS_ENDPOINT_URL": endpoint, "TERM": "xterm-256color"}
     return names | (more or {})
 
 
 def _screen(raw: str, columns: int) -> str:
-    """Return what a terminal shows in the end that was sent all this."""
+    """Return what a terminal shows after it has received all the output."""
     screen = pyte.Screen(columns, LINES)
     pyte.Stream(screen).feed(raw)
     return "\n".join(line.rstrip() for line in screen.display).rstrip()
 
 
 class _Terminal:
-    """A pseudo-terminal with somebody before it, who reads everything and answers questions.
+    """A pseudo-terminal with a thread that plays the user: it reads everything and answers questions.
 
     Attributes
     ----------
     raw
-        All that was sent to it, whole once it is closed.
+        All the output; complete once the terminal is closed.
     """
 
     def __init__(self, columns: int, answers: Sequence[tuple[str, str]]) -> None:
@@ -136,7 +136,7 @@ class _Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Once nobody has the far end open, the near end says that it is over, after the last byte.
+        # Close the far end first: only then does reading the near end stop, after the last byte.
         os.close(self._far)
         self._person.join(SECONDS)
         os.close(self._near)
@@ -144,13 +144,13 @@ class _Terminal:
 
     @contextmanager
     def as_streams(self) -> Iterator[None]:
-        """Let the standard streams of this process be the terminal, for Python and as file descriptors.
+        """Make the terminal the standard streams of this process, for Python and as file descriptors.
 
         rich and shutil ask the descriptors how wide the terminal is.
         """
         kept = {number: os.dup(number) for number in (1, 2)}
         with ExitStack() as undo:
-            # Opened as descriptors of their own: Python's input() would take 0 itself to readline.
+            # Use new descriptors: with descriptor 0 itself, Python's input() would call readline.
             keyboard, out, err = (
                 undo.enter_context(os.fdopen(os.dup(self._far), mode, encoding="utf-8", buffering=1))
                 for mode in ("r", "w", "w")
@@ -178,11 +178,11 @@ class _Terminal:
 
     def _next(self) -> bytes:
         try:
-            # A question that no test expects would wait for ever: in the end it gets an end of file (Ctrl-D).
+            # Send an end of file (Ctrl-D) after a while: a question that no test expects would wait for ever.
             while not select.select([self._near], [], [], SECONDS)[0]:
                 os.write(self._near, b"\x04")
             return os.read(self._near, 65_536)
-        except OSError:  # Linux says EIO where others say end of file.
+        except OSError:  # Linux raises EIO where other systems report the end of the file.
             return b""
 
 
@@ -197,7 +197,7 @@ def _in_folder(folder: Path) -> Iterator[None]:
 
 
 def check_screen(name: str, seen: Seen) -> None:
-    """Compare a screen with the one that is kept, but for what is random."""
+    """Compare a screen with the stored one, ignoring values that differ from run to run."""
     text = masked(seen.screen) + f"\n[exit code {seen.code}]\n"
     path = SCREENS / f"{name}.txt"
     if writes_screens():
@@ -206,14 +206,14 @@ def check_screen(name: str, seen: Seen) -> None:
 
 
 def writes_screens() -> bool:
-    """Tell whether screens are written anew; in CI nobody may ask for that, as every comparison would hold."""
+    """Return whether to overwrite the stored screens; fail if CI asks for it, because every comparison would pass."""
     is_asked = bool(os.environ.get(WRITE_SCREENS))
     assert not (is_asked and os.environ.get("CI")), f"{WRITE_SCREENS} is set in CI, where nothing would be compared"
     return is_asked
 
 
 def masked(text: str) -> str:
-    """Replace what no two runs have in common by dots of the same width."""
+    """Replace values that differ from run to run with dots of the same width."""
     for pattern, replacement in _MASKED:
         text = re.sub(pattern, replacement, text)
     return text

@@ -1,4 +1,4 @@
-"""`watermarks backfill`: what it shows, that its commands run and fill every gap, and how a slice is taken back."""
+"""`watermarks backfill` shows gaps, prints commands that run and fill every gap, and can abandon a slice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ READ = ["watermarks", "ingest-table"]
 def declare(
     watermarks: Watermarks, value: Any, kind: Any = "bigint", column: Any = "id", job: str = JOB, read: Any = None
 ) -> None:
-    """Declare how far a job is; `read` is what it has read until then."""
+    """Set the watermark of a job by hand; `read` is the ranges that it has read so far."""
     state: Any = {"kind": "rows", "cursor_column": column, "type": kind}
     state["value"] = list(value) if isinstance(value, tuple) else value
     if read is not None:
@@ -46,7 +46,7 @@ def declare(
 
 
 def begin(watermarks: Watermarks, low: int, high: int, name: str = "backfill", leave: bool = True) -> str:
-    """Plan a slice and end without a word; return its job. With `leave` the run lets go of it."""
+    """Plan a slice without committing it, and return its job. With `leave` the run also aborts and releases the job."""
     source = ListedRows((CursorColumn("id", "bigint"),), [(number,) for number in range(40)])
     slice_of = Backfill(watermarks, JOB, low=low, high=high, name=name, clock=watermarks.clock)
     slice_of.__enter__()
@@ -62,7 +62,7 @@ def begin(watermarks: Watermarks, low: int, high: int, name: str = "backfill", l
 
 @pytest.fixture
 def ingest(spark: Any, watermarks: Watermarks, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int]:
-    """Return what runs a command line that was written, in this process and its Spark session."""
+    """Return a function that runs a printed command line in this process, with its Spark session."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
 
     def run(line: str) -> int:
@@ -110,7 +110,7 @@ def test_every_row_arrives_once_when_the_commands_are_run(
     ],
     ids=str,
 )  # fmt: skip
-def test_bounds_are_read_as_they_were_when_a_command_is_parsed(
+def test_bounds_are_unchanged_when_the_printed_command_is_parsed(
     run: Command, watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch, kind: Any, column: Any, first: Any, last: Any
 ) -> None:
     for value, read in ((first, [((), range_end(first))]), (last, None)):
@@ -227,7 +227,7 @@ def test_first_column_is_named_when_a_bound_has_more_values_than_the_cursor_has_
 # --- slices that are begun ----------------------------------------------------------------------
 
 
-def test_slice_is_a_gap_like_others_when_it_is_abandoned(
+def test_slice_becomes_a_gap_again_when_it_is_abandoned(
     run: Command, watermarks: Watermarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(watermarks, 30)
@@ -248,9 +248,7 @@ def test_slice_is_a_gap_like_others_when_it_is_abandoned(
     begin(watermarks, 5, 15)
 
 
-def test_run_of_a_slice_can_commit_nothing_when_it_is_abandoned(
-    run: Command, watermarks: Watermarks, clock: Clock
-) -> None:
+def test_run_cannot_commit_when_its_slice_is_abandoned(run: Command, watermarks: Watermarks, clock: Clock) -> None:
     clock.now = NOW
     declare(watermarks, 30)
     begun = begin(watermarks, 0, 10, leave=False)

@@ -1,4 +1,4 @@
-"""What goes wrong at a command line: the text names the next step, the code tells a scheduler."""
+"""When a command fails, its error text names the next step and its exit code tells a scheduler what to do."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_empty_table_is_named_when_a_job_is_unknown(run: Command, watermarks: Wa
     assert "hint: The table holds no job yet." in run(watermarks, "show", "parking").stderr
 
 
-def test_reason_stands_beside_the_class_when_json_is_asked_for(run: Command, world: Watermarks) -> None:
+def test_error_has_its_class_and_its_reason_when_json_is_asked_for(run: Command, world: Watermarks) -> None:
     done = run(world, "rewind", "rents", "--to-version", "99", "--why", "a", "--yes", "--output", "json")
 
     told = json.loads(done.stderr.splitlines()[-1])
@@ -129,7 +129,7 @@ def test_glue_permission_is_named_when_it_is_missing(
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_who_is_to_act_is_told_when_s3_refuses(
+def test_error_says_who_must_act_when_s3_refuses(
     run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch, arguments: list[str],
     status: int, code: str, exit_code: int, said: list[str],
 ) -> None:  # fmt: skip
@@ -243,14 +243,14 @@ def test_remedy_is_a_command_when_runs_of_the_original_class_have_no_order(run: 
     assert "hint: watermarks adopt libraries --run RUN" in done.stderr
 
 
-def test_later_is_told_when_the_table_does_not_answer(run: Command, world: Watermarks) -> None:
+def test_error_says_try_later_when_the_table_does_not_answer(run: Command, world: Watermarks) -> None:
     done = run(world, "show", "rents", "--endpoint-url", "http://127.0.0.1:9")
 
     assert done.exit_code == 75
     assert "or try later." in done.stderr
 
 
-def test_gaps_say_that_there_is_nothing_when_the_job_was_reset(run: Command, watermarks: Watermarks) -> None:
+def test_backfill_says_that_the_job_has_no_watermarks_when_it_was_reset(run: Command, watermarks: Watermarks) -> None:
     commit(watermarks, "loans", "jr_1", {"rows": rows_state(5, "bigint")})
     watermarks.reset("loans", transformation_ctx="rows", why="a test")
 
@@ -322,7 +322,7 @@ def test_usage_is_shown_when_arguments_are_wrong(
 
 
 @pytest.mark.parametrize("name", GONE)
-def test_new_command_is_named_when_the_one_that_is_gone_is_typed(run: Command, world: Watermarks, name: str) -> None:
+def test_replacement_is_named_when_a_removed_command_is_typed(run: Command, world: Watermarks, name: str) -> None:
     done = run(world, name, "repairs", "--context", "a")
     programs = run(world, name, "--output", "json")
 
@@ -332,7 +332,7 @@ def test_new_command_is_named_when_the_one_that_is_gone_is_typed(run: Command, w
 
 
 @pytest.mark.parametrize("name", [name for name in GONE if GONE[name].startswith("Run: ")])
-def test_command_that_replaces_one_that_is_gone_exists_when_its_words_are_typed(name: str) -> None:
+def test_replacement_of_a_removed_command_exists_with_its_options_when_it_is_typed(name: str) -> None:
     command, *words = GONE[name].removeprefix("Run: watermarks ").split()
 
     assert {word for word in words if word.startswith("--")} <= {
@@ -378,7 +378,7 @@ def test_names_of_jobs_are_not_asked_for_when_completing(
 
 
 def _completed(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return what the shell gets."""
+    """Return the completions that the shell receives."""
     from click.testing import CliRunner
 
     from scripts.cli.main import cli
@@ -491,14 +491,14 @@ def test_command_is_the_hint_when_another_run_has_the_job() -> None:
     assert hint_for(Surroundings(), error) == "watermarks show 'my job'"
 
 
-def test_command_ends_without_a_word_when_whoever_reads_it_has_enough(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_no_error_when_its_reader_closes_the_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BrokenPipeError), told(Surroundings()):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     assert capsys.readouterr().err == ""
 
 
-def test_nobody_is_asked_when_standard_input_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_question_is_asked_when_standard_input_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdin", closed)

@@ -1,4 +1,4 @@
-"""Bounds that people type or pass: each door takes the same values, and refuses the same ones."""
+"""Bounds that people type or pass: each command, option and method accepts and refuses the same values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUES: dict[str, Any] = {
     "timestamp": datetime(2026, 3, 1, tzinfo=timezone.utc), "timestamp_ntz": datetime(2026, 3, 1, tzinfo=timezone.utc),
     "date": date(2026, 3, 1), "int": 90, "bigint": 90, "decimal(9,2)": Decimal(90), "string": "z",
 }  # fmt: skip
-"""A watermark of each type, above all bounds that are taken."""
+"""A watermark of each type, above every bound that is accepted."""
 TEXTS = [
     "20260110", "1768003200", "2027", "٣٤", "2026-01-10", "2026-01-10T00:00:00", "2026-01-10T00:00:00+02:00",
     "2026-01-10 00:00:00Z", " 5 ", "5", "1_000", "1e3", "NaN", "", "5,5", "9999999999", "1.5",
@@ -68,7 +68,7 @@ def by_argument(option: str) -> Callable[[Command, Watermarks, str], bool]:
         arguments = make_parser().parse_args(words)
         try:
             if option.startswith("backfill"):
-                # Bounds that fit may still be the wrong way round: this is about those that do not.
+                # Errors about other things count as taken, such as bounds that fit but are the wrong way round.
                 begin_slice(arguments, watermarks)
             else:
                 value_of(ListedRows(columns), arguments, option.replace("-", "_"))
@@ -89,7 +89,7 @@ TYPED = {
 
 @pytest.mark.parametrize("kind", TAKEN)
 @pytest.mark.parametrize("door", TYPED)
-def test_typed_bound_is_taken_at_each_door_when_it_can_mean_one_value_of_the_column_only(
+def test_typed_bound_is_accepted_everywhere_when_it_means_exactly_one_value_of_the_column(
     run: Command, watermarks: Watermarks, door: str, kind: str
 ) -> None:
     set_state(watermarks, kind)
@@ -98,7 +98,7 @@ def test_typed_bound_is_taken_at_each_door_when_it_can_mean_one_value_of_the_col
 
 
 @pytest.mark.parametrize("door", TYPED)
-def test_typed_bound_of_several_columns_is_taken_at_each_door_when_it_has_commas(
+def test_typed_bound_of_several_columns_is_accepted_everywhere_when_its_parts_fit(
     run: Command, watermarks: Watermarks, door: str
 ) -> None:
     set_state(watermarks, "date", "bigint")
@@ -119,7 +119,7 @@ FITTING = {
     "timestamp": {0, 1}, "timestamp_ntz": {0, 2}, "date": {3}, "int": {5, 6, 19}, "bigint": {5, 6, 13, 19},
     "decimal(9,2)": {5, 10, 19}, "string": {4, 15},
 }  # fmt: skip
-"""By the type of a column, the places in PASSED of the values that fit it."""
+"""For each column type, the positions in PASSED of the values that fit it."""
 
 
 def by_argument_of_job(name: str) -> Callable[[Watermarks, CursorColumn, Any], Any]:
@@ -137,7 +137,7 @@ PYTHON: dict[str, Callable[[Watermarks, CursorColumn, Any], Any]] = {
     "start_from": by_argument_of_job("start_from"),
     "high": by_argument_of_job("high"),
     "gaps": lambda watermarks, column, value: watermarks.gaps(JOB, CONTEXT, value),
-    # Its end is missing, which is found after the beginning is checked.
+    # `high` is missing, which is reported only after `low` is checked.
     "low": lambda watermarks, column, value: Backfill(
         watermarks, JOB, transformation_ctx=CONTEXT, low=value, high=None
     ).__enter__(),
@@ -146,7 +146,7 @@ PYTHON: dict[str, Callable[[Watermarks, CursorColumn, Any], Any]] = {
 
 @pytest.mark.parametrize("kind", FITTING)
 @pytest.mark.parametrize("door", PYTHON)
-def test_bound_of_python_is_taken_at_each_door_when_it_fits_the_column(
+def test_python_bound_is_accepted_everywhere_when_it_fits_the_column(
     watermarks: Watermarks, door: str, kind: str
 ) -> None:
     set_state(watermarks, kind)
@@ -162,4 +162,4 @@ def test_bound_of_python_is_taken_at_each_door_when_it_fits_the_column(
                 if "high is missing" in str(error):
                     taken.add(place)
 
-    assert taken - {16} == FITTING[kind]  # None is no bound.
+    assert taken - {16} == FITTING[kind]  # Position 16 is None, which is no bound.

@@ -1,4 +1,4 @@
-"""Every command, by one table: on a file without AWS, in JSON, for a job unknown or hostile, and for a role."""
+"""Every command, from one table: on a file without AWS, in JSON, on an unknown or hostile job, and without rights."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ NAME, VARIABLE = "sqlite:watermarks.db", "WATERMARKS_TABLE"
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 WHY = "--why because --yes"
 NAMED = re.compile(r"\b(parking|repairs|roads|rents)\b")
-"""A job of `marks`."""
+"""Matches the name of a job of `marks`."""
 Call = Callable[..., Result]
 
 
 @pytest.fixture
 def call() -> Call:
-    """Return what runs a line of the command, with the table as an option or as a variable."""
+    """Return a function that runs a command line, with the table as an option or as a variable."""
 
     def run(line: str, table: str | None = NAME, **variables: str | None) -> Result:
         given = [*shlex.split(line)]
@@ -54,7 +54,7 @@ def call() -> Call:
 
 @pytest.fixture
 def marks(here: Path) -> Watermarks:
-    """Return a file with jobs of files, of rows, at work, dead, and one by hand."""
+    """Return a table in a file with jobs of files and of rows, at work and dead, and one set by hand."""
     made = Watermarks(NAME, clock=lambda: NOW)
     made.create_table()
     (here / "landing").mkdir()
@@ -116,7 +116,7 @@ OF_A_TABLE = [name for name in LINES if name not in ("ingest-files", "completion
 
 
 def on(name: str, job: str) -> str:
-    """Return a line of the table about another job."""
+    """Return a line of the table of commands, for another job."""
     return NAMED.sub(job, LINES[name][0], count=1)
 
 
@@ -267,7 +267,7 @@ def test_rows_of_a_table_are_loaded_by_the_command_when_the_table_is_a_file(
     assert marks.latest("more").version == 1
 
 
-# --- what is said ---------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------
 
 
 def test_list_names_no_price_when_a_file_has_none(marks: Watermarks, call: Call) -> None:
@@ -321,7 +321,7 @@ def test_folder_is_named_when_it_is_not_there_for_a_new_file(call: Call, here: P
     assert f"folder {str(here / 'no' / 'such')!r} does not exist" in done.output
 
 
-def test_right_of_the_file_is_named_and_no_policy_of_a_role_when_it_cannot_be_written(call: Call) -> None:
+def test_error_names_the_file_and_no_iam_policy_when_the_file_is_read_only(call: Call) -> None:
     with tempfile.TemporaryDirectory() as folder, as_somebody(folder):
         marks = Watermarks(f"sqlite:{folder}/t.db")
         marks.create_table()
@@ -335,7 +335,7 @@ def test_right_of_the_file_is_named_and_no_policy_of_a_role_when_it_cannot_be_wr
     assert "policy" not in done.output
 
 
-def test_lock_is_named_and_no_region_when_another_program_keeps_the_file(
+def test_error_names_the_lock_and_no_region_when_another_program_locks_the_file(
     marks: Watermarks, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scripts.helpers.protocol.sqlite.BUSY_SECONDS", 0.01)
@@ -361,7 +361,7 @@ def test_region_is_asked_for_when_glue_is_asked_and_none_is_set(marks: Watermark
 @pytest.mark.parametrize(
     "text", ["not JSON", "[1]", b"\xff", '{"version": {"X": 1}}', '{"version": 1}', '{"jobName": {"S": "rents"}}']
 )
-def test_one_job_is_damaged_and_the_others_are_not_when_another_program_has_altered_its_item(
+def test_only_one_job_is_damaged_when_another_program_altered_its_item(
     marks: Watermarks, call: Call, text: str | bytes
 ) -> None:
     with sqlite3.connect("watermarks.db") as db:

@@ -1,4 +1,4 @@
-"""`watermarks complete-up-to`: what a scheduler waits for, and what keeps it waiting."""
+"""`watermarks complete-up-to`: when a scheduler may go ahead, and what keeps it waiting."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_exit_code_tells_whether_all_below_is_there_when_asked_for_a_time(
     ]
 
 
-def test_source_that_stands_still_is_complete_up_to_its_own_clock_less_the_delay(
+def test_complete_up_to_is_the_clock_of_the_source_less_the_delay_when_no_row_is_new(
     run: Command, watermarks: Watermarks, clock: Clock
 ) -> None:
     clock.now = NOW
@@ -83,17 +83,17 @@ def test_nothing_past_the_watermark_is_complete_when_rows_are_left(watermarks: W
     read(watermarks, files)
 
     assert (in_batches, as_asked) == (stamps[1], NOW - 2 * HOUR)
-    # Nobody knows when files were listed, so their watermark says it.
+    # A source of files does not know when it was listed (`now` is None), so only its watermark counts.
     assert watermarks.complete_up_to(JOB, "repairs") == NOW - 2 * HOUR
 
 
-def test_what_a_run_saw_says_nothing_more_when_the_watermark_is_set(watermarks: Watermarks, clock: Clock) -> None:
+def test_complete_up_to_stops_at_the_gap_when_the_watermark_is_set(watermarks: Watermarks, clock: Clock) -> None:
     clock.now = NOW
     read(watermarks, source_of(NOW - 9 * HOUR, now=NOW))
     state = watermarks.get_watermark_values(JOB)["repairs"]
     watermarks.set_watermark(JOB, {**state, "value": NOW - 8 * HOUR}, transformation_ctx="repairs", why="by hand")
 
-    # What lies between was gone past and never read.
+    # The rows between the two watermarks were skipped and never read.
     low = NOW - 9 * HOUR + timedelta(microseconds=1)
     assert watermarks.gaps(JOB, "repairs") == [(low, NOW - 8 * HOUR)]
     assert watermarks.complete_up_to(JOB, "repairs") == low
@@ -110,7 +110,7 @@ def test_job_is_complete_where_all_its_sources_are_unless_one_is_named(run: Comm
     assert run(watermarks, "complete-up-to", JOB).exit_code == 0
 
 
-def test_rows_that_no_reader_sees_yet_are_not_there_when_their_batch_is_committed(
+def test_rows_do_not_count_as_complete_when_their_batch_is_committed_but_not_published(
     run: Command, watermarks: Watermarks, tmp_path: Path
 ) -> None:
     held = watermarks.begin(JOB, "jr_1")
@@ -150,7 +150,7 @@ def test_nothing_is_complete_when_a_gap_reaches_down_to_the_beginning(run: Comma
         ([JOB, "--context", "no"], BAD_DATA, "has no context 'no' of rows"),
         (["files"], BAD_DATA, "has no context of rows"),
         ([JOB, "--at", "soon"], BAD_DATA, "--at is not of type timestamp"),
-        # A compact date, seconds since 1970, a year: each is some time long ago in microseconds since 1970.
+        # A compact date, seconds since 1970 and a year: read as microseconds since 1970, each would be a time long ago.
         ([JOB, "--at", "20260110"], BAD_DATA, "--at is not of type timestamp"),
         ([JOB, "--at", "1768003200"], BAD_DATA, "--at is not of type timestamp"),
         ([JOB, "--at", "2027"], BAD_DATA, "--at is not of type timestamp"),
@@ -194,7 +194,7 @@ def test_time_without_zone_is_an_instant_of_the_zone_that_its_source_was_given(
     assert shown["watermarks"]["repairs"]["value"] == "2026-03-16T14:45:00.000001+00:00"
 
 
-def test_lag_waits_for_the_next_run_when_a_state_does_not_say_the_zone_of_its_clock(
+def test_lag_is_unknown_until_the_next_run_when_a_state_has_no_time_zone(
     run: Command, watermarks: Watermarks, clock: Clock
 ) -> None:
     clock.now = NOW

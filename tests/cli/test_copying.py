@@ -1,4 +1,4 @@
-"""`watermarks copy`: which jobs, what it says, and what it leaves where they were."""
+"""`watermarks copy`: which jobs it copies, what it reports, and what it leaves in the source table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> str:
 
 
 def jobs_of(table: str) -> list[str]:
-    """Return the jobs that a file has."""
+    """Return the names of the jobs in a file."""
     return [job.job_id for job in Watermarks(table).list_jobs()]
 
 
@@ -84,7 +84,7 @@ def test_list_says_where_jobs_are_when_they_were_copied(run: Command, source: Wa
     assert run(source, "reset", "repairs", "--why", "a test", "--yes").exit_code == 78
 
 
-def test_others_are_copied_and_the_code_says_so_when_one_cannot_be(
+def test_other_jobs_are_copied_and_the_exit_code_is_1_when_a_job_cannot_be_copied(
     run: Command, source: Watermarks, clock: Clock, file: str
 ) -> None:
     clock.now = NOW
@@ -151,7 +151,7 @@ def test_nothing_is_made_when_the_answer_is_no(run: Command, source: Watermarks,
     source.begin("repairs", "jr_2").abort()
 
 
-def test_file_is_one_and_needs_no_account_when_another_is_copied_to_it(tmp_path: Path) -> None:
+def test_copy_makes_one_file_and_needs_no_aws_account_when_its_source_is_a_file(tmp_path: Path) -> None:
     marks = Watermarks(f"sqlite:{tmp_path}/here.db")
     marks.create_table()
     commit(marks, "repairs", "jr_1", {"n": 1})

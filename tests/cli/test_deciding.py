@@ -1,4 +1,4 @@
-"""Commands that change a job: what they show, that they ask, and what the history keeps."""
+"""Commands that change a job show what they do, ask for confirmation, and record the reason in the history."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FIRST, SECOND = datetime(2026, 3, 1, tzinfo=timezone.utc), datetime(2026, 3, 2, 
 
 @pytest.fixture
 def job(watermarks: Watermarks) -> str:
-    """Return a job of two versions."""
+    """Return a job with two versions."""
     return make_job(watermarks)
 
 
 @pytest.fixture(scope="module")
 def kept(dynamodb: Any) -> Watermarks:
-    """Return a table with the same job, which nothing changes."""
+    """Return a table with the same job, which no test changes."""
     watermarks = Watermarks("kept", dynamodb, clock=Clock())
     watermarks.create_table()
     make_job(watermarks)
@@ -60,7 +60,7 @@ every_decision = pytest.mark.parametrize(
 
 
 @every_decision
-def test_decision_is_taken_and_kept_when_it_is_not_asked_about(
+def test_decision_is_applied_and_recorded_when_yes_is_passed(
     run: Command, watermarks: Watermarks, job: str, arguments: list[str], op: str
 ) -> None:
     done = document(run(watermarks, *arguments, "--why", "a test", "--who", "sam", "--yes", "--output", "json"))
@@ -90,7 +90,7 @@ def test_decision_is_taken_and_kept_when_it_is_not_asked_about(
     ],
     ids=["version", "run", "version-context", "reset", "reset-context", "set", "forward", "back", "new-context"],
 )
-def test_preview_is_what_is_done_when_a_decision_is_taken(
+def test_preview_equals_the_change_when_a_decision_is_taken(
     run: Command, watermarks: Watermarks, job: str, arguments: list[str]
 ) -> None:
     before = watermarks.latest(job).watermarks
@@ -234,7 +234,7 @@ def test_decision_is_taken_when_a_job_has_one_item_of_the_original_class(
     [["set", "repairs", "seen=9"], ["reset", "repairs", "--context", "seen"], ["discard-plan", "repairs"]],
     ids=lambda value: value[0],
 )
-def test_run_is_gone_back_to_when_a_decision_has_left_it_in_force(
+def test_rewind_to_the_latest_run_works_when_a_decision_followed_it(
     run: Command, watermarks: Watermarks, job: str, first: list[str]
 ) -> None:
     if first[0] == "discard-plan":
@@ -291,7 +291,7 @@ def test_value_is_set_with_its_type_when_assigned(
     assert set(found) == {"repairs", "seen", name}
 
 
-def test_cursor_is_set_as_its_column_is_when_a_context_is_named(run: Command, watermarks: Watermarks, job: str) -> None:
+def test_cursor_has_the_type_of_its_column_when_it_is_set(run: Command, watermarks: Watermarks, job: str) -> None:
     done = run(watermarks, "set", job, "value=2026-03-05T00:00:00Z", "--context", "repairs", "--why", "x", "--yes")
 
     state = watermarks.get_watermark_values(job)["repairs"]
@@ -436,7 +436,7 @@ def test_only_json_is_on_standard_output_when_a_question_is_asked(
     assert "Change job repairs?" in done.stderr
 
 
-def test_what_a_restore_drops_is_told_before_it_is_asked_about(
+def test_doctor_says_what_it_drops_before_it_asks_when_a_backup_was_restored(
     run: Command, watermarks: Watermarks, job: str, answers: None
 ) -> None:
     before = watermarks.latest(job)
@@ -517,7 +517,7 @@ def test_decision_is_refused_when_the_job_is_not_as_expected(watermarks: Waterma
     assert watermarks.latest(job) == before
 
 
-# --- what a decision leads to ------------------------------------------------------------------------
+# --- effects of a decision ---------------------------------------------------------------------------
 
 AGAIN = "again: a target that appends then has them twice, unless you delete what it has of them."
 NEVER = "unless you backfill them."

@@ -1,4 +1,4 @@
-"""What is shown to differ between two versions: in cells, as a person reads them."""
+"""`watermarks history --diff` shows the differences between two versions in cells that a person can read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def files(*counts: int) -> dict[str, Any]:
 
 
 def cells_of(lines: list[str]) -> dict[str, str]:
-    """Return the one row of a table by its headings; a column that is left out has a hyphen."""
+    """Return the one row of a table as a dict by heading; a column that is left out has a hyphen."""
     names, row = lines
     places = [(found.group(), found.start()) for found in re.finditer(r"\S+(?: \S+)*", names)]
     ends = [start for _, start in places[1:]] + [len(row)]
@@ -97,9 +97,7 @@ def test_states_are_shown_in_full_when_they_read_the_same_in_short(run: Command,
     assert '"type": "bigint"' in shown
 
 
-def test_watermark_of_none_is_there_when_the_other_version_has_none_at_all(
-    run: Command, watermarks: Watermarks
-) -> None:
+def test_null_watermark_is_a_difference_when_the_other_version_lacks_it(run: Command, watermarks: Watermarks) -> None:
     commit(watermarks, "loans", "jr_1", {"b": 1, "a": 1})
     commit(watermarks, "loans", "jr_2", {"b": 2, "a": 1, "seen": None})
 
@@ -120,7 +118,7 @@ def test_job_with_one_version_differs_in_nothing_when_compared(run: Command, wat
 
 
 def test_differences_are_in_the_order_of_their_names_when_there_are_many() -> None:
-    # Of twenty names, a set keeps the order by chance once in 20! times.
+    # Twenty names: a set would keep their order by chance only once in 20! times.
     names = [f"context-{letter}" for letter in "tsrqponmlkjihgfedcba"]
 
     found = differences(dict.fromkeys(names[:10], 1), dict.fromkeys(names, 2))

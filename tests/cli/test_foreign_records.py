@@ -1,4 +1,4 @@
-"""What a person orders for a job whose items somebody altered touches nothing of another job."""
+"""A command for a job whose items were altered changes nothing of another job."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def check_that_the_other_one_goes_on_when_ordered(two: Neighbours, run: Command,
 
 @pytest.mark.parametrize("order", list(ORDERS))
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_target_of_another_job_stays_when_the_log_names_it_and_a_person_orders(
+def test_target_of_another_job_stays_when_an_altered_log_names_it(
     watermarks: Watermarks, tmp_path: Path, run: Command, kind: str, order: str
 ) -> None:
-    """Who orders may write anywhere."""
+    """The operator may write anywhere, so no access rights protect the other target."""
     two = both(KINDS[kind](watermarks, tmp_path))
     own, theirs = record_of(two.watermarks, PLANTER), record_of(two.watermarks, VICTIM)
     records = [*(make(own, theirs) for make in PLANTED), *folders_of_others(two), own]
@@ -63,7 +63,7 @@ def test_target_of_another_job_stays_when_the_log_names_it_and_a_person_orders(
 
 
 @pytest.mark.parametrize("order", list(ORDERS))
-def test_folder_of_others_stays_when_the_log_names_no_job_and_a_person_orders(
+def test_foreign_folder_stays_when_an_altered_log_names_it_and_no_job(
     watermarks: Watermarks, tmp_path: Path, run: Command, order: str
 ) -> None:
     two = both(KINDS["files"](watermarks, tmp_path))

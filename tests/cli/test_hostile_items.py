@@ -1,4 +1,4 @@
-"""What one team can spoil is its own: each attribute of each kind of item, one by one and at random, costs one line."""
+"""A spoiled attribute of any kind of item, chosen one by one or at random, damages only the line of its own job."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ KINDS = ("head", "log", "run", "chunk", "record", "legacy")
 
 
 def opened(double: Any, now: datetime = NOW) -> Watermarks:
-    """Return the table that a double is."""
+    """Return `Watermarks` on a double of the table."""
     return Watermarks("table", double, clock=lambda: now)
 
 
 def state(hours: int) -> dict[str, Any]:
-    """Return a state of rows with each field that one can have; what it says of its source is compared by runs only."""
+    """Return a state of rows with every field that it can have; only runs compare the source that it names."""
     at = NOW - timedelta(hours=hours)
     return rows_state(at) | {"source": as_text({"table": "repairs", "oid": "16400"}), "last": at}
 
 
 @cache
 def sound_items() -> dict[str, Any]:
-    """Return the items of a job that has one of each kind, by range key."""
+    """Return the items of a job that has an item of each kind, by range key."""
     double = FakeDynamoDB()
     watermarks = opened(double, NOW - timedelta(hours=1))
     text = "".join(random.Random(1).choices("0123456789abcdef", k=200_000))
@@ -74,13 +74,13 @@ def sound_items() -> dict[str, Any]:
 
 
 def key_of(kind: str) -> str:
-    """Return the range key of the item of a kind."""
+    """Return the range key of the item of the given kind."""
     known = {"head": items.HEAD_KEY, "log": items.log_key(2), "run": "jr_2", "record": items.run_record_key("jr_2")}
     return known.get(kind) or next(key for key in sound_items() if key.startswith("!s#"))
 
 
 def hostile(kind: str, path: tuple[Any, ...], attribute: Any) -> dict[str, Any]:
-    """Return the items of a job of which one has one attribute altered."""
+    """Return the items of a job, one of which has one altered attribute."""
     if kind == "legacy":
         made = {"watermarks": {"M": {"latest": {"S": "2026"}}}}
         return {"jr_0": spoiled(made, path, attribute)}
@@ -89,14 +89,14 @@ def hostile(kind: str, path: tuple[Any, ...], attribute: Any) -> dict[str, Any]:
 
 @cache
 def spoiled_jobs() -> dict[str, dict[str, Any]]:
-    """Return a job for each attribute of each kind of item, and each thing that can be put there."""
+    """Return a job for each attribute of each kind of item and each bad value that can replace it."""
     jobs = {}
     for kind in KINDS:
         made = {"watermarks": {"M": {"latest": {"S": "2026"}}}} if kind == "legacy" else sound_items()[key_of(kind)]
         for path in paths_in(made):
             for name in spoilt_by(attribute_at(made, path)):
                 jobs[f"{kind}-{'.'.join(map(str, path))}-{name}"] = hostile(kind, path, SPOILED[name])
-    # Without a history of before, the charts would begin at the time that is spoilt.
+    # A job without its log entries, so that the charts would begin at the spoiled time.
     late = jobs["head-last.M.at-late"]
     jobs["alone"] = {key: item for key, item in late.items() if not key.startswith(items.LOG_PREFIX)}
     return jobs
@@ -132,7 +132,7 @@ def test_list_has_the_others_when_any_attribute_is_spoiled(monkeypatch: pytest.M
 def test_notebook_shows_the_others_when_any_attribute_is_spoiled() -> None:
     listed = opened(whole_table()).list_jobs()
 
-    html = listed[:90]._repr_html_()  # As much as a notebook shows.
+    html = listed[:90]._repr_html_()  # As many jobs as a notebook shows.
 
     assert len(listed) == len(spoiled_jobs()) + 1
     assert html.count("<tr>") == 91
@@ -205,7 +205,7 @@ def test_job_can_begin_and_keeps_its_watermark_when_a_lease_lasts_for_thousands_
     assert watermarks.latest(GOOD).watermarks == before.watermarks
 
 
-def test_clock_that_nobody_would_believe_is_refused_when_it_is_written() -> None:
+def test_begin_is_refused_when_the_clock_is_centuries_ahead() -> None:
     watermarks = opened(FakeDynamoDB(), NOW.replace(year=2300))
 
     with pytest.raises(InvalidValueError, match="Set the clock"):

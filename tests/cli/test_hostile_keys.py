@@ -1,4 +1,4 @@
-"""`watermarks files` and `discard-plan` of a job in whose items somebody planted keys that lead out."""
+"""`watermarks files` and `discard-plan` on a job whose items hold planted keys that lead out of its source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.planted import (
 
 @pytest.fixture
 def source(tmp_path: Path) -> str:
-    """Return a folder with a file and a link to another folder, in which lies a file that is not its own."""
+    """Return a folder with a file and a link to another folder, which holds a file that is not part of the source."""
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "a.csv").write_text("id\n1\n")
     (tmp_path / "landing" / "linked").symlink_to(make_secret(tmp_path).parent)
@@ -41,7 +41,7 @@ def source(tmp_path: Path) -> str:
     ],
     ids=" ".join,
 )
-def test_key_is_named_and_nothing_changed_when_one_that_is_set_aside_leads_out(
+def test_error_names_the_key_and_nothing_changes_when_a_set_aside_key_leads_out(
     run: Command, watermarks: Watermarks, source: str, arguments: list[str]
 ) -> None:
     plant_state(watermarks, set_aside(state_of(source), OUTSIDE))

@@ -1,4 +1,4 @@
-"""What stands in the table moves no cursor, wherever it is shown; and the command without pyarrow."""
+"""Texts from the table never move the terminal's cursor, and the command starts without pyarrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of jobs: what it finds, and that it reads no histories for it."""
+"""The list of jobs finds every job without reading histories."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_histories_are_not_read_when_a_table_of_100_000_items_is_listed(
 
 
 @pytest.mark.parametrize("prefix", ["~~", "\U0010ffff" * 255], ids=["near", "far"])
-def test_job_with_items_behind_its_head_is_passed_over_by_the_largest_key(prefix: str) -> None:
+def test_scan_skips_the_rest_of_a_job_when_items_follow_its_head(prefix: str) -> None:
     behind = [items.key("long", f"{prefix}{number:04d}") for number in range(2_000)]
     client = ScannedTable({"long": [*job_items("long", 1), *behind], "short": job_items("short", 1)})
 
@@ -55,8 +55,8 @@ def test_job_with_items_behind_its_head_is_passed_over_by_the_largest_key(prefix
     assert client.read < 1_000
 
 
-def test_cost_counts_what_is_asked_of_names_without_a_head_when_there_are_some() -> None:
-    """Each of these names has a query of its own, which finds none, one, or two of several items."""
+def test_cost_includes_a_query_for_each_name_when_names_have_no_head() -> None:
+    """Each of these names costs a query of its own, which finds no item, one, or two of several."""
     legacy = {name: [items.key(name, f"jr_{number}") for number in range(count)]
               for name, count in (("old", 1), ("older", 3))}  # fmt: skip
     client = ScannedTable({"defined": [items.key("defined", "!j")], "whole": job_items("whole", 1)} | legacy)
@@ -73,7 +73,7 @@ def test_chunks_of_large_states_are_not_read_when_jobs_have_many() -> None:
     found = list_jobs(Store("table", client), segments=1)  # type: ignore[arg-type]
 
     assert len(found.jobs) == 50
-    assert found.cost.units < 50 * 20  # One chunk has 86 units.
+    assert found.cost.units < 50 * 20  # Reading one chunk costs 86 units.
 
 
 def test_pages_grow_again_when_short_histories_follow_long_ones() -> None:
@@ -86,7 +86,7 @@ def test_pages_grow_again_when_short_histories_follow_long_ones() -> None:
 
 
 def test_list_asks_no_more_than_a_scan_when_histories_are_short() -> None:
-    """Each jump to the next head is a request, and a page of a scan holds the histories of 150 such jobs."""
+    """A jump to the next head costs a request per job; a page of a scan holds the histories of 150 such jobs."""
     client = ScannedTable({f"job-{number:05d}": job_items(f"job-{number:05d}", 5) for number in range(20_000)})
 
     found = list_jobs(Store("table", client))  # type: ignore[arg-type]
@@ -100,8 +100,8 @@ def test_list_asks_no_more_than_a_scan_when_histories_are_short() -> None:
     [(24, 128), (25, 64), (48, 64), (49, 4)],
     ids=["worth-reading", "not-worth-more", "still", "too-much"],
 )
-def test_next_page_is_sized_by_what_was_read_in_vain_when_items_are_large(weight: int, second_limit: int) -> None:
-    """The first page has 32 heads, and beside each an item that has been read for nothing."""
+def test_next_page_is_sized_by_unneeded_bytes_when_items_are_large(weight: int, second_limit: int) -> None:
+    """The first page has 32 heads and, next to each, an item that was read in vain."""
     data = {"data": {"B": bytes((weight - 1) * 512)}}
     jobs = {f"job-{number:02d}": [*job_items(f"job-{number:02d}", 0), data | items.key(f"job-{number:02d}", "#")]
             for number in range(80)}  # fmt: skip
@@ -116,16 +116,16 @@ def test_next_page_is_sized_by_what_was_read_in_vain_when_items_are_large(weight
 
 
 def test_other_segments_end_when_one_of_them_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without that, a role that may not scan would be refused only after the rest of the table was read."""
+    """Otherwise a role that may not scan would see the refusal only after the rest of the table was read."""
 
     class Refused:
-        """Refuses one segment while a page of the other is under way, which has more of them."""
+        """Refuses one segment while a page of the other is being read, and that segment has more pages."""
 
         meta = SimpleNamespace(region_name="eu-west-2", method_to_api_mapping={})
 
         def scan(self, **given: Any) -> dict[str, Any]:
             if given["Segment"] == 0:
-                # Not before, or a pool of threads leaves the other segment out by itself.
+                # Wait for the other segment: if it has not begun, the pool of threads cancels it by itself.
                 assert is_read.wait(PATIENCE)
                 raise ZeroDivisionError
             pages.append(given["Segment"])
@@ -135,7 +135,7 @@ def test_other_segments_end_when_one_of_them_fails(monkeypatch: pytest.MonkeyPat
             return page if len(pages) == 3 else page | {"LastEvaluatedKey": items.key("job", "jr_1")}
 
     def shut_down(pool: ThreadPoolExecutor, **given: Any) -> None:
-        is_told.set()  # The error is on its way out, and waits for the threads.
+        is_told.set()  # The error is being raised and waits for the threads.
         wait(pool, **given)
 
     pages: list[int] = []
@@ -151,7 +151,7 @@ def test_other_segments_end_when_one_of_them_fails(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def mixed(watermarks: Watermarks, dynamodb: Any) -> Watermarks:
-    """Return a table of every kind of job: also damaged, legacy, newer, and names past the head's."""
+    """Return a table with every kind of job, including damaged, legacy, newer, and range keys after the head's."""
     for job in ("parking", "repairs"):
         for number in range(10):
             watermarks.add_watermark(watermarks.create_watermark_item(job, f"jr_{number:02d}", seen=number))
@@ -171,7 +171,7 @@ def mixed(watermarks: Watermarks, dynamodb: Any) -> Watermarks:
     dynamodb.put_item(
         TableName=watermarks.table_name, Item=items.key("damaged", items.HEAD_KEY) | {"version": {"S": "no"}}
     )
-    # Their heads are deleted, and with the first one the log, too.
+    # Delete the heads of these jobs, and the log entry of the first one too.
     for job, gone in (("only-run", [items.HEAD_KEY, items.log_key(1)]), ("log-and-run", [items.HEAD_KEY])):
         watermarks.add_watermark(watermarks.create_watermark_item(job, "jr_1", seen=1))
         for range_key in gone:

@@ -1,4 +1,4 @@
-"""What one head refers to is read up to a bound: of a state that is too large its name is shown, and others are not."""
+"""Readers load the states of a job only up to a size limit; of a state that is too large they show only the name."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ MB = 1_000_000
 
 
 def opened(double: Any) -> Watermarks:
-    """Return the table that a double is."""
+    """Return `Watermarks` on a double of the table."""
     return Watermarks("table", double, clock=lambda: NOW)
 
 
 def state(hours: int, size: int = 0) -> dict[str, Any]:
-    """Return a state of rows that unpacks to so many bytes, and takes a thousandth of them in its chunk."""
+    """Return a state of rows that unpacks to about `size` bytes, and takes a thousandth of them in its chunk."""
     return rows_state(NOW - timedelta(hours=hours)) | {"note": "a" * size}
 
 
 class Spilling:
-    """A table with a good job, and one whose states are in chunks that the tests say.
+    """A table with a good job, and one whose states are in chunks that each test chooses.
 
     Attributes
     ----------
     lengths
-        What each reference that was written unpacks to, by the id of its chunks.
+        Unpacked bytes of each reference that was written, by the id of its chunks.
     """
 
     def __init__(self) -> None:
@@ -58,19 +58,19 @@ class Spilling:
             commit(self.watermarks, job, "jr_1", {"repairs": state(2)})
 
     def spill(self, stored: Any, job: str = "large") -> Spilled:
-        """Write a value into chunks."""
+        """Write a value into chunks and return the reference to it."""
         reference, parts = cut(stored, f"s#t-{len(self.lengths)}", "state")
         self.watermarks.store.write_chunks(job, {reference.id: parts})
         self.lengths[reference.id] = reference.length
         return reference
 
     def put(self, states: Mapping[str, Any], job: str = "large") -> None:
-        """Let a job have these states."""
+        """Replace the states of a job."""
         before = self.watermarks.latest(job)
         self.watermarks.store.swap(before, replace(before, watermarks=states))
 
     def table(self, *left_out: str) -> Counted:
-        """Return the table as readers get it, without the requests so far."""
+        """Return the table for readers, with no requests counted yet."""
         jobs: dict[str, dict[str, Any]] = {}
         for (job, key), item in self.double.items.items():
             if job not in left_out:
@@ -79,7 +79,7 @@ class Spilling:
 
 
 class Counted(TableOfJobs):
-    """A table that keeps which chunks were asked for."""
+    """A table that records which chunks were requested."""
 
     def asked(self) -> list[str]:
         keys = [given["Key"]["runId"]["S"] for call, given in self.requests if call == "get_item"]
@@ -93,14 +93,14 @@ def spilling() -> Spilling:
 
 @pytest.fixture
 def shared(spilling: Spilling) -> Spilling:
-    """Return a table with a job of which 60 contexts refer to one chunk, which unpacks to more than is shown."""
+    """Return a table with a job whose 60 contexts refer to one chunk, which unpacks to more than readers load."""
     reference = spilling.spill(state(3, MOST_SHOWN))
     spilling.put({**dict.fromkeys(TOO_LARGE, reference), "small": state(1)})
     return spilling
 
 
 def names_noted(page: str) -> list[str]:
-    """Return the contexts that a page names with the note, in its order."""
+    """Return the contexts that a page marks with the note, in the order of the page."""
     return re.findall(rf'<th scope="row">([^<]*)</th><td>{NOTE}</td>', page)
 
 
@@ -233,7 +233,7 @@ def test_lag_is_unknown_when_packed_lists_unfold_to_too_much(
 
 
 def test_charts_have_the_age_when_the_states_of_older_versions_are_in_chunks(spilling: Spilling) -> None:
-    """Those of the version now are read, and tell the lag; of the others nothing is read."""
+    """The present version's states are read and give the lag; those of older versions are not read."""
     for number in range(2):
         commit(spilling.watermarks, "wide", f"jr_{number}", {name: state(3, 2_000) for name in TOO_LARGE})
 
@@ -250,7 +250,7 @@ def test_charts_have_the_age_when_the_states_of_older_versions_are_in_chunks(spi
 
 @pytest.fixture
 def thresholds(tmp_path: Any) -> Sequence[str]:
-    """Return the option by which a job is late after a day without new rows."""
+    """Return the option that makes a job late after a day without new rows."""
     path = tmp_path / "thresholds.json"
     path.write_text(json.dumps({"*": {"warn": "1d", "measure": "lag"}}))
     return ["--thresholds", str(path)]

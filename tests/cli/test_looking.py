@@ -1,4 +1,4 @@
-"""Commands that only look: their facts as JSON, and what people see."""
+"""Read-only commands: what they print as JSON, and as text for people."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_last_run_and_failed_ones_are_named_when_the_head_knows_them(
 
 @pytest.fixture(scope="module")
 def known(dynamodb: Any) -> Watermarks:
-    """Return a table with 61 jobs of known rhythm."""
+    """Return a table with 61 jobs whose usual intervals are known."""
     made = Watermarks("known-jobs", dynamodb)
     made.create_table()
     for head in known_jobs():
@@ -137,13 +137,13 @@ def test_jobs_of_a_state_are_listed_alone_when_it_is_asked_for(run: Command, kno
     ],
     ids=["missing", "late", "small", "well", "one-of-two", "all"],
 )
-def test_exit_code_is_that_of_the_list_when_a_scheduler_asks(
+def test_exit_code_is_1_when_a_job_is_as_bad_as_fail_on_says(
     run: Command, known: Watermarks, names: list[str], codes: tuple[int, ...]
 ) -> None:
     levels: list[list[str]] = [[], ["--fail-on", "missing"], ["--fail-on", "late"]]
 
     assert tuple(run(known, "jobs", *names, *level).exit_code for level in levels) == codes
-    # What is not shown counts as well.
+    # Jobs that are not shown count as well.
     shortened = [run(known, "jobs", *names, "--limit", "1", "--state", "idle", *level).exit_code for level in levels]
     assert tuple(shortened) == codes
 
@@ -221,15 +221,15 @@ def test_job_without_lag_comes_first_when_the_other_one_has_a_lag_of_nothing(
     assert [job["job"] for job in found["jobs"]] == ["older", "in-time"]
 
 
-def test_text_of_progress_is_no_markup_when_a_job_is_named_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_text_is_not_markup_when_a_name_looks_like_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     class AtOnce:
-        """A timer whose time is over when it starts."""
+        """A timer that calls its function as soon as it starts."""
 
         def __init__(self, interval: float, function: Callable[[], None]) -> None:
             self.start = function
 
         def cancel(self) -> None:
-            """Come too late."""
+            """Do nothing: the function was called already."""
 
         join = cancel
 
@@ -319,7 +319,7 @@ def test_jobs_say_what_they_read_when_a_table_of_100_000_items_is_listed(
         ("plan", "Everything: the job has no watermarks."),
     ],
 )
-def test_nothing_is_said_to_be_there_when_a_job_never_committed(
+def test_command_says_that_there_are_no_watermarks_when_a_job_never_committed(
     run: Command, watermarks: Watermarks, command: str, text: str
 ) -> None:
     watermarks.begin("loans", "jr_1")
@@ -421,9 +421,7 @@ def test_history_names_who_and_why_when_a_person_decided(run: Command, watermark
     assert found["history"][1]["metrics"] == {"rows_collected": 10}
 
 
-def test_history_has_the_columns_of_the_one_in_a_repl_when_they_have_anything(
-    run: Command, watermarks: Watermarks
-) -> None:
+def test_history_has_the_same_columns_as_in_a_repl_when_they_are_filled(run: Command, watermarks: Watermarks) -> None:
     left_out = {"libraries": {"names": ["a", "b"], "count": 3}}
     for number in (1, 2):
         begun = watermarks.begin("libraries", f"jr_{number}")
@@ -516,7 +514,7 @@ def test_plan_cuts_as_the_job_does_when_its_options_are_given(
     with IncrementalJob(watermarks, "files", "jr_1", s3_client=s3) as job:
         job.new_files(f"s3://{bucket}/in/")
     land(s3, bucket, *(f"{today}{name}" for name in ("_SUCCESS", "a.csv", "b.csv")), f"{before}late.csv")
-    # The oldest go first, and S3 tells times in whole seconds.
+    # Age these files, because the oldest are taken first and S3 reports times in whole seconds.
     objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys
     for name in ("_SUCCESS", "a.csv", "b.csv"):
         objects[f"{today}{name}"].last_modified -= timedelta(minutes=1)
@@ -565,7 +563,7 @@ def test_source_that_only_the_items_name_is_not_listed_when_nobody_confirms_it(
     run: Command, watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     command: list[str], answer: str | None,
 ) -> None:  # fmt: skip
-    """Whoever may write a job's items could name any folder that an operator may list."""
+    """Otherwise anyone who may write a job's items could name any folder that an operator may list."""
     monkeypatch.setattr(deciding, "is_asked", lambda: answer is not None)
     (tmp_path / "landing").mkdir()
     (tmp_path / "alice").mkdir()
@@ -594,7 +592,7 @@ def test_plan_shows_the_open_plan_when_the_next_run_replays_it(run: Command, wor
     assert context["high"] == "2026-03-16T08:45:00.000000+00:00"
 
 
-def test_plan_leaves_a_value_to_the_code_of_the_job_when_it_is_of_no_kind(run: Command, world: Watermarks) -> None:
+def test_plan_refers_to_the_code_of_the_job_when_a_value_has_no_kind(run: Command, world: Watermarks) -> None:
     lines = run(world, "plan", "rents").stdout.splitlines()
 
     assert [line.split("  ", 1)[0] for line in lines[2:]] == ["latest_data", "rows"]
@@ -628,7 +626,7 @@ def test_plan_says_from_where_rows_are_read_when_nothing_is_frozen(run: Command,
 
 @pytest.fixture
 def gappy(watermarks: Watermarks, clock: Clock) -> Watermarks:
-    """Return a table with a rows context that has read up to 10, and was set to 30."""
+    """Return a table with a rows context that has read up to 10 and was then set to 30."""
     commit(watermarks, "loans", "jr_1", {"rows": rows_state(10, "bigint")})
     watermarks.set_watermark("loans", rows_state(30, "bigint"), transformation_ctx="rows", why="loaded by hand")
     return watermarks
@@ -762,7 +760,7 @@ def test_runs_have_the_columns_of_the_page_when_they_failed(run: Command, waterm
     assert row == {head.capitalize(): cell.removesuffix("Z") for head, cell in zip(*cells, strict=True)}
 
 
-def test_page_is_kept_when_it_is_there_and_nobody_agrees(run: Command, world: Watermarks, tmp_path: Any) -> None:
+def test_existing_page_is_not_overwritten_when_nobody_confirms(run: Command, world: Watermarks, tmp_path: Any) -> None:
     path = tmp_path / "page.html"
     path.write_text("of last week")
 

@@ -1,4 +1,4 @@
-"""`watermarks plan` of a job whose plan is open: each kind of part, for programs and for people."""
+"""`watermarks plan` on a job with an open plan shows each kind of part, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTS: dict[str, Any] = {
 
 @pytest.fixture
 def planned(watermarks: Watermarks) -> Watermarks:
-    """Return a table with a job that never committed and has a plan of four parts."""
+    """Return a table with a job that never committed and has an open plan of four parts."""
     watermarks.begin("repairs", "jr_1").freeze(PARTS, {"seen": 1})
     return watermarks
 

@@ -1,4 +1,4 @@
-"""`watermarks` alone: what needs attention, and the commands by what one wants; and where a command has asked."""
+"""`watermarks` alone lists jobs that need attention and the commands by purpose; errors name the table and region."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_example_is_one_that_the_command_takes_when_it_is_pasted(
     name, *given = shlex.split(example)
 
     parent = click.Context(cli, info_name="watermarks", **cli.context_settings)
-    # --help ends by itself; a wrong argument is a UsageError.
+    # --help raises Exit; a wrong argument raises UsageError.
     with suppress(click.exceptions.Exit):
         cli.commands[name].make_context(name, given, parent=parent)
 
@@ -62,7 +62,7 @@ def test_others_are_counted_when_more_jobs_need_attention_than_are_named(
     assert "… and 5 more: watermarks jobs\n2 of 6 jobs need attention." in shown
 
 
-def test_commands_are_listed_and_the_error_says_where_was_asked_when_the_table_is_not_there(
+def test_commands_are_listed_and_the_error_names_table_and_region_when_the_table_is_missing(
     run: Command, endpoint: str
 ) -> None:
     done = run("nowhere", "--region", "eu-west-2", "--endpoint-url", endpoint)

@@ -1,4 +1,4 @@
-"""The command as it is installed, and what the package of it may do."""
+"""The installed command, and what its package may call and import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of docs/command-line.md, run as they stand; three dots stand for what no two runs have in common."""
+"""The commands of docs/command-line.md print the output shown there; "…" replaces values that differ between runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def commands_of(block: str) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def page_world(dynamodb: Any, s3: Any, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watermarks:
-    """Return the table of the page; what commands write goes to a folder of its own."""
+    """Return the table that the page shows; commands write into a temporary folder."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.chdir(tmp_path)
     Watermarks("elsewhere", dynamodb).create_table()

@@ -1,4 +1,4 @@
-"""Progress: every command that waits for AWS shows that it does, after two seconds, where somebody looks."""
+"""Every command that waits for AWS shows its progress after two seconds, if its output is a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.cli.stories import NOW, Command, leave_open, put_legacy, rows_state
 from tests.support.steps import commit
 
 SLOW = 0.04
-"""Seconds of one answer."""
+"""Seconds that the server takes for each answer."""
 WHY = ["--why", "x", "--yes"]
 COMMANDS: dict[str, tuple[list[str], str]] = {
     "jobs": (["jobs"], "listing jobs"),
@@ -73,7 +73,7 @@ def slow(dynamodb: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the command take its streams for terminals."""
+    """Make the command treat its streams as terminals."""
 
     def console(stream: Any) -> Console:
         return Console(file=stream, width=100, force_terminal=True, color_system=None, highlight=False, markup=False)
@@ -82,7 +82,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_command_is_tried_when_there_are_some() -> None:
-    own = {"ingest-files", "ingest-table"}  # Jobs, which report in lines of JSON.
+    own = {"ingest-files", "ingest-table"}  # These are jobs, which report in lines of JSON.
     asking = set(cli.commands) - own - {"completion"}
 
     assert {arguments[0] for arguments, _ in COMMANDS.values()} == asking

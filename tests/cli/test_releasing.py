@@ -1,4 +1,4 @@
-"""`watermarks release`, and where it is offered: `jobs`, `show`, the page."""
+"""`watermarks release`, and the places that suggest it: `jobs`, `show` and the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HINT = (
 
 @pytest.fixture
 def held(watermarks: Watermarks, clock: Clock) -> Any:
-    """Return a run with an open plan that gives no sign of life any more."""
+    """Return a run with an open plan that no longer gives signs of life."""
     clock.now = NOW
     commit_rows(watermarks, JOB, "jr_1", NOW, 5)
     return frozen(watermarks, JOB, "jr_2")
@@ -44,7 +44,7 @@ def test_job_is_free_and_its_plan_open_when_it_is_released(run: Command, waterma
     assert (again["released"], again["after"]["releases"]) == (False, [released])
     with pytest.raises(FencedError):
         held.commit()
-    # Under another id, long before the old lease would have ended.
+    # The next run may have another id, and begins long before the old lease would have expired.
     next_run = watermarks.begin(JOB, "jr_3")
     assert next_run.batch_id == held.batch_id
     next_run.commit()

@@ -1,4 +1,4 @@
-"""`watermarks set --rename-cursor`: the job goes on, and nothing of what it knows is lost."""
+"""`watermarks set --rename-cursor`: the job continues, and keeps its watermark, gaps and coverage."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_next_run_goes_on_and_gaps_stay_when_the_column_is_renamed(run: Command,
     assert watermarks.gaps(JOB, "repairs") == [(3, 9)]
 
 
-def test_column_is_no_new_one_of_the_schema_when_the_cursor_is_renamed(run: Command, watermarks: Watermarks) -> None:
+def test_schema_has_the_new_name_of_the_column_when_the_cursor_is_renamed(run: Command, watermarks: Watermarks) -> None:
     commit(watermarks, JOB, "jr_1", {"rows": with_schema(rows_state(1, "bigint"), "spark", {"last_modified": "long"})})
 
     run(watermarks, "set", JOB, "--rename-cursor", "last_modified", "changed", *WHY)

@@ -1,4 +1,4 @@
-"""What is shown of the columns that sources had: how many, what changed, and what was left out."""
+"""Commands show how many columns a source had, which ones changed, and which ones were left out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEFT_OUT = {"rows": {"count": 22, "names": ["colour", "size"]}}
 
 @pytest.fixture
 def loans(watermarks: Watermarks) -> Watermarks:
-    """Return a table with a job whose second version has a column more, and another one left out."""
+    """Return a table with a job whose second version has one column more, and other columns left out."""
     before = with_schema(rows_state(1, "bigint"), "spark", {"id": "integer"})
     after = with_schema(rows_state(2, "bigint"), "spark", {"id": "long", "bay": "string"})
     commit(watermarks, "loans", "jr_1", {"rows": before})

@@ -1,7 +1,7 @@
-"""What people see: the command in a pseudo-terminal, its screens kept in screens/.
+"""Compare what people see of the command in a pseudo-terminal with the screens stored in screens/.
 
-Most are called in this process, as starting a Python for each is what took the time of these tests. A process of its
-own has one of each kind: a screen, a question and its answer, an error, colours left out, and what ends it.
+Most commands are called in this process, because starting a Python for each took most of the time of these tests.
+One of each kind has a process of its own: a screen, a question with its answer, an error, and output without colour.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_screen_is_the_one_kept_when_it_has_80_columns(
 
 @pytest.fixture(scope="session")
 def gappy(dynamodb: Any) -> Watermarks:
-    """Return a table with a job that was set to 30, and a slice of its gap that is begun; tests only read it."""
+    """Return a table with a job that was set to 30, and an unfinished slice of its gap; tests only read it."""
     made = Watermarks("gappy", dynamodb, clock=lambda: NOW)
     made.create_table()
     state = rows_state(10, "bigint")
@@ -144,7 +144,7 @@ def test_no_colour_is_sent_when_no_color_is_set(world: Watermarks, endpoint: str
 
 @pytest.fixture
 def changing(dynamodb: Any) -> Watermarks:
-    """Return a table of a fixed name with one job that tests change."""
+    """Return a table with a fixed name and one job that tests change."""
     clock = Clock()
     made = Watermarks("changing", dynamodb, clock=clock)
     if made.exists():

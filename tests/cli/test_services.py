@@ -1,4 +1,4 @@
-"""Errors of services other than DynamoDB, as botocore raises them: what is said, what to do, and the exit code."""
+"""Errors that botocore raises for services other than DynamoDB: the message, the next step and the exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DENIED = f"User: u is not authorized to perform: glue:GetJobRuns on resource: {A
 
 
 def refusal(code: str, status: int = 400, text: str = "no") -> ClientError:
-    """Return the error of an answer; without a status, as of a client that kept none."""
+    """Return the error of a refused call; with status 0, one without an HTTP status."""
     answer: Any = {"Error": {"Code": code, "Message": text}}
     if status:
         answer["ResponseMetadata"] = {"HTTPStatusCode": status}

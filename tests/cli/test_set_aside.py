@@ -1,4 +1,4 @@
-"""`watermarks files`: what could not be read, and what a person decides of it."""
+"""`watermarks files`: which files could not be read, and what a person decides about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHY = ["--why", "the sender has mended it", "--who", "sam", "--yes"]
 
 @pytest.fixture
 def landing(tmp_path: Path, watermarks: Watermarks) -> Path:
-    """Return a folder of which two files were set aside."""
+    """Return a folder, two of whose files were set aside."""
     for name in ("1.csv", "2.csv.gz", "3.csv.gz"):
         (tmp_path / name).write_bytes(b"id\n1\n")
     load(watermarks, tmp_path)
@@ -96,7 +96,7 @@ def test_decisions_are_kept_and_followed_when_files_are_retried_and_skipped(
     assert (entry.op, entry.who, entry.why) == ("SET", "sam", "the sender has mended it")
 
 
-def test_all_are_taken_again_when_told_so(run: Command, watermarks: Watermarks, landing: Path) -> None:
+def test_all_files_are_read_again_when_retry_all_is_passed(run: Command, watermarks: Watermarks, landing: Path) -> None:
     (landing / "4.csv").write_bytes(b"id\n1\n")
 
     assert run(watermarks, "files", JOB, "--retry-all", *WHY).exit_code == 0

@@ -1,4 +1,4 @@
-"""How the command starts without its packages, how it names its version, and how Ctrl-C ends it."""
+"""How the command starts without its packages, shows its version, and ends on Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`watermarks files JOB --sweep`: what it names, and deletes once it is confirmed."""
+"""`watermarks files JOB --sweep`: which files it names, and deletes after confirmation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cli.stories import Command
 
 JOB = "parking"
 REAL_NOW = datetime.now(timezone.utc)
-"""The folder's clock is that of this machine."""
+"""The real time, because file times in the folder come from this machine's clock."""
 ORPHAN = "f" * 32 + ".parquet"
 
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def call(run: Command, make_watermarks: Callable[..., Watermarks], source: Path, folder: Path) -> Callable[..., Any]:
-    """Return what calls the command for a job that has taken five files, with one file in its folder left over."""
+    """Return a function that calls the command for a job that has read five files and has a leftover ledger file."""
     watermarks = make_watermarks(clock=lambda: REAL_NOW)
     take(watermarks, source, folder)
     (folder / ORPHAN).write_bytes(b"rows")
@@ -153,7 +153,7 @@ def test_nothing_changes_when_the_options_do_not_fit(
     ("uri", "code", "text"),
     [(None, 2, "Missing option '--ledger-uri'"), ("https://example.com/", BAD_DATA, "https")],
 )
-def test_error_names_the_folder_when_it_is_not_given_or_none(call: Any, uri: str | None, code: int, text: str) -> None:
+def test_sweep_is_refused_when_its_ledger_uri_is_not_usable(call: Any, uri: str | None, code: int, text: str) -> None:
     done = call("--sweep", uri=uri)
 
     assert (done.exit_code, text in done.stderr) == (code, True), done.output
@@ -163,7 +163,7 @@ def test_error_names_the_folder_when_it_is_not_given_or_none(call: Any, uri: str
 def test_run_commits_what_it_has_written_when_the_folder_is_swept_before_its_commit(
     call: Any, source: Path, folder: Path, is_frozen: bool
 ) -> None:
-    """The run is entered for twenty days, its ledger files look nine days old, and it has not committed."""
+    """The run began twenty days ago, its ledger files look nine days old, and it has not committed."""
     (source / "9.csv").write_text("id\n1\n")
     began = REAL_NOW - timedelta(days=20)
     slow = Watermarks(call.watermarks.table_name, call.watermarks.store.client, clock=lambda: began)

@@ -1,4 +1,4 @@
-"""What the commands and the page say of a context that reads a table by its versions."""
+"""What the commands and the page show about a context that reads a table by its versions."""
 
 from __future__ import annotations
 

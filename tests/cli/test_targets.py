@@ -1,4 +1,4 @@
-"""What `rewind`, `reset` and `doctor` show of a job's targets, and delete there."""
+"""What `rewind`, `reset` and `doctor` show about a job's targets, and delete there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.steps import KilledError
 from tests.support.table_items import all_items, change_item, put_back
 
 LATER = NOW + timedelta(minutes=15)
-"""Nobody waits any longer for the run that committed at NOW to publish its batch."""
+"""A time at which the run that committed at NOW is no longer expected to publish its batch."""
 WHY = ("--why", "rows of a test were among them", "--yes")
 
 
@@ -73,7 +73,7 @@ def test_standard_output_is_one_document_when_it_is_json(run: Command, watermark
     assert (rows(target), f"Deleted 3 files from file://{target}." in done.stderr) == ([], True)
 
 
-def test_next_run_is_said_to_delete_when_only_spark_gets_there(run: Command, watermarks: Watermarks) -> None:
+def test_reset_says_that_the_next_run_deletes_when_only_spark_can_do_it(run: Command, watermarks: Watermarks) -> None:
     begun = watermarks.begin("repairs", "jr_1")
     begun.freeze({"rows": {}}, {"rows": {}})
     begun.commit((output_of_run(begun, "hdfs://lake/raw", staging="hdfs://lake/_raw.staging"),))
@@ -118,7 +118,7 @@ def test_doctor_names_what_a_dead_attempt_staged_and_deletes_it_when_told_to(
 def test_places_are_shown_with_what_is_found_there_before_a_rewind_deletes(
     run: Command, watermarks: Watermarks, target: Path, answers: None
 ) -> None:
-    """A record says one file for each version; one of them is gone, and an attempt has left another one."""
+    """The records name one file for each version; one file is gone, and a dead attempt has left another one."""
     leave_staged(watermarks, target)
     gone = next(path for path in target.glob("*.parquet") if list(pd.read_parquet(path)["id"]) == [3])
     gone.unlink()
@@ -132,7 +132,7 @@ def test_places_are_shown_with_what_is_found_there_before_a_rewind_deletes(
 
 
 def leave_staged(watermarks: Watermarks, target: Path) -> None:
-    """Let an attempt at the next version stage its rows, and end."""
+    """Start an attempt at the next version that stages its rows and then aborts."""
     dead = IncrementalJob(watermarks, "repairs", "jr_4").__enter__()
     dead.write(dead.rows_since(pd.DataFrame({"id": [4]}), "id"), str(target))
     dead.run.abort()
@@ -153,7 +153,7 @@ def test_places_are_shown_with_what_is_found_there_before_a_repair_deletes(
 
 @pytest.fixture
 def restored(watermarks: Watermarks, target: Path) -> Path:
-    """Return that folder, to which a fourth batch was written that the table has forgotten since."""
+    """Return the folder of `target` after a fourth batch, of which the restored table knows nothing."""
     backup = all_items(watermarks)
     with IncrementalJob(watermarks, "repairs", "jr_4") as job:
         job.write(job.rows_since(pd.DataFrame({"id": range(1, 5)}), "id"), str(target))
@@ -180,7 +180,7 @@ def test_doctor_asks_what_becomes_of_batches_when_a_backup_came_back(
 
 
 @pytest.mark.parametrize(("answer", "left"), [("--retract", [1, 2, 3, 4]), ("--keep", [1, 2, 3, 4, 4])])
-def test_rows_are_as_was_said_when_a_backup_came_back(
+def test_retract_and_keep_do_what_they_announce_when_a_backup_was_restored(
     run: Command, watermarks: Watermarks, restored: Path, answer: str, left: list[int]
 ) -> None:
     done = run(watermarks, "doctor", "repairs", "--after-restore", answer, *WHY)
@@ -272,7 +272,7 @@ FROM_LOG = ("doctor", "repairs", "--from-log", *WHY)
 
 
 def load(watermarks: Watermarks, target: Path, last: int) -> None:
-    """Run the job over all rows up to one."""
+    """Run the job over all rows up to `last`."""
     with IncrementalJob(watermarks, "repairs", f"jr_{last}") as job:
         job.write(job.rows_since(pd.DataFrame({"id": range(1, last + 1)}), "id"), str(target))
 
@@ -437,12 +437,12 @@ def test_run_is_fenced_when_its_head_is_made_from_the_log_meanwhile(
         begun.commit()
 
 
-# --- publishing what waits --------------------------------------------------------------------------
+# --- unpublished batches ----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def waiting(watermarks: Watermarks, target: Path) -> Path:
-    """Return a folder whose fourth batch is committed, and not published."""
+    """Return a folder whose fourth batch is committed but not published."""
 
     def die(*_: Any) -> None:
         raise KilledError
@@ -569,7 +569,7 @@ def test_what_was_published_is_in_the_document_when_it_is_json(
     assert (found["kind"], found["repaired"]) == ("unpublished", True)
 
 
-def test_doctor_names_what_was_lost_when_it_publishes_the_batch_that_hides_it(
+def test_doctor_names_the_lost_batches_when_it_publishes_a_later_one(
     run: Command, watermarks: Watermarks, waiting: Path
 ) -> None:
     rmtree(waiting)
@@ -586,7 +586,7 @@ def test_doctor_names_what_was_lost_when_it_publishes_the_batch_that_hides_it(
 
 @pytest.fixture
 def emptied(watermarks: Watermarks, target: Path) -> Path:
-    """Return a folder that was deleted, and to which a fourth batch was written since."""
+    """Return a folder that was deleted before a fourth batch was written to it."""
     rmtree(target)
     write(watermarks, target, [4])
     return target
@@ -614,7 +614,7 @@ def test_doctor_names_the_emptied_target_until_it_is_told_to_forget_it(
     assert run(watermarks, "doctor", "repairs").exit_code == 0
 
 
-def test_nothing_is_lacking_any_more_when_the_command_of_the_doctor_has_the_rows_read_again(
+def test_doctor_finds_nothing_when_its_command_has_made_the_job_read_the_rows_again(
     run: Command, watermarks: Watermarks, emptied: Path
 ) -> None:
     found = run(watermarks, "doctor", "repairs", "--output", "json")
@@ -641,7 +641,7 @@ def test_doctor_forgets_nothing_when_no_batch_is_missing_there_or_a_run_is_at_wo
     assert [one.kind for one in watermarks.doctor("repairs")] == ["target behind"]
 
 
-def test_batch_that_waits_is_shown_as_taken_back_and_others_as_kept_when_a_rewind_does_not_retract(
+def test_unpublished_batch_is_shown_as_deleted_and_others_as_kept_when_a_rewind_does_not_retract(
     run: Command, watermarks: Watermarks, waiting: Path
 ) -> None:
     done = run(watermarks, "rewind", "repairs", "--to-version", "2", *WHY)

@@ -1,4 +1,4 @@
-"""A job that is not there, in Glue, in the Job Runs API, or among several. `test_commands` has every command."""
+"""A job that does not exist: in Glue, in the Job Runs API, or among several. `test_commands` has every command."""
 
 from __future__ import annotations
 

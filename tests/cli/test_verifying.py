@@ -1,4 +1,4 @@
-"""`watermarks verify`: both sides are read by Spark, and the exit code says whether they are equal."""
+"""`watermarks verify` reads source and target with Spark; the exit code says whether they are equal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LATER = datetime(2026, 11, 1, tzinfo=timezone.utc)
 
 @pytest.fixture
 def loaded(watermarks: Watermarks, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """Return the source of a job and its target, both Parquet, and let the command use the session of the tests."""
+    """Return the source of a job and its target, both Parquet, and make the command use the tests' Spark session."""
     monkeypatch.setattr(session, "make_session", lambda *_: spark)
     source, target = str(tmp_path / "source"), str(tmp_path / "raw")
     spark.sql(
@@ -119,7 +119,7 @@ def test_command_says_what_is_wrong_before_spark_is_started(
 
 @pytest.fixture
 def lacking(watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Let the source of a job of numbers have more than its target, and return that. Neither needs Spark."""
+    """Return the target of a job of numbers, which lacks a row of its source. Neither needs Spark."""
     with IncrementalJob(watermarks, JOB, clock=lambda: LATER) as job:
         job.write(job.rows_since(pa.table({"id": [1, 2, 30]}), "id"), str(tmp_path / "raw"))
     source = pa.table({"id": [1, 2, 3, 30], "note": ["a", "b", "c", "d"]})
@@ -148,7 +148,7 @@ def test_each_interval_that_differs_has_its_command_when_json_is_asked_for(
     assert found["columns_left_out"] == {"note": "only in the source"}
 
 
-def test_intervals_have_a_part_of_one_as_their_width_when_the_cursor_is_decimal(
+def test_interval_width_may_be_a_fraction_when_the_cursor_is_decimal(
     run: Command, watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = pa.table({"sum": pa.array([Decimal("0.10"), Decimal("1.40")], pa.decimal128(9, 2))})
