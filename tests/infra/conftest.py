@@ -1,4 +1,4 @@
-"""A real Terraform that works on copies of terraform/ and talks to a moto server."""
+"""Fixtures: a real Terraform that works on copies of terraform/ and talks to a moto server, and a server with roles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def terraform_command() -> str:
 
 @pytest.fixture(scope="session")
 def plugin_dir() -> Path:
-    """Return the folder that the AWS provider is taken from."""
+    """Return the folder that holds the AWS provider."""
     found = find_plugin_dir()
     if found is None:
         missing_component(
@@ -43,7 +43,7 @@ def plugin_dir() -> Path:
 def make_terraform(
     terraform_command: str, plugin_dir: Path, endpoint: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Terraform]:
-    """Return a builder of initialised copies of terraform/, or of a part of it, each with a state of its own."""
+    """Return a function that initialises a copy of terraform/, or of a part of it, with a state of its own."""
 
     def make(
         part: str = ".",
@@ -69,7 +69,7 @@ def make_terraform(
 
 @pytest.fixture(scope="session")
 def applied(make_terraform: Callable[..., Terraform]) -> Terraform:
-    """Return Terraform after an apply with all defaults: the table `glue-watermarks` is there."""
+    """Return Terraform after an apply with all defaults, which creates the table `glue-watermarks`."""
     made = make_terraform()
     outcome = made.apply()
     outcome.succeeded()
@@ -85,7 +85,7 @@ def outputs(applied: Terraform) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def guard() -> Iterator[GuardedServer]:
-    """Return a server that knows the roles by the policies of `documents`."""
+    """Return a server that enforces the policies of `documents` for each role."""
     server = GuardedServer()
     yield server
     server.stop()
@@ -93,7 +93,7 @@ def guard() -> Iterator[GuardedServer]:
 
 @pytest.fixture(scope="session")
 def documents(make_terraform: Callable[..., Terraform], guard: GuardedServer) -> dict[str, str]:
-    """Return the policy documents by role or source, as Terraform plans them, and make the table."""
+    """Create the table, and return the policy documents that Terraform plans, by role or source."""
     made = make_terraform(url=guard.url, access_key="root", region=HERE)
     planned = made.planned_outputs(**VARIABLES)
     found: dict[str, str] = dict(planned["team_policy_documents"]["parking"])
@@ -106,7 +106,7 @@ def documents(make_terraform: Callable[..., Terraform], guard: GuardedServer) ->
 
 @pytest.fixture(scope="session")
 def landing_bucket(guard: GuardedServer, documents: dict[str, str]) -> str:
-    """Return a versioned bucket with two JSON files below each prefix; other buckets and a queue are beside it."""
+    """Return a versioned bucket with two JSON files below each prefix; also create the other buckets and a queue."""
     s3 = client(guard, "s3", "root")
     for name in (BUCKET, LEDGER, REPORTS):
         s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": HERE})
@@ -120,7 +120,7 @@ def landing_bucket(guard: GuardedServer, documents: dict[str, str]) -> str:
 
 @pytest.fixture(scope="session")
 def tables(guard: GuardedServer, documents: dict[str, str]) -> str:
-    """Return the name of a database of the catalogue with a table that may be read, and one that may not."""
+    """Return the name of a catalogue database with a table that the source may read, and one that it may not."""
     glue = client(guard, "glue", "root")
     for database in (DATABASE, "waste"):
         glue.create_database(DatabaseInput={"Name": database})

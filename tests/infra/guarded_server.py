@@ -1,4 +1,4 @@
-"""A moto server behind IAM: each request needs the policies of the access key that signed it, and is written down."""
+"""A moto server behind IAM, which records each request and checks it against the policies of its access key."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.moto_server import MotoServer, OneAtATime
 
 _SIGNED = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
 _NEEDS_NOTHING = {"sts:GetCallerIdentity"}
-"""AWS answers this one whatever the policies say."""
+"""AWS allows this action whatever the policies say."""
 
 
 class Call(NamedTuple):
-    """One thing that a request of a role needed, and whether its policies had it."""
+    """One permission that a request of a role needed, and whether its policies allow it."""
 
     role: str
     request: Request
@@ -26,16 +26,16 @@ class Call(NamedTuple):
 
 
 class GuardedServer(MotoServer):
-    """A server of moto that knows roles by their access keys. The key ``root`` may do everything.
+    """A moto server that identifies roles by their access keys. The key ``root`` may do everything.
 
     Attributes
     ----------
     policies
-        Policy documents by role. Setting them changes nothing about what was written down.
+        Policy documents by role. Setting them does not change the calls recorded so far.
     calls
-        What the roles asked for, in order; not what ``root`` did.
+        The permissions that the roles needed, in order; calls of ``root`` are not recorded.
     keys
-        ARN of the key by the beginning of the ARN of what it encrypts. A request then needs the key, too.
+        Maps the start of a resource's ARN to the ARN of its key. A request for the resource needs the key, too.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class GuardedServer(MotoServer):
 
 
 def _denied(service: str, role: str, request: Request, start: Callable[..., Any]) -> Iterable[bytes]:
-    """Answer as AWS does: its words name the action and the resource."""
+    """Refuse a request as AWS does, with a message that names the action and the resource."""
     text = (
         f"User: arn:aws:sts::123456789012:assumed-role/{role}/session is not authorized to perform: {request.action} "
         f"on resource: {request.resource} because no identity-based policy allows the {request.action} action"

@@ -1,6 +1,6 @@
-"""What terraform/README.md says of versions, resources, inputs and outputs, made of the HCL.
+"""Generate the tables of versions, resources, inputs and outputs in terraform/README.md from the HCL.
 
-`python -m tests.infra.inputs` writes it.
+`python -m tests.infra.inputs` writes them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ START = "## Requirements\n"
 
 
 def blocks(file: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and body of each variable or output of a file of the module."""
+    """Yield the name and the body of each variable or output in a file of the module."""
     with (TERRAFORM_FOLDER / file).open(encoding="utf-8") as text:
         for block in hcl2.load(text, serialization_options=PLAIN)[kind]:
             yield from block.items()
 
 
 def first_line(block: dict[str, Any]) -> str:
-    """Return the description, of one that has several lines the first."""
+    """Return the first line of a description."""
     lines = [line.strip() for line in block["description"].replace('\\"', '"').splitlines()]
     return next(line for line in lines if not line.startswith("<<"))
 
 
 def default_of(block: dict[str, Any]) -> str:
-    """Return the default as Terraform writes it, and nothing where the variable has none."""
+    """Return the default as Terraform writes it, or an empty text if the variable has none."""
     if "default" not in block:
         return ""
     value = block["default"]
@@ -47,7 +47,7 @@ def type_of(block: dict[str, Any]) -> str:
 
 
 def parts(text: str) -> Iterator[str]:
-    """Cut a text at its commas, but not within brackets."""
+    """Split a text at its commas, but not within brackets."""
     depth, start = 0, 0
     for place, sign in enumerate(text):
         depth += (sign in "([{") - (sign in ")]}")
@@ -58,7 +58,7 @@ def parts(text: str) -> Iterator[str]:
 
 
 def attributes(of_type: str) -> list[tuple[str, str, str, str]]:
-    """Return name, type, whether it is required, and default of each attribute of the objects in a map."""
+    """Return the name, type, "yes" if required, and default of each attribute of the objects in a map."""
     found = re.fullmatch(r"map\(object\(\{(.*)\}\)\)", of_type)
     if found is None:
         return []
@@ -72,12 +72,12 @@ def attributes(of_type: str) -> list[tuple[str, str, str, str]]:
 
 
 def shown_type(of_type: str) -> str:
-    """Return a type for the table: that of objects is in a table of its own."""
+    """Return the type to show in the table; the attributes of objects have a table of their own."""
     return "map(object)" if attributes(of_type) else of_type
 
 
 def versions() -> list[str]:
-    """Return the lines on Terraform and its provider."""
+    """Return the lines about the versions of Terraform and its provider."""
     with (TERRAFORM_FOLDER / "versions.tf").open(encoding="utf-8") as text:
         [block] = hcl2.load(text, serialization_options=PLAIN)["terraform"]
     [providers] = block["required_providers"]
@@ -88,7 +88,7 @@ def versions() -> list[str]:
 
 
 def resources() -> list[str]:
-    """Return the lines on the resources and data sources of the module."""
+    """Return the lines about the resources and data sources of the module."""
     lines = ["", "## Resources", "", "| name | type |", "|---|---|"]
     for kind in ("resource", "data"):
         for path in sorted(TERRAFORM_FOLDER.glob("*.tf")):
@@ -105,7 +105,7 @@ def resources() -> list[str]:
 
 
 def tables() -> str:
-    """Return the part of the README that is made: versions, resources, what goes in and what comes out."""
+    """Return the generated part of the README: versions, resources, variables and outputs."""
     variables = list(blocks("variables.tf", "variable"))
     lines = [
         *versions(),

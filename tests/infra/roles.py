@@ -1,4 +1,4 @@
-"""The roles of terraform/ at work: clients that sign as one of them, and what the plan was made of."""
+"""The roles of terraform/: the variables of their plan, and clients that sign as one of them."""
 
 from __future__ import annotations
 
@@ -50,29 +50,29 @@ VARIABLES: dict[str, Any] = {
         "database": {"catalog": {"database": DATABASE, "tables": ["park*"], "connections": [CONNECTION]}},
     },
 }  # fmt: skip
-"""Of the plan whose policies the tests work under."""
+"""Variables of the plan that renders the policies under test."""
 
 
 def client(guard: GuardedServer, service: str, role: str) -> Any:
     """Return a client that signs as a role."""
-    connect: Callable[..., Any] = boto3.client  # Its annotations take no service but a literal.
+    connect: Callable[..., Any] = boto3.client  # The annotations of boto3.client accept only literals.
     return connect(
         service, endpoint_url=guard.url, region_name=HERE, aws_access_key_id=role, aws_secret_access_key="testing"
     )
 
 
 def watermarks_of(guard: GuardedServer, role: str, **options: Any) -> Watermarks:
-    """Return the table as a role sees it."""
+    """Return `Watermarks` on the table, with the rights of a role."""
     return Watermarks(TABLE, client(guard, "dynamodb", role), **options)
 
 
 def read_folder(
     guard: GuardedServer, role: str, prefix: str, job_id: str = "", *, by_paths: bool = False, **options: Any
 ) -> int:
-    """Take what is new below a prefix, read it and commit; S3 and SQS as one role, the table as root.
+    """Read the new files below a prefix and commit, with S3 and SQS as one role and the table as root.
 
-    Of files whose paths were asked for, as for a read by Spark, nobody knows which bytes were read: they are looked at
-    again before the commit.
+    With `by_paths`, the job hands out paths, as for a read by Spark. It cannot know which bytes were read from them,
+    so it checks the files again before the commit.
     """
     s3 = client(guard, "s3", role)
     with IncrementalJob(watermarks_of(guard, "root"), job_id or f"parking-{role}", s3_client=s3) as job:
@@ -83,7 +83,7 @@ def read_folder(
 
 
 def tell(guard: GuardedServer, *names: str) -> str:
-    """Put objects and say so in the queue as S3 does for a versioned bucket, which moto does not; return its URL."""
+    """Put objects and send their events as S3 does for a versioned bucket (moto does not); return the queue's URL."""
     s3, sqs = client(guard, "s3", "root"), client(guard, "sqs", "root")
     url: str = sqs.get_queue_url(QueueName=QUEUE)["QueueUrl"]
     for name in names:

@@ -1,4 +1,4 @@
-"""A real Terraform that works on copies of terraform/, and where its provider is."""
+"""Run a real Terraform on copies of terraform/, and find its provider."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.patience import PATIENCE
 from tests.support.places import REGION, REPOSITORY
 
 TERRAFORM_FOLDER = REPOSITORY / "terraform"
-PROVIDERS = "registry.terraform.io"  # the folder that Terraform's own layout of unpacked providers begins with
+PROVIDERS = "registry.terraform.io"  # the top folder in Terraform's layout of unpacked providers
 SEARCH_DEPTH = 5
 SEARCH_SECONDS = 20.0
 NOT_SEARCHED = {"proc", "sys", "dev", ".terraform", "node_modules", ".git"}
@@ -30,13 +30,13 @@ PROVIDER = 'provider "aws" {\n  s3_use_path_style = true\n}\n'
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a Terraform command ended; line breaks of its text, which it wraps, are made spaces."""
+    """How a Terraform command ended; spaces replace the line breaks in its text, because Terraform wraps lines."""
 
     code: int
     text: str
 
     def succeeded(self) -> None:
-        """Fail otherwise, by what Terraform calls the errors: they come last, and pytest shortens long texts."""
+        """Fail unless the command succeeded; show only its errors, which come last, because pytest cuts long texts."""
         if self.code != 0:
             start = self.text.find("Error: ")
             pytest.fail(f"terraform exited with {self.code}: {self.text[max(start, 0) :]}", pytrace=False)
@@ -52,7 +52,7 @@ class Terraform:
         self.access_key, self.region = access_key, region
 
     def start(self, verb: str, *arguments: str, variables: Mapping[str, Any] | None = None) -> subprocess.Popen[str]:
-        """Begin a command, whose end `finish` waits for."""
+        """Start a command; `finish` waits for its end."""
         given = [
             f"-var={name}={value if isinstance(value, str) else json.dumps(value)}"
             for name, value in (variables or {}).items()
@@ -97,19 +97,19 @@ class Terraform:
         return json.loads(shown.text)[part]
 
     def planned_outputs(self, **variables: Any) -> dict[str, Any]:
-        """Return what a first plan knows of the outputs."""
+        """Return the outputs whose values are known in a first plan."""
         outputs = self.planned("planned_values", **variables)["outputs"]
         return {name: output["value"] for name, output in outputs.items() if "value" in output}
 
     def _environment(self) -> dict[str, str]:
-        """Keep the user's own Terraform settings out; send every AWS call to the endpoint."""
+        """Return an environment without the user's Terraform settings that sends every AWS call to the endpoint."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
         return kept | {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_DEFAULT_REGION": self.region,
             "AWS_ENDPOINT_URL": self.endpoint,
             "CHECKPOINT_DISABLE": "1",
-            # Of the CPU time of a command a fifth is spent on collecting garbage, of which little is left at its end.
+            # Collect garbage less often, which saves about a fifth of the CPU time of a command.
             "GOGC": "400",
             "TF_CLI_CONFIG_FILE": os.devnull,
             "TF_IN_AUTOMATION": "1",
@@ -122,7 +122,7 @@ def table_names(dynamodb: Any) -> list[str]:
 
 
 def copy_of_module(folder: Path) -> Path:
-    """Copy terraform/ with its tests and examples, and the scripts that these upload; return the module's folder."""
+    """Copy terraform/ with its tests and examples, and the scripts that they upload; return the module's folder."""
     unwanted = shutil.ignore_patterns(".terraform*", "terraform.tfstate*", "__pycache__")
     shutil.copytree(TERRAFORM_FOLDER, folder / "terraform", ignore=unwanted)
     shutil.copytree(REPOSITORY / "scripts" / "jobs", folder / "scripts" / "jobs", ignore=unwanted)
@@ -130,7 +130,7 @@ def copy_of_module(folder: Path) -> Path:
 
 
 def find_plugin_dir() -> Path | None:
-    """Return a folder for `terraform init -plugin-dir` that holds the AWS provider, if there is one."""
+    """Return a folder for `terraform init -plugin-dir` that holds the AWS provider, or None."""
     named = [os.environ[name] for name in ("TF_PLUGIN_DIR", "TF_PLUGIN_CACHE_DIR") if os.environ.get(name)]
     for candidate in [*map(Path, named), TERRAFORM_FOLDER / ".terraform" / "providers"]:
         if _holds_provider(candidate):
@@ -143,7 +143,7 @@ def _holds_provider(folder: Path) -> bool:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """Walk the file system breadth first, so far as depth and time allow, without following links."""
+    """Yield folders breadth first, within limits of depth and time, without following links."""
     until = time.monotonic() + SEARCH_SECONDS
     waiting = deque([(root, 0)])
     while waiting and time.monotonic() < until:

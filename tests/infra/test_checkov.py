@@ -1,4 +1,4 @@
-"""Checkov finds nothing in terraform/ that is not explained there."""
+"""Every Checkov finding in terraform/ is fixed, or suppressed with a reason."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.support.patience import PATIENCE
 pytestmark = pytest.mark.if_changed("terraform")
 
 RECOVERY = "  point_in_time_recovery {\n    enabled = true\n  }\n"
-"""What a copy of the module lacks, so that it is seen that findings show up."""
+"""A block that is removed from a copy of the module, to prove that Checkov reports findings."""
 
 
 @pytest.fixture(scope="module")
 def checkov() -> str:
-    """Return the path of checkov: that of .ci/setup, in an environment of its own, or one on PATH."""
+    """Return the path of checkov: the one that .ci/setup installs in an environment of its own, or one on PATH."""
     beside = Path(sys.prefix) / "checkov" / "bin" / "checkov"
     command = str(beside) if beside.exists() else shutil.which("checkov")
     if command is None:
@@ -35,7 +35,7 @@ def checkov() -> str:
 
 @pytest.fixture(scope="module")
 def report(checkov: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """Return what checkov says of the module with its example, and of a broken copy in the folder `broken`."""
+    """Return checkov's results for the module with its example, and for a broken copy in the folder `broken`."""
     folder = tmp_path_factory.mktemp("checkov")
     module = copy_of_module(folder)
     broken = folder / "terraform" / "broken"

@@ -1,4 +1,4 @@
-"""terraform/examples/complete makes what it says, and its jobs run as Glue starts them."""
+"""terraform/examples/complete creates what it describes, and its jobs run with the arguments that Glue passes."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def example(make_terraform: Callable[..., Terraform], wheel: Path) -> Terraform:
 
 
 def of_example(endpoint: str, service: str) -> Any:
-    connect: Callable[..., Any] = boto3.client  # Its annotations take no service but a literal.
+    connect: Callable[..., Any] = boto3.client  # The annotations of boto3.client accept only literals.
     return connect(service, endpoint_url=endpoint, region_name=EXAMPLE_REGION)
 
 
 def glue_argv(endpoint: str, name: str) -> list[str]:
-    """Return what Glue hands to the script of a job: its own arguments, then those of the definition."""
+    """Return the arguments that Glue passes to the script of a job: its own, then those of the job definition."""
     arguments = of_example(endpoint, "glue").get_job(JobName=name)["Job"]["DefaultArguments"]
     own = {"--JOB_ID": "j_1", "--JOB_RUN_ID": "jr_1", "--JOB_NAME": name}
     return [part for pair in (own | arguments).items() for part in pair]
@@ -58,9 +58,9 @@ def download(endpoint: str, uri: str, folder: Path) -> Path:
 
 
 def install(endpoint: str, arguments: Mapping[str, str], folder: Path) -> None:
-    """Do what Glue does with a job's modules: pip installs them. Only .zip, .egg and .py files are on Python's path."""
+    """Install a job's modules with pip, as Glue does; it puts only .zip, .egg and .py files on Python's path."""
     first, *others = arguments["--additional-python-modules"].split(",")
-    assert others == []  # Glue 5 has pyarrow.
+    assert others == []  # Glue 5 includes pyarrow.
     assert arguments.get("--extra-py-files", ".zip").endswith((".zip", ".egg", ".py"))
     wheel = download(endpoint, first, folder)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(folder)]
@@ -68,7 +68,7 @@ def install(endpoint: str, arguments: Mapping[str, str], folder: Path) -> None:
 
 
 def waiting(endpoint: str, url: str) -> int:
-    """Return how many messages are in a queue, with those that are hidden."""
+    """Return the number of messages in a queue, including those that are hidden."""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     found = of_example(endpoint, "sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
     return sum(map(int, found.values()))
@@ -83,7 +83,7 @@ def test_files_job_of_the_example_drains_its_queue_when_started_as_glue_does(
     (tmp_path / "awsglue").mkdir()
     (tmp_path / "awsglue" / "__init__.py").touch()
     queue = example.outputs()["queue_urls"]["parking"]
-    # A hidden file is told of and not taken, so Spark is not started.
+    # S3 sends an event for a hidden file, but the job does not read it, so Spark is not started.
     of_example(endpoint, "s3").put_object(Bucket="example-landing", Key="parking/_SUCCESS", Body=b"")
     before = waiting(endpoint, queue)
 
@@ -123,7 +123,7 @@ def test_files_job_of_the_example_lists_its_source_when_the_daily_trigger_starts
     assert daily is None
 
 
-def test_rows_job_of_the_example_is_told_its_table_when_started_as_glue_does(
+def test_rows_job_of_the_example_gets_its_arguments_when_started_as_glue_does(
     example: Terraform, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "on_glue", lambda: True)
@@ -213,7 +213,7 @@ def test_alarms_of_the_example_watch_what_jobs_print_when_applied(example: Terra
     assert all(action.endswith(":glue-watermarks-alarms") for alarm in alarms for action in alarm["AlarmActions"])
 
 
-def test_new_object_is_told_of_in_the_queue_when_the_example_is_applied(example: Terraform, endpoint: str) -> None:
+def test_queue_gets_the_event_of_a_new_object_when_the_example_is_applied(example: Terraform, endpoint: str) -> None:
     queue = S3EventQueue(example.outputs()["queue_urls"]["parking"], sqs_client=of_example(endpoint, "sqs"), wait=0)
     queue.receive(Location.parse("s3://example-landing/parking/"))
     for key in ("parking/1.json", "repairs/1.parquet"):
@@ -225,7 +225,7 @@ def test_new_object_is_told_of_in_the_queue_when_the_example_is_applied(example:
 
 
 def by_meaning(value: Any) -> Any:
-    """Return a value of a plan in which texts of JSON are what they mean: moto gives them back with blanks."""
+    """Return a value of a plan with its JSON texts parsed, because moto returns them with other blanks."""
     if isinstance(value, dict):
         return {name: by_meaning(part) for name, part in value.items()}
     try:

@@ -1,4 +1,4 @@
-"""The evaluator of policies keeps the rules of the IAM User Guide."""
+"""The policy evaluator follows the rules of the IAM User Guide."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_absent_key_is_allowed_when_only_all_values_are_tested() -> None:
 
 
 @pytest.mark.parametrize("values", [(), ("",)], ids=["no-values", "empty-value"])
-def test_all_values_hold_and_any_value_does_not_when_there_is_no_value(values: tuple[str, ...]) -> None:
+def test_for_all_values_holds_and_for_any_value_fails_when_there_is_no_value(values: tuple[str, ...]) -> None:
     asked_for = Request("dynamodb:GetItem", TABLE, {LEADING: values})
 
     assert is_allowed([policy(allow(OWN))], asked_for)
@@ -195,7 +195,7 @@ def test_s3_request_needs_its_action_when_it_is_taken_apart(
         pytest.param("GetConnection", {"Name": "c"}, ["catalog", "connection/c"], id="connection"),
     ],
 )
-def test_lookup_in_the_catalogue_needs_all_that_is_above_it_when_it_is_taken_apart(
+def test_catalogue_lookup_needs_every_level_above_it_when_it_is_evaluated(
     operation: str, body: dict[str, str], resources: list[str]
 ) -> None:
     found = asked("glue", "eu-west-2", "POST", "/", {"x-amz-target": f"AWSGlue.{operation}"}, json.dumps(body).encode())

@@ -1,8 +1,8 @@
-"""What one team's role may do, in any order, changes nothing that another team has, runs or sees.
+"""Nothing that one team's role may do, in any order, changes what another team has, runs or sees.
 
-Random walks of one team under the writer's policy that Terraform rendered: runs, decisions, job runs, and items put and
-deleted, sound and spoiled, under names of its own and of others. Between its steps the other team lives its day. All
-that this team has and sees must be byte for byte as on a day without a neighbour.
+One team, the neighbour, makes random moves under the writer's policy that Terraform rendered: runs, decisions, job
+runs, and sound or spoiled items put and deleted, under its own names and others. Between them the other team does its
+day's work. All that this team has and sees must be byte for byte the same as on a day without a neighbour.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ START = datetime(2026, 3, 16, 6, tzinfo=timezone.utc)
 VALUES, ROWS, RUNS = "waste-values", "waste-rows", "waste-runs"
 STATE = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 10}
 LARGE = [f"{number:0100d}" for number in range(900)]
-"""More than a head holds, so it lies in chunks."""
+"""Too large for a head, so it is stored in chunks."""
 OWN = ["parking-values", "parking-", "parking-waste-rows", "parking-\x00<b>", f"parking-{'x' * 1_000}"]
 OTHERS = [VALUES, ROWS, RUNS, "waste-", "parking", "Parking-values", "*", "~latest"]
 WALKS, MOVES_BETWEEN = 30, 3
 
 
 class AsRole:
-    """The table as a role sees it: a request that its policy does not allow is refused before it arrives."""
+    """A client of the table that refuses each request that the role's policy does not allow."""
 
     def __init__(self, double: FakeDynamoDB, document: str) -> None:
         self._double, self._document = double, document
@@ -74,17 +74,17 @@ class AsRole:
 
 
 class Listed(FakeDynamoDB):
-    """The double with Scan, for the lister."""
+    """A double of the table with Scan, for the lister."""
 
     def scan(self, **given: Any) -> dict[str, Any]:
         kept = self.items
         jobs = sorted({job for job, _ in kept})[given.get("Segment", 0) :: given.get("TotalSegments", 1)]
-        found = [item for (job, _), item in kept.items() if job in jobs]  # A segment has all items of its jobs.
+        found = [item for (job, _), item in kept.items() if job in jobs]  # A segment holds all items of its jobs.
         return {"Items": found, "Count": len(found), "ScannedCount": len(found)}
 
 
 class Tokens:
-    """Random tokens that are the same each day, team by team: who else asked for some changes nothing."""
+    """Tokens that are the same each day for a team, however many the other team has requested."""
 
     def __init__(self) -> None:
         self.team, self._made = "waste", Counter[str]()
@@ -94,7 +94,7 @@ class Tokens:
         return hashlib.sha256(f"{self.team} {self._made[self.team]}".encode()).hexdigest()[: 2 * (count or 32)]
 
 
-# --- the day of the team that is watched ----------------------------------------------------------------
+# --- the day of the observed team -----------------------------------------------------------------------
 
 
 def committed(marks: Watermarks, run_id: str, **values: Any) -> None:
@@ -152,7 +152,7 @@ def seen(double: Listed, reader: AsRole, now: datetime) -> dict[str, Any]:
 
 
 class Neighbour:
-    """One walk of the other team."""
+    """The random moves of the other team on one day."""
 
     def __init__(self, double: Listed, client: AsRole, seed: int) -> None:
         self._double, self.client, self._random = double, client, random.Random(seed)
@@ -162,7 +162,7 @@ class Neighbour:
         self.moves = Counter[str]()
 
     def move(self) -> None:
-        """Do one thing; a refusal, and an error about what it spoiled itself, is an answer like others."""
+        """Make one move, and ignore a refusal or an error about an item that the neighbour itself spoiled."""
         chosen = self._random.choice(
             [self._put, self._put, self._put, self._delete, self._run, self._decide, self._ask]
         )
@@ -174,7 +174,7 @@ class Neighbour:
         return self._random.choice(OWN if self._random.random() < 0.7 else OTHERS)
 
     def _item(self) -> tuple[str, Item]:
-        """Return an item of anybody, whose names are those of the other team therefore, spoiled more often than not."""
+        """Return an item of any team, so it may hold the other team's names, spoiled more often than not."""
         (_, range_key), item = self._random.choice(list(self._double.items.items()) or [(("", "~latest"), {})])
         for _ in range(self._random.randrange(3)):
             if paths := list(paths_in(item)):
@@ -222,7 +222,7 @@ class Neighbour:
 
 @pytest.fixture
 def tokens(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Tokens]:
-    """Return what begins the tokens of a day anew."""
+    """Return a function that starts the tokens of a new day."""
 
     def begin() -> Tokens:
         made = Tokens()
@@ -233,9 +233,9 @@ def tokens(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Tokens]:
 
 
 def day(documents: dict[str, str], tokens: Tokens, seed: int | None) -> tuple[dict[str, Any], Counter[str]]:
-    """Live one day, beside a neighbour or alone; return what there is to see in the evening, and what was tried."""
+    """Run one day, alone or beside a neighbour; return what the team sees afterwards, and the neighbour's moves."""
     double = Listed(TABLE)
-    # The same policy for the other team: its prefix is another.
+    # The same policies for the other team, with its prefix.
     writer, reader = (
         AsRole(double, documents[role].replace('"parking-*"', '"waste-*"')) for role in ("writer", "reader")
     )
@@ -256,12 +256,12 @@ def day(documents: dict[str, str], tokens: Tokens, seed: int | None) -> tuple[di
     return seen(double, reader, START + timedelta(days=1)), tried
 
 
-def test_day_of_a_team_is_the_same_when_its_neighbour_does_all_that_its_role_may(
+def test_team_sees_no_difference_when_its_neighbour_does_all_that_its_role_allows(
     documents: dict[str, str], tokens: Callable[[], Tokens]
 ) -> None:
     alone, _ = day(documents, tokens(), None)
     again, _ = day(documents, tokens(), None)
-    assert again == alone  # Or a difference would not be the neighbour's.
+    assert again == alone  # Otherwise a difference could have another cause than the neighbour.
     assert all(code == 0 for code, _ in (alone[" ".join(command)] for command in COMMANDS)), alone
     tried = Counter[str]()
 
@@ -276,7 +276,7 @@ def test_day_of_a_team_is_the_same_when_its_neighbour_does_all_that_its_role_may
 def test_difference_is_seen_when_a_neighbour_may_write_more(
     documents: dict[str, str], tokens: Callable[[], Tokens]
 ) -> None:
-    """The same walk with the rights of both teams: so the test above would notice."""
+    """With the rights of both teams, the same moves make a difference, so the test above would notice one."""
     alone, _ = day(documents, tokens(), None)
     policy = json.loads(documents["writer"].replace('"parking-*"', '"*"'))
 

@@ -1,4 +1,4 @@
-"""What docs/terraform.md, docs/permissions.md and terraform/README.md show is what the module has, and is valid."""
+"""docs/terraform.md, docs/permissions.md and terraform/README.md show valid HCL and what the module contains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_page_names_the_metrics_that_jobs_print_when_alarms_watch_them(name: str
 
 @pytest.fixture(scope="module")
 def pages(make_terraform: Callable[..., Terraform]) -> Terraform:
-    """Return Terraform over all configurations that the pages show."""
+    """Return Terraform in a folder with all configurations that the pages show."""
     shown = [*CONFIGURATION.findall(DEPLOY), *CONFIGURATION.findall(README)]
     assert len(shown) == 5
     return make_terraform(

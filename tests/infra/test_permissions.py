@@ -1,4 +1,4 @@
-"""The policies of terraform/ allow what the package asks of the table on the wire, role by role, and nothing else."""
+"""For each role, the policies of terraform/ allow exactly the requests that the package sends to the table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ READS = {"dynamodb:GetItem", "dynamodb:Query"}
 WRITES = {"dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
 LOOKS = {"dynamodb:DescribeTable"}
 AFTER_RESTORE = {"dynamodb:DescribeContinuousBackups", "dynamodb:DescribeTimeToLive"}
-"""For a person who looks whether TTL and recovery are on again; the package does not ask."""
+"""For a person who checks whether TTL and recovery are on again; the package does not call these actions."""
 GRANTS = {
     "reader": READS | LOOKS,
     "writer": READS | WRITES | LOOKS,
@@ -48,7 +48,7 @@ USES = {role: GRANTS[role] - AFTER_RESTORE for role in WORK}
 
 @pytest.fixture(scope="module")
 def worked(guard: GuardedServer, documents: dict[str, str], landing_bucket: str) -> dict[str, set[Request]]:
-    """Return what each role asked of the table when it did all of its work, the writer first."""
+    """Return the requests that each role sent to the table while it did all of its work, the writer first."""
     prepare(watermarks_of(guard, "root"))
     read_folder(guard, "root", "parking/", FILES)
     guard.policies["reader"] = [documents["reader"], documents["listed"]]
@@ -58,7 +58,7 @@ def worked(guard: GuardedServer, documents: dict[str, str], landing_bucket: str)
         patch.setenv("AWS_ENDPOINT_URL", guard.url)
         patch.setenv("AWS_DEFAULT_REGION", HERE)
         for role, all_work in WORK.items():
-            patch.setenv("AWS_ACCESS_KEY_ID", role)  # Of the launchers and commands.
+            patch.setenv("AWS_ACCESS_KEY_ID", role)  # Launchers and commands sign with this key.
             guard.calls.clear()
             for work in all_work:
                 work(watermarks_of(guard, role, retention=timedelta(days=30)))
@@ -156,7 +156,7 @@ def test_every_other_operation_of_dynamodb_is_refused_when_all_are_tried(documen
         pytest.param("lister", lambda marks: marks.reset(FOREIGN, why="a test"), "PutItem", id="lister-resets"),
     ],
 )
-def test_work_of_another_is_refused_with_its_action_when_a_role_tries(
+def test_error_names_the_action_when_a_role_tries_the_work_of_another(
     guard: GuardedServer, worked: dict[str, set[Request]], role: str, work: Callable[[Watermarks], Any], action: str
 ) -> None:
     before = everything(guard)
@@ -175,7 +175,7 @@ def test_other_table_is_named_when_a_role_asks_whether_it_exists(
         watermarks_of(guard, role).exists("another-table")
 
 
-def test_page_tells_the_same_when_it_is_compared_with_the_documents(
+def test_page_lists_the_same_actions_when_it_is_compared_with_the_policies(
     guard: GuardedServer, worked: dict[str, set[Request]], documents: dict[str, str]
 ) -> None:
     [shown] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)

@@ -1,4 +1,4 @@
-"""Jobs and commands work under the rendered policies of all services at once, and use every grant of their sources."""
+"""Jobs and commands work under the rendered policies of all services, and need every grant of their sources."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ ENCRYPTED = {
     f"arn:aws:s3:::{REPORTS}/": key_arn("reports"),
     f"arn:aws:sqs:{HERE}:{ACCOUNT}:{QUEUE}": key_arn("q"),
 }
-"""Key by the beginning of the ARN of what it encrypts."""
+"""ARN of the key, by the start of the ARN of the resource that it encrypts."""
 WHY = ["--why", "a test", "--yes"]
 
 
 @pytest.fixture(scope="module")
 def recorder(guard: GuardedServer, documents: dict[str, str], landing_bucket: str) -> Iterator[GuardedServer]:
-    """Return the server, which asks for keys as well as long as this module uses it."""
+    """Return the server, which also requires the rights to keys while this module uses it."""
     guard.keys = dict(ENCRYPTED)
     s3 = client(guard, "s3", "root")
     s3.create_bucket(Bucket="all-of-it", CreateBucketConfiguration={"LocationConstraint": HERE})
@@ -65,7 +65,7 @@ def recorder(guard: GuardedServer, documents: dict[str, str], landing_bucket: st
 
 
 def unused(document: str, calls: list[Call]) -> set[tuple[str, str]]:
-    """Return the statements with those of their actions that no call needed."""
+    """Return each statement and action of a policy that no call needed."""
     found = set()
     for statement in json.loads(document)["Statement"]:
         for action in statement["Action"]:
@@ -79,7 +79,7 @@ def unused(document: str, calls: list[Call]) -> set[tuple[str, str]]:
 
 
 def run(guard: GuardedServer, role: str, uri: str, **options: Any) -> int:
-    """Read what is new and commit: table, source, queue and ledger as one role."""
+    """Read what is new and commit, with the table, source, queue and ledger as one role."""
     s3 = client(guard, "s3", role)
     with IncrementalJob(watermarks_of(guard, role), f"parking-used-{role}", s3_client=s3) as job:
         delta = job.new_files(uri, transformation_ctx="files", **options)
@@ -147,15 +147,15 @@ JOBS: dict[str, tuple[Callable[[GuardedServer, str], int], int]] = {
     "reported": (reported, 2),
     "database": (looked_up, 0),
 }
-"""By source: a job on it, and how many rows it reads."""
+"""For each source, a job that reads it and the number of rows that it reads."""
 LISTING = ("ListTheFolder", "s3:ListBucket")
 NOT_BY_PANDAS = {"told": {LISTING}, "reported": {LISTING}, "versions": {LISTING, ("ReadItsObjects", "s3:GetObject")}}
-"""For Spark, which looks for an object by its name and reads its newest version, so that the job looks again."""
+"""Grants for Spark only: it finds an object by name and reads its newest version, so the job checks it again."""
 
 
 @contextmanager
 def signed_as(guard: GuardedServer, role: str) -> Iterator[None]:
-    """Let clients without a login of their own, as those of commands, sign as a role."""
+    """Make clients without credentials of their own, such as those of commands, sign as a role."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(boto3, "DEFAULT_SESSION", None)
         for name, value in (("AWS_ENDPOINT_URL", guard.url), ("AWS_DEFAULT_REGION", HERE), ("AWS_ACCESS_KEY_ID", role)):
@@ -190,14 +190,14 @@ def test_every_source_of_the_plan_has_a_job_here(documents: dict[str, str]) -> N
 # --- commands -------------------------------------------------------------------------------------------
 
 EVERY_VERDICT = ["jobs", "--fail-on", "missing"]
-"""Exit code 1 is an answer, too: the jobs of other tests may be late."""
+"""This command may exit with 1, because the jobs of other tests may be late."""
 NOT_RUN = {"completion", "ingest-files", "ingest-table", "verify"}
-"""One asks for nothing. The others need Spark: two are the jobs above under another name, and `verify` reads what
-`history` does."""
+"""`completion` sends no request. The others need Spark: two are the jobs above under another name, and `verify` reads
+what `history` reads."""
 
 
 def commands(folder: Path) -> list[tuple[str, list[str]]]:
-    """Return every command with the role that docs/permissions.md has for it, in the order in which they are run."""
+    """Return the commands in the order of their run, each with the role that docs/permissions.md names for it."""
     page, copied = str(folder / "page.html"), f"sqlite:{folder}/jobs.db"
     file = f"s3://{BUCKET}/parking/a.json"
     looks = [

@@ -1,4 +1,4 @@
-"""The policies of terraform/ for sources and keys allow what the package asks for on the wire, and nothing else."""
+"""The policies of terraform/ for sources and keys allow exactly the requests that the package sends."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LEDGER_URI = f"s3://{LEDGER}/marks/"
 
 
 def asked_by(guard: GuardedServer, role: str) -> set[tuple[str, str]]:
-    """Return the actions and resources that a role needed, all of which it had."""
+    """Return the actions and resources that a role needed; fail if one was refused."""
     calls = guard.of(role)
     assert all(call.allowed for call in calls), [call for call in calls if not call.allowed]
     return {(call.request.action, call.request.resource) for call in calls}
@@ -99,7 +99,7 @@ def test_folders_of_dates_are_read_with_these_actions_when_the_source_has_a_poli
 def test_events_are_taken_and_acknowledged_when_the_source_has_a_queue(
     guard: GuardedServer, landing_bucket: str, one_by_one: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each object that an event names is looked at, or shown by a page of a listing where many are named."""
+    """The job looks up each object that an event names; if events name many, it lists the folder instead."""
     monkeypatch.setattr(listing, "APART", one_by_one)
     monkeypatch.setattr(listing, "PAYS", 1)
     queue = S3EventQueue(tell(guard, "a.json", "b .json"), sqs_client=client(guard, "sqs", "told"), wait=0)
@@ -206,7 +206,7 @@ def test_ledger_is_kept_with_these_actions_when_the_source_has_one(guard: Guarde
 def test_ledger_is_swept_with_these_actions_when_a_person_may_see_all_jobs(
     guard: GuardedServer, documents: dict[str, str], landing_bucket: str
 ) -> None:
-    """The module has no policy that deletes files of a ledger: the page has it, beside two of the module."""
+    """The module has no policy to delete ledger files; docs/permissions.md adds one to two policies of the module."""
     read_folder(guard, "remembered", "remembered/", "parking-swept", transformation_ctx="files", ledger_uri=LEDGER_URI)
     orphan = "f" * 32 + ".parquet"
     client(guard, "s3", "root").put_object(Bucket=LEDGER, Key=f"marks/{orphan}", Body=b"rows")
@@ -268,7 +268,7 @@ def test_inventory_is_read_with_these_actions_when_the_source_has_one(
 
 @pytest.fixture
 def catalog(guard: GuardedServer, tables: str) -> Catalog:
-    """Return the catalogue as the role of a source sees it."""
+    """Return the catalogue with the rights of the role `database`."""
     made = client(guard, "glue", "database")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("boto3.client", lambda service: made)
@@ -301,7 +301,7 @@ def test_catalogue_is_looked_up_with_these_actions_when_the_source_has_one(
         pytest.param(lambda catalog: catalog.connection("another"), "get_connection", id="connection"),
     ],
 )
-def test_catalogue_is_refused_when_it_is_not_of_the_source(
+def test_catalogue_lookup_is_refused_when_the_source_does_not_name_it(
     catalog: Catalog, look: Callable[[Catalog], Any], operation: str
 ) -> None:
     with pytest.raises(SourceError, match=f"{operation} of the Glue catalogue says AccessDeniedException"):
@@ -320,7 +320,7 @@ def test_source_has_no_rights_in_s3_when_it_is_of_the_catalogue_only(documents: 
 def test_page_lists_every_action_of_glue_when_all_calls_are_made(
     guard: GuardedServer, documents: dict[str, str]
 ) -> None:
-    """They are refused, one and all, and written down before."""
+    """The server records each call before it refuses it."""
     guard.policies["stranger"] = []
     glue = client(guard, "glue", "stranger")
     jobs = JobRuns(engine=Glue(glue))
@@ -358,13 +358,13 @@ KEY_USES = {
     "lister": DECRYPTS,
     "pipeline": ENCRYPTS | {"CreateGrant"},
 }
-"""What DynamoDB asks of a customer managed key in the name of the caller."""
+"""The actions on a customer managed key that DynamoDB performs on behalf of the caller."""
 VARIANTS = {"GenerateDataKeyWithoutPlaintext", "GenerateDataKeyPair", "GenerateDataKeyPairWithoutPlaintext"}
-"""Which the pattern GenerateDataKey* covers as well."""
+"""Actions that the pattern GenerateDataKey* also matches."""
 
 
 def allowed_of_key(document: str, key: str, service: str | None) -> set[str]:
-    """Return which operations of KMS a policy allows, through a service or straight."""
+    """Return which operations of KMS a policy allows through a service, or directly if `service` is None."""
     operations = botocore.session.get_session().get_service_model("kms").operation_names
     context = {"kms:ViaService": f"{service}.{HERE}.amazonaws.com"} if service else {}
     tried = {*operations, "ReEncryptFrom", "ReEncryptTo"} - {"ReEncrypt"}

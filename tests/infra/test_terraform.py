@@ -1,4 +1,4 @@
-"""terraform/ makes what it says: the table that the package works on, each choice, and the complete example."""
+"""terraform/ creates the table that the package works on, applies each option, and has examples that work."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def variable_blocks() -> dict[str, dict[str, Any]]:
 
 
 def shape_of(dynamodb: Any, table_name: str) -> dict[str, Any]:
-    """Describe what the package relies on, without dates, ids and sizes."""
+    """Return the properties of a table that the package relies on, without dates, ids and sizes."""
     table = dynamodb.describe_table(TableName=table_name)["Table"]
     backups = dynamodb.describe_continuous_backups(TableName=table_name)["ContinuousBackupsDescription"]
     return {

@@ -1,4 +1,4 @@
-"""The module refuses what AWS would refuse, and what would do harm, before it makes anything."""
+"""The module refuses values that AWS would refuse, or that would do harm, before it creates anything."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ ROUNDS = [
     {name: case for name, case in zip(REFUSED, cases, strict=True) if case is not None}
     for cases in zip_longest(*REFUSED.values())
 ]
-"""Each has one bad value of every variable that has any left: Terraform tells of all of them at once."""
+"""Each round has one bad value for each variable with any left, because Terraform reports all of them at once."""
 
 ACCEPTED = [
     pytest.param({"table_name": "t.1", "name": "n", "deletion_protection_enabled": False}, id="shortest-names"),
@@ -159,7 +159,7 @@ ACCEPTED = [
 
 @pytest.fixture(scope="module")
 def variables_only(terraform_command: str, tmp_path_factory: pytest.TempPathFactory) -> Terraform:
-    """Return Terraform over variables.tf alone, whose rules it applies without starting the provider."""
+    """Return Terraform in a folder with only variables.tf, whose rules it checks without starting the provider."""
     folder = tmp_path_factory.mktemp("variables")
     shutil.copy(TERRAFORM_FOLDER / "variables.tf", folder)
     return Terraform(terraform_command, folder, endpoint="http://127.0.0.1:1")

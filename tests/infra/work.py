@@ -1,4 +1,4 @@
-"""What each role of the table does with it: all that docs/permissions.md says it is for."""
+"""All the work that docs/permissions.md lists for each role of the table."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Work = Callable[[Watermarks], None]
 
 
 def store_of(marks: Watermarks) -> Store:
-    """Return the items as a role sees them."""
+    """Return the store of the items, with the rights of the role."""
     return marks.store
 
 
 def as_job(marks: Watermarks) -> None:
-    """Commit in one call, with a large plan and state, over an expiring version; keep alive, abort, take over."""
+    """Commit in one call and with a large plan and state, expire a version, send a heartbeat, abort and take over."""
     marks.add_watermark(marks.create_watermark_item(job_id=OWN, run_id="jr_1", latest_data="2026-03-16"))
     for number in (2, 3):
         with marks.begin(OWN, f"jr_{number}") as run:
@@ -52,7 +52,7 @@ def as_job(marks: Watermarks) -> None:
 
 
 def as_backfill(marks: Watermarks) -> None:
-    """Read an old range beside the live job."""
+    """Backfill an old range while the live job continues."""
     marks.set_watermark(ROWS, STATE, transformation_ctx="rows", why="start from here")
     with Backfill(marks, ROWS, low=0, high=5) as backfill:
         backfill.rows(ListedRows((CursorColumn("id", "bigint"),), [(number,) for number in range(8)]), "id")
@@ -60,7 +60,7 @@ def as_backfill(marks: Watermarks) -> None:
 
 
 def as_job_runs(marks: Watermarks) -> None:
-    """Define, start, retry, look at and stop runs with a real launcher."""
+    """Define a job, and start, retry, inspect and stop its runs with a real launcher."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "script.py")
         script.write_text("import sys\nsys.exit('_attempt_' not in sys.argv[-1])")
@@ -80,7 +80,7 @@ def as_job_runs(marks: Watermarks) -> None:
 
 
 def as_copy(marks: Watermarks) -> None:
-    """Copy a job to a file, and back when it has gone on there."""
+    """Copy a job to a file, run it there, and copy it back."""
     with tempfile.TemporaryDirectory() as folder:
         file = Watermarks(f"sqlite:{folder}/jobs.db", clock=marks.clock)
         file.create_table()
@@ -92,7 +92,7 @@ def as_copy(marks: Watermarks) -> None:
 
 
 def as_dashboard(marks: Watermarks) -> None:
-    """Look everything up that there is of single jobs."""
+    """Look up everything about single jobs."""
     run_id = marks.get_most_recent_run_id(OWN)
     marks.get_watermark(OWN, run_id)
     marks.get_watermark_values(OWN)
@@ -123,7 +123,7 @@ def as_person_who_looks(marks: Watermarks) -> None:
 
 
 def as_admin(marks: Watermarks) -> None:
-    """Take every decision there is."""
+    """Make every decision that an admin can make."""
     assert marks.exists()
     marks.rewind(OWN, to_version=1, why="a test")
     marks.set_watermark(OWN, {"latest_data": "2026-03-17"}, why="a test")
@@ -136,7 +136,7 @@ def as_admin(marks: Watermarks) -> None:
 
 
 def as_lister(marks: Watermarks) -> None:
-    """List and report all jobs, also those without a head: of the original class."""
+    """List and report all jobs, including jobs of the original class, which have no head."""
     assert marks.exists()
     found = list_jobs(store_of(marks))
     assert {FOREIGN, "waste-original"} <= {job.job_id for job in found.jobs}
@@ -149,11 +149,11 @@ WORK: dict[str, list[Work]] = {
     "admin": [as_admin],
     "lister": [as_lister],
 }
-"""By role, in the order in which it is to be done."""
+"""The work of each role, in the order in which it must be done."""
 
 
 def prepare(root: Watermarks) -> None:
-    """Put what the original class wrote, and what another team has."""
+    """Store items of the original class, and jobs of another team."""
     store = store_of(root)
     for job, run_id in ((OLD, "jr_old_1"), (OLD, "jr_old_2"), ("waste-original", "jr_1")):
         store.put(items.key(job, run_id) | {"watermarks": {"M": {"rows_collected": {"N": "808"}}}}, if_new=True)
