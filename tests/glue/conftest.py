@@ -1,4 +1,4 @@
-"""Fixtures of the tests of Glue's names: a context over the moto server, and scripts that begin and commit."""
+"""Fixtures for the tests of Glue's names: a context on the moto server, sources, targets and catalogue tables."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _databases = itertools.count(1)
 
 @pytest.fixture
 def glue_context(spark: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> GlueContext:
-    """Return a context whose clients of AWS are led to the moto server."""
+    """Return a context whose AWS clients call the moto server."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     return GlueContext(spark.sparkContext)
 
 
 @pytest.fixture
 def begin(glue_context: GlueContext, watermarks: Watermarks) -> Callable[..., Job]:
-    """Return what begins a run of the job ``parking``, with bookmarks enabled unless told otherwise."""
+    """Return a function that begins a run of the job ``parking``, with bookmarks enabled by default."""
 
     def init(run_id: str | None = None, **args: Any) -> Job:
         job = Job(glue_context, watermarks)
@@ -40,7 +40,7 @@ def begin(glue_context: GlueContext, watermarks: Watermarks) -> Callable[..., Jo
 
 @pytest.fixture
 def landing(tmp_path: Path) -> str:
-    """Return a local directory as a source: faster than S3, and the same to what reads it."""
+    """Return a local directory as a source: it is faster than S3, and readers treat both the same."""
     return f"file://{tmp_path}/landing/"
 
 
@@ -52,7 +52,7 @@ def raw(tmp_path: Path) -> str:
 
 @pytest.fixture
 def put(tmp_path: Path) -> Put:
-    """Return what writes files of one JSON row each below `landing`, now or at a time of the past."""
+    """Return a function that writes files of one JSON row each below `landing`, dated now or at `at`."""
 
     def write(*names: str, at: datetime | None = None, body: str | None = None) -> None:
         for name in names:
@@ -68,13 +68,13 @@ def put(tmp_path: Path) -> Put:
 
 @pytest.fixture
 def catalog(glue_context: GlueContext) -> Any:
-    """Return a client of the Glue catalogue of the moto server."""
+    """Return a client of the moto server's Glue catalogue."""
     return boto3.client("glue")
 
 
 @pytest.fixture
 def table(catalog: Any) -> Callable[..., str]:
-    """Return what makes a table in a database of its own, whose name it returns."""
+    """Return a function that makes a table in a new database and returns the database's name."""
 
     def make(name: str, location: str, classification: str, **more: Any) -> str:
         database = f"database_{next(_databases)}"

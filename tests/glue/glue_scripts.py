@@ -1,6 +1,6 @@
-"""What a script written for AWS Glue finds when it runs: buckets, tables of the catalogue, databases, and new rows.
+"""The environment of a script written for AWS Glue: buckets, tables of the catalogue, databases, and new rows.
 
-Public scripts are not kept here. `GLUE_SCRIPTS_DIR` names a folder that has them as ``owner/name/path``; see
+Public scripts are not kept here. `GLUE_SCRIPTS_DIR` names a folder that holds them as ``owner/name/path``; see
 `tests.support.fetch_glue_scripts`.
 """
 
@@ -23,11 +23,11 @@ from moto.backends import get_backend
 from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
 
 FOLDER = "GLUE_SCRIPTS_DIR"
-"""Environment variable: the folder of the scripts."""
+"""Environment variable that names the folder of the scripts."""
 CATALOGUED = "s3://catalogued"
-"""Where files of catalogue tables lie unless a source says another place."""
+"""Location of the files of catalogue tables, unless a source names another place."""
 SOURCES = "sources"
-"""The database of the server that has the tables which scripts read."""
+"""The database on the server with the tables that scripts read."""
 Row = tuple[Any, ...]
 
 
@@ -42,11 +42,11 @@ class Files:
     batches
         The rows that are new to each run.
     place
-        Folder, with a slash at its end. By default that of `table`.
+        Folder, with a slash at its end. Defaults to the folder of `table`.
     table
         ``database.table`` of the catalogue, where it is read by that.
     keys
-        Partition keys with their types; their values are the last of each row.
+        Partition keys with their types; their values come last in each row.
     """
 
     columns: str
@@ -93,12 +93,12 @@ class Holds:
     Attributes
     ----------
     place
-        A folder; or ``database/table`` of PostgreSQL, or ``database.table`` of the catalogue where `format` says so.
+        A folder; depending on `format`, ``database/table`` of PostgreSQL or ``database.table`` of the catalogue.
     columns
-        Names with spaces between them. Of a table of the catalogue the rows are the names of its columns: of these that
-        are named here, or of all.
+        Names separated by spaces. For a table of the catalogue, `rows` lists the names of its columns: those named
+        here, or all columns if none is named.
     rows
-        In any order; each as often as it is here.
+        In any order; each row as often as it occurs here.
     """
 
     place: str
@@ -109,26 +109,26 @@ class Holds:
 
 @dataclass(frozen=True)
 class Script:
-    """A public script, what it finds and what it must give.
+    """A public script, what it reads and what it must write.
 
     Attributes
     ----------
     repository, commit, path
         Where it is on GitHub.
     arguments
-        Of the job, besides ``JOB_NAME``, ``JOB_RUN_ID``, ``TempDir`` and the bookmark option.
+        Job arguments besides ``JOB_NAME``, ``JOB_RUN_ID``, ``TempDir`` and the bookmark option.
     modules
-        Files of its repository that it imports, moved by their imports as well.
+        Files of its repository that it imports; their imports are changed as well.
     databases
-        Of the catalogue, besides those of the sources.
+        Databases of the catalogue, besides those of the sources.
     buckets
-        Besides those that the script, its arguments, sources and targets name by an ``s3://`` URL.
+        Buckets besides those that the script, its arguments, sources and targets name by an ``s3://`` URL.
     connections
-        Of the catalogue, by name the PostgreSQL database that it leads to.
+        PostgreSQL databases by the name of the catalogue connection that leads to them.
     stops
-        Part of the error that the script ends with here, where Glue goes on.
+        Part of the error that stops the script here, although Glue may run it to the end.
     why
-        Why the outcome is another than Glue's, or than one would expect.
+        Why the outcome differs from Glue's, or from what a reader would expect.
     """
 
     repository: str
@@ -159,17 +159,17 @@ def moved(text: str) -> str:
 
 
 def pairs(columns: str) -> list[tuple[str, str]]:
-    """Return names and types of columns. Types with commas in them have no spaces."""
+    """Return names and types of columns. A type that contains commas must not contain spaces."""
     return [(name, kind) for name, kind in (part.strip().rsplit(" ", 1) for part in columns.split(", ") if part)]
 
 
 class Stage:
-    """The world of one script: it is built before the first run and taken down after the last.
+    """The environment of one script: built before the first run and taken down after the last.
 
     Parameters
     ----------
     postgres
-        A server of the tests.
+        The PostgreSQL server of the tests.
     """
 
     def __init__(self, script: Script, folder: Path, spark: Any, s3: Any, postgres: Any, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ class Stage:
             for each in held:
                 self.s3.delete_object(Bucket=bucket, Key=each["Key"])
             self.s3.delete_bucket(Bucket=bucket)
-        # Moto has no call that deletes a connection, and the next script may have one of the same name.
+        # Reset Moto, which cannot delete a connection: the next script may have one of the same name.
         get_backend("glue")[ACCOUNT][self.glue.meta.region_name].reset()
         for server in self.servers:
             self.postgres.sql(f'DROP DATABASE "{server}" WITH (FORCE)')
@@ -242,7 +242,7 @@ class Stage:
             self.glue.create_table(DatabaseName=database, TableInput=described)
 
     def _describe(self, source: Files) -> None:
-        """Make a table as a crawler does."""
+        """Create a table in the catalogue as a crawler does."""
         database, _, name = source.table.partition(".")
         serde: dict[str, Any] = {}
         parameters = {"classification": source.format}
@@ -264,7 +264,7 @@ class Stage:
     # --- running -----------------------------------------------------------------------------------
 
     def land(self, number: int) -> None:
-        """Bring what is new to a run."""
+        """Add the rows and files that are new to run `number`."""
         for source in self.script.sources:
             rows = source.batches[number] if number < len(source.batches) else ()
             if rows and isinstance(source, Rows):
@@ -313,7 +313,7 @@ class Stage:
             cursor = connection.execute(statement, values or None)
             return list(cursor.fetchall()) if cursor.description else []
 
-    # --- looking -----------------------------------------------------------------------------------
+    # --- checking ----------------------------------------------------------------------------------
 
     def held(self, target: Holds) -> list[Row]:
         """Return what a target holds, sorted."""
@@ -340,7 +340,7 @@ class Stage:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of Spark or PostgreSQL as the list of scripts writes it."""
+    """Return a value of Spark or PostgreSQL in the form that the list of scripts uses."""
     from pyspark.sql import Row as SparkRow
 
     if isinstance(value, SparkRow):
@@ -349,7 +349,7 @@ def _plain(value: Any) -> Any:
 
 
 def _body(format: str, columns: Sequence[tuple[str, str]], rows: Sequence[Row]) -> bytes:
-    """Return a file of rows."""
+    """Return the bytes of a file with the rows."""
     names = [name for name, _ in columns]
     if format == "json":
         lines = []

@@ -1,4 +1,4 @@
-"""Arguments of the three bookmark options, and the type of what writes files."""
+"""Arguments of the three bookmark options, and the type of the function that writes files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Public Glue scripts that use job bookmarks: where they are, what they find, and what they must give.
+"""Public Glue scripts that use job bookmarks: where they are, what they read, and what they must write.
 
-None of them is kept here. Sources are small tables in the shapes that the scripts name; targets are what Glue's
-documentation says of the calls that a script makes, with each new row taken once.
+The scripts are not kept here. Sources are small tables with the columns that the scripts name. Targets hold what Glue's
+documentation says about the calls that a script makes, with each new row taken once.
 """
 
 from __future__ import annotations
@@ -1032,4 +1032,4 @@ WRITTEN_HERE = [
         {"database": "council", "filter": "^public_", "target": "s3://shop-raw/"},
     ),
 ]
-"""Small scripts in the manner of the public ones, which run in CI as well."""
+"""Small scripts in the style of the public ones; these also run in CI."""

@@ -1,6 +1,6 @@
-"""Runs scripts in this process, one for each line of JSON on standard input: ``{"script": path, "args": [...]}``.
+"""Run scripts in this process, one for each line of JSON on standard input: ``{"script": path, "args": [...]}``.
 
-Given a folder as its argument it puts that on Python's path first; the stand-in of awsglue is there.
+A folder passed as argument goes first on Python's path; the tests pass the folder of the awsglue stand-in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names and option spellings of Glue's that a script may use instead of the common ones: each does what Glue's does."""
+"""Glue's less common names and option spellings: each does here what it does on Glue."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_format_goes_by_sparks_name_when_glue_has_one_of_its_own(name: str, spar
 
 
 class Answer:
-    """A client of the catalogue that gives one table, and remembers what it was asked."""
+    """A client of the catalogue that returns one table and keeps the last request."""
 
     def __init__(self, library: str) -> None:
         self.asked: dict[str, Any] = {}

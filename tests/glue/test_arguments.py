@@ -1,4 +1,4 @@
-"""`getResolvedOptions`: what awsglue's gives and refuses, case by case."""
+"""`getResolvedOptions` returns and refuses the same as awsglue's, case by case."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def resolved(*args: str, options: tuple[str, ...] = (), **more: Any) -> dict[str
     return getResolvedOptions(["script.py", *args], options, **more)
 
 
-# --- what it gives -------------------------------------------------------------------------------------------------
+# --- what it returns -----------------------------------------------------------------------------------------------
 
 
 def test_result_holds_all_of_glues_names_when_nothing_is_given() -> None:

@@ -1,4 +1,4 @@
-"""`JobBookmark`: what a job remembers, as JSON that people can read."""
+"""`JobBookmark`: the state of a job as JSON that people can read."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_bookmark_counts_versions_runs_and_attempts_when_runs_succeed_and_fail(
 
     assert seen == [
         (1, 1, 0, None, "jr_1"),
-        (1, 1, 0, None, "jr_1"),  # The attempt grows once a run follows the failed one.
+        (1, 1, 0, None, "jr_1"),  # The attempt count grows when the next run begins.
         (1, 1, 1, None, "jr_1"),
         (2, 2, 2, "jr_1", "jr_4"),
         (3, 3, 0, "jr_4", "jr_5"),

@@ -1,4 +1,4 @@
-"""Tables of the Data Catalog: partitions are those that are registered, with their values and types."""
+"""Tables of the Data Catalog: only registered partitions are read, with the catalogue's values and types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MONTH = [{"Name": "Month", "Type": "string"}]
 
 @pytest.fixture
 def register(catalog: Any) -> Callable[..., None]:
-    """Return what registers a folder as a partition of the table ``events``."""
+    """Return a function that registers a folder as a partition of the table ``events``."""
 
     def add(database: str, folder: str, *values: str) -> None:
         given = {"Values": list(values), "StorageDescriptor": {"Location": folder}}
@@ -33,14 +33,14 @@ def register(catalog: Any) -> Callable[..., None]:
 
 @pytest.fixture
 def ansi_mode(spark: Any) -> Iterator[Callable[[str], None]]:
-    """Return what turns Spark's ANSI mode, which Spark 4 has by default, on or off for a test."""
+    """Return a function that turns ANSI mode on or off for a test. In Spark 4 it is on by default."""
     yield lambda is_on: spark.conf.set("spark.sql.ansi.enabled", is_on)
     spark.conf.unset("spark.sql.ansi.enabled")
 
 
 @pytest.fixture
 def take(begin: Begin, glue_context: GlueContext) -> Callable[..., list[tuple[Any, ...]]]:
-    """Return what runs the job once over the table and returns the rows."""
+    """Return a function that runs the job once over the table and returns the rows."""
 
     def run(database: str, **options: Any) -> list[tuple[Any, ...]]:
         job = begin()
@@ -215,7 +215,7 @@ def test_connection_is_refused_when_its_url_names_no_server(glue_context: GlueCo
 
 
 class Answers:
-    """A client of the catalogue that gives its answers one after another, or raises them, and keeps the requests."""
+    """A client of the catalogue that returns or raises the given answers in turn and keeps the requests."""
 
     def __init__(self, *answers: Any) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -234,7 +234,7 @@ class Answers:
 
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Catalog]:
-    """Return what makes a catalogue of given answers."""
+    """Return a function that makes a catalogue whose client returns the given answers."""
 
     def make(*answers: Any) -> Catalog:
         client = Answers(*answers)

@@ -1,4 +1,4 @@
-"""What a table of the Data Catalog is: its excluded files, its table format, and how its rows are found."""
+"""Tables of the Data Catalog: excluded files, table formats, and how files are read as rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ids(frame: Any) -> list[Any]:
 
 @pytest.fixture
 def lakehouse(spark_with_tables: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> GlueContext:
-    """Return a context over a session with the connectors of Delta Lake and Iceberg."""
+    """Return a context on a session with the connectors for Delta Lake and Iceberg."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     return GlueContext(spark_with_tables)
 
@@ -89,7 +89,7 @@ def test_rows_that_a_version_added_are_read_when_a_run_tracks_a_table_of_delta(
 
 @pytest.fixture
 def iceberg(lakehouse: GlueContext, catalog: Any) -> Callable[[str], str]:
-    """Return what makes a table of Iceberg that has lost a row, and one of the Glue catalogue at a location."""
+    """Return a function that makes an Iceberg table with a deleted row and registers it at a location in Glue."""
 
     def make(location: str) -> str:
         database = f"of_iceberg_{next(_numbers)}"
@@ -212,12 +212,12 @@ LOSING = {
     "latin-1": "1,Zo\xeb,b\n".encode("latin-1"),
     "UTF-16": "1,a,b\n".encode("utf-16"),
 }
-"""Lines of CSV that Spark reads with other values than they have."""
+"""Lines of CSV from which Spark reads values that differ from the file's."""
 DYNAMIC, DATA = "create_dynamic_frame", "create_data_frame"
 
 
 def frame_of(context: GlueContext, kind: str, database: str) -> Any:
-    """Return a table as Spark's frame, read as one of Glue's."""
+    """Return a table of the catalogue as a DataFrame, read with the method `kind` of Glue's context."""
     found = getattr(context, kind).from_catalog(database, "events")
     return found.toDF() if kind == DYNAMIC else found
 

@@ -1,4 +1,4 @@
-"""What Glue makes choices of: columns of several types, and what scripts for choices find here."""
+"""Columns of several types, which Glue reads as choices, and what scripts that resolve choices get here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Frame = Callable[[str], DynamicFrame]
 
 @pytest.fixture
 def landed(glue_context: GlueContext, put: Put, landing: str) -> Callable[..., DynamicFrame]:
-    """Return what reads rows that were landed as JSON."""
+    """Return a function that writes rows as JSON and reads them back."""
 
     def read(*rows: Any, **options: Any) -> DynamicFrame:
         put("a.json", body="\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows))
@@ -36,7 +36,7 @@ def rows(frame: DynamicFrame) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def prices(landed: Callable[..., DynamicFrame]) -> DynamicFrame:
-    """Return a frame whose `price` has whole numbers, texts and numbers, and whose `bay.no` has two types, too."""
+    """Return a frame whose `price` has whole numbers, texts and fractions, and whose `bay.no` has two types."""
     return landed(
         {"id": 1, "price": 7, "bay": {"no": 1}}, {"id": 2, "price": "8", "bay": {"no": "x"}}, {"id": 3, "price": 9.5},
         {"id": 4, "price": "free"}, {"id": 5},

@@ -1,4 +1,4 @@
-"""Fields of frames by Glue's paths, and the transforms that are a few lines of Spark."""
+"""Fields of frames found by Glue's paths, and transforms that take only a few lines of Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scripts.helpers.glue.fields import expression, parts_of, steps_to
 from tests.support.reasons import because
 
 AWSGLUE = [line.split()[1] for line in Path(__file__).with_name("awsglue_names.txt").read_text().splitlines()]
-"""Classes, functions and methods of awslabs/aws-glue-libs at 0af215e7, but for its command line tools."""
+"""Classes, functions and methods of awslabs/aws-glue-libs at 0af215e7, without its command-line tools."""
 NAMES = sorted({name for name in AWSGLUE if "." not in name})
 MEMBERS = {
     of: [name.partition(".")[2] for name in AWSGLUE if name.startswith(f"{of}.")]
@@ -214,7 +214,7 @@ def test_structs_have_the_chosen_fields_when_paths_lead_into_them(glue_context: 
 
 
 def test_sample_joins_and_relationalizes_when_written_as_by_aws(glue_context: GlueContext, spark: Any) -> None:
-    """The steps of AWS's sample ``join_and_relationalize``: no job, no transformation_ctx."""
+    """Run the steps of AWS's sample ``join_and_relationalize``, which has no job and no transformation_ctx."""
 
     def frame(sql: str) -> DynamicFrame:
         return DynamicFrame.fromDF(spark.sql(sql), glue_context, "frame")

@@ -1,4 +1,4 @@
-"""The examples of docs/glue-bookmarks.md, run as they stand."""
+"""The examples of docs/glue-bookmarks.md, run as written."""
 
 from __future__ import annotations
 

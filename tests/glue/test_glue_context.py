@@ -1,4 +1,4 @@
-"""`GlueContext`, `Job` and `DynamicFrame`: what scripts written for Glue's bookmarks call, over S3 and the table."""
+"""`GlueContext`, `Job` and `DynamicFrame`: calls that scripts with Glue's bookmarks make, on files and the table."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_warning_says_why_when_a_forgotten_run_cannot_be_aborted(
     begin("jr_1")
     monkeypatch.setattr(IncrementalJob, "abort", unreachable)
     with pytest.raises(RunInProgressError):
-        begin("jr_2")  # The run before still has its lease.
+        begin("jr_2")  # The previous run still holds its lease.
 
     (warning,) = [found for found in caplog.messages if "event=abort_failed" in found]
     assert warning.startswith("event=abort_failed job=parking run=jr_1 error=aborting on table 'bookmarks' failed")

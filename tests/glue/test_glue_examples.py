@@ -1,4 +1,4 @@
-"""The examples in the docstrings of Glue's names that work on Spark, run as they stand."""
+"""Docstring examples of Glue's names that need Spark, run as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/glue.md: its example runs, and what it says of imports and targets is true."""
+"""docs/glue.md: its examples run, and its statements about imports and targets are true."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_sed_of_the_page_leads_to_names_that_are_there_when_a_script_is_changed(
     }  # fmt: skip
     script = tmp_path / "job.py"
     lines = [f"from {module} import {names}\n" for module, names in imports.items()]
-    # Glue Studio imports within functions, too.
+    # Glue Studio also writes imports that are indented.
     script.write_text("".join([*lines, "if True:\n    from awsglue.dynamicframe import DynamicFrameCollection\n"]))
 
     subprocess.run([*shlex.split(command), str(script)], check=True, timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""Ranges of runs on Glue, where an end may be a run that never committed: Glue knows when that started."""
+"""Ranges of runs on Glue. An end may be a run that never committed, because Glue knows when it started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JOB = "between"
 
 @pytest.fixture
 def take(live: Watermarks, landing: str) -> Take:
-    """Return what runs the job once and returns the files that it takes."""
+    """Return a function that runs the job once and returns the files that it takes."""
 
     def run(run_id: str, **args: str) -> list[str]:
         given = {"JOB_NAME": JOB, "JOB_RUN_ID": run_id} | ENABLE | args
@@ -38,7 +38,7 @@ def take(live: Watermarks, landing: str) -> Take:
 
 @pytest.fixture
 def failed(endpoint: str, monkeypatch: pytest.MonkeyPatch, take: Take, put: Put) -> Iterator[str]:
-    """Return a run that Glue started after the first of three that committed; from then on this is a Glue job."""
+    """Return the id of a run that Glue started after the first of three commits, and pose as a Glue job."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     glue = boto3.client("glue")
     glue.create_job(Name=JOB, Role="role", Command={"Name": "glueetl", "ScriptLocation": "s3://b/a.py"})
@@ -56,7 +56,7 @@ def failed(endpoint: str, monkeypatch: pytest.MonkeyPatch, take: Take, put: Put)
 
 @pytest.fixture
 def asked(failed: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
-    """Return a stub in place of Glue; it knows nothing that a test does not tell it."""
+    """Return a stub of Glue, which returns only the responses that a test adds."""
     client = boto3.client("glue")
     with Stubber(client) as stub:
         monkeypatch.setattr(boto3, "client", lambda *_, **__: client)

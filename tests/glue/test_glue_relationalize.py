@@ -1,4 +1,4 @@
-"""Relationalize under Glue's names: as in AWS's examples without a context, and in runs where nothing is new."""
+"""Relationalize under Glue's names: without a context, as in AWS's examples, and in runs where nothing is new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts written for AWS Glue: as they are on a stand-in of its library, and with our imports, on Glue and here."""
+"""Scripts written for AWS Glue run unchanged on a stand-in for awsglue, and with our imports both there and here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.places import REPOSITORY
 SCRIPTS = Path(__file__).parent / "scripts"
 STANDIN = REPOSITORY / "tests" / "support" / "awsglue_standin"
 HERE, ON_GLUE = "ap-southeast-1", "ap-southeast-2"
-"""Regions of their own: scripts use the table of the default name."""
+"""Separate regions, because the scripts use the table with the default name."""
 Run = Callable[..., None]
 
 
@@ -31,7 +31,7 @@ def twin_of(script: Path) -> str:
 
 
 def made_table(region: str, endpoint: str) -> Watermarks:
-    """Make the table of the default name."""
+    """Create the table with the default name in a region, and return it."""
     table = Watermarks(dynamodb_client=boto3.client("dynamodb", region_name=region, endpoint_url=endpoint))
     table.create_table()
     return table
@@ -39,7 +39,7 @@ def made_table(region: str, endpoint: str) -> Watermarks:
 
 @pytest.fixture(scope="module")
 def on_glue(spark: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Return what runs a script in a process that has the stand-in of awsglue on its path."""
+    """Return a function that runs a script in a process with the awsglue stand-in on its path."""
     settings = {
         name: value
         for name, value in spark.sparkContext.getConf().getAll()
@@ -77,7 +77,7 @@ def on_glue(spark: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def moved(on_glue: Run, endpoint: str, tmp_path: Path) -> Iterator[Run]:
-    """Return what runs the twin of a script where the stand-in of awsglue is, as on Glue."""
+    """Return a function that runs the twin of a script with the awsglue stand-in on the path, as on Glue."""
     table = made_table(ON_GLUE, endpoint)
 
     def run(script: str, *args: str) -> None:
@@ -92,7 +92,7 @@ def moved(on_glue: Run, endpoint: str, tmp_path: Path) -> Iterator[Run]:
 
 @pytest.fixture
 def here(spark: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
-    """Return what runs the twin of a script in this process, with the table of the default name."""
+    """Return a function that runs the twin of a script in this process, with the table of the default name."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("AWS_DEFAULT_REGION", HERE)
     table = made_table(HERE, endpoint)

@@ -1,4 +1,4 @@
-"""A script of Glue's names whose bookmarks are in one file, where nothing of AWS is configured."""
+"""A script with Glue's names stores its bookmarks in one file, without any AWS configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro and XML under Glue's names, with Glue's options, read and written by Spark's packages."""
+"""Avro and XML under Glue's names, with Glue's options, read and written with Spark's packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several paths of one source: which folders are listed, how they are remembered, and how they share a limit."""
+"""Several paths in one source: which folders are listed, what is remembered, and how the paths share a limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Take = Callable[..., list[str]]
 
 @pytest.fixture
 def take(begin: Begin, glue_context: GlueContext, landing: str) -> Take:
-    """Return what runs the job once over paths below `landing`, and returns the files that it read."""
+    """Return a function that runs the job once over paths below `landing` and returns the files it read."""
 
     def run(paths: Sequence[str], run_id: str | None = None, mode: Any = None, **options: Any) -> list[str]:
         job = begin(run_id, **(mode or {}))

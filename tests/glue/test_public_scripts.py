@@ -1,4 +1,4 @@
-"""Public Glue scripts, moved by their imports: each runs with new data between, and its targets hold what Glue gives.
+"""Public Glue scripts with changed imports: each runs several times with new data, and writes what Glue would write.
 
 The scripts are read from the folder that GLUE_SCRIPTS_DIR names; see docs/CONTRIBUTING.md.
 """
@@ -27,12 +27,12 @@ from tests.support.patience import LONG
 from tests.support.places import REPOSITORY
 
 REGION = "ap-northeast-3"
-"""Of their own: the scripts use the table of the default name, and the names that their authors gave to databases."""
+"""A separate region: the scripts use the table with the default name, and database names that their authors chose."""
 Run = Callable[[Script, Path], Stage]
 
 
 def share_context(self: SparkContext, *args: Any, **options: Any) -> None:
-    """Stand for `SparkContext.__init__`: a script makes its own context, and a process can have but one."""
+    """Replace `SparkContext.__init__`: each script makes a context, but a process can have only one."""
     vars(self).update(vars(SparkContext.getOrCreate()))
 
 
@@ -50,11 +50,11 @@ def folder() -> Path:
 def run_all(
     spark: Any, s3: Any, jdbc: Any, postgres: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Run]:
-    """Return what runs a script as often as it has new data; the table of watermarks is that of the default name."""
+    """Return a function that runs a script once per batch of new data, with the table of the default name."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     monkeypatch.setattr(SparkContext, "__init__", share_context)
-    # Packages of the script's repository beside ours of the same names, as two wheels would have them.
+    # Merge the packages of the script's repository with ours of the same names, as two installed wheels would.
     for package in (scripts, scripts.helpers):
         below = package.__name__.replace(".", "/")
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path / below)])

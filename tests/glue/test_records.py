@@ -1,4 +1,4 @@
-"""Records: what functions of `Filter` and `Map` get and return, and the transforms that part and join frames."""
+"""Records that functions of `Filter` and `Map` get and return, and transforms that split and join frames."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ QUIET: dict[str, Callable[[DynamicFrame], Any]] = {
     "UnnestFrame": glue.UnnestFrame.apply,
     "mergeDynamicFrame": lambda none: none.mergeDynamicFrame(none, ["id"]),
 }
-"""By transform, a call as scripts make it."""
+"""For each transform, a call as scripts make it."""
 
 
 @pytest.mark.parametrize("name", QUIET)

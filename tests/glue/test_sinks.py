@@ -1,4 +1,4 @@
-"""Glue's sinks: `getSink`, tables of the catalogue, connections of databases, and `purge_s3_path`."""
+"""Glue's sinks: `getSink`, tables of the catalogue, database connections, and `purge_s3_path`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def frame(glue_context: GlueContext, spark: Any) -> Make:
 
 @pytest.fixture
 def database(catalog: Any, request: pytest.FixtureRequest) -> str:
-    """Return a new database of the catalogue."""
+    """Return the name of a new database of the catalogue."""
     name = f"sinks_{abs(hash(request.node.name))}"
     catalog.create_database(DatabaseInput={"Name": name})
     return name
@@ -269,7 +269,7 @@ TABLE = {"url": "jdbc:postgresql://h/d", "dbtable": "parts"}
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Return the options of the tables that are written to; nothing is written."""
+    """Return a list of the options of each table write; nothing is written."""
     found: list[dict[str, Any]] = []
     monkeypatch.setattr(sinks, "write_table", lambda df, given, job: found.append(given))
     return found

@@ -1,4 +1,4 @@
-"""The worked examples of AWS's documentation of job bookmarks, with the numbers they give."""
+"""The worked examples of AWS's documentation of job bookmarks, with its numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR, MINUTE, DT = timedelta(hours=1), timedelta(minutes=1), timedelta(milliseco
 
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch, s3: Any, bucket: str) -> Callable[..., None]:
-    """Return what sets the time of S3, and puts files of that or another time."""
+    """Return a function that sets the time of S3 and puts files with the given times."""
 
     def set_time(now: datetime, **files: datetime) -> None:
         from moto.core.models import DEFAULT_ACCOUNT_ID
@@ -40,7 +40,7 @@ def at(monkeypatch: pytest.MonkeyPatch, s3: Any, bucket: str) -> Callable[..., N
 
 @pytest.fixture
 def take(begin: Begin, glue_context: GlueContext, bucket: str) -> Callable[..., list[str]]:
-    """Return what runs the job over the bucket once and returns the files that it read."""
+    """Return a function that runs the job over the bucket once and returns the files that it read."""
 
     def run(run_id: str | None = None, mode: Any = None, **options: Any) -> list[str]:
         job = begin(run_id, **(mode or {}))
@@ -64,9 +64,9 @@ def take(begin: Begin, glue_context: GlueContext, bucket: str) -> Callable[..., 
 def test_runs_take_the_files_of_the_example_when_some_show_up_late(
     options: dict[str, Any], at: Callable[..., None], take: Callable[..., list[str]]
 ) -> None:
-    """Runs at T0, T1, T2 and a band dt; F3', F4', F5' are of before T1 and show up after the listing of T1.
+    """Run at T0, T1 and T2 with a band dt. F3', F4' and F5' date from T1 or before, but appear after the listing at T1.
 
-    Every file is remembered, so a band changes nothing of it.
+    Every file is remembered, so the band makes no difference.
     """
     t1, t2 = T0 + HOUR, T0 + 2 * HOUR
     at(T0, F1=T0 - MINUTE)
@@ -99,7 +99,7 @@ def test_overwritten_file_is_read_again_when_it_has_changed_since_the_last_run(
 def test_paused_job_reads_between_two_runs_when_from_and_to_are_given(
     at: Callable[..., None], take: Callable[..., list[str]], watermarks: Watermarks
 ) -> None:
-    """From: all input up to that run is ignored. To: what came in later is left out. The state stays as it is."""
+    """Skip the input up to run `from` and the input after run `to`, and leave the state as it is."""
     for hour, name in enumerate(["F1", "F2", "F3"]):
         at(T0 + hour * HOUR, **{name: T0 + hour * HOUR})
         take(f"jr_{hour + 1}")
@@ -168,7 +168,7 @@ def test_generated_script_reads_maps_and_writes_new_files_when_it_runs_again(
     raw: str,
     spark: Any,
 ) -> None:
-    """The script of "Using job bookmarks with the AWS Glue generated script"."""
+    """Run the script of "Using job bookmarks with the AWS Glue generated script"."""
     database = table("relatedqueries_csv", landing, "csv", columns=["col0", "col1"], serde={"field.delim": ","})
     for name, body in (("1.csv", "one,1\n"), ("2.csv", "two,2\n")):
         put(name, body=body)
@@ -227,7 +227,7 @@ def test_new_rows_of_a_database_are_read_when_bookmark_keys_are_named(
     postgres: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The script of "Specify bookmark keys": ``hr.emp`` by ``empno``, with gaps."""
+    """Run the script of "Specify bookmark keys", which reads ``hr.emp`` by ``empno``, a key with gaps."""
     postgres.sql("CREATE SCHEMA hr", "CREATE TABLE hr.emp (empno bigint PRIMARY KEY, name text)")
     properties = {
         "JDBC_CONNECTION_URL": postgres.url,
@@ -304,7 +304,7 @@ def test_primary_key_is_the_bookmark_key_when_none_is_named(
 def test_keys_are_taken_for_utc_with_a_warning_when_they_have_no_zone(
     begin: Begin, glue_context: GlueContext, jdbc: Any, postgres: Any, caplog: pytest.LogCaptureFixture, declared: str
 ) -> None:
-    """A script has no place to say a zone, so a first run is not refused as one of `rows_since` is."""
+    """A Glue script cannot name a zone, so its first run is not refused as the first run of `rows_since` is."""
     name = postgres.new_table(f"id bigint, changed {declared}")
     options = {"url": postgres.url, "dbtable": name, "jobBookmarkKeys": ["changed"], **postgres.properties}
     batches = []

@@ -1,4 +1,4 @@
-"""Errors under Glue's names: codes and texts as botocore has them, and families of ours."""
+"""Errors under Glue's names: codes and texts as in botocore, and our own base classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of ids: no id is given out twice, whatever operators change meanwhile, and a non-number is refused."""
+"""Blocks of ids: no id is assigned twice, whatever operators change in between, and a non-number is refused."""
 
 from __future__ import annotations
 

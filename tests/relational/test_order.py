@@ -1,4 +1,4 @@
-"""Values that Spark treats as equal although they differ: how the order of rows tells them apart."""
+"""Values that differ although Spark treats them as equal: the order of rows distinguishes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts.helpers.relational.relations import check_order, exactly
 from tests.support.reasons import because
 
 VariantType: Any = getattr(types, "VariantType", type("VariantType", (DataType,), {}))
-"""Spark 4's type, or in earlier versions a type of that name."""
+"""Spark 4's type; in earlier versions, a stand-in with that name."""
 
 
 def test_zeros_of_either_sign_differ_when_written_exactly(spark: Any) -> None:
@@ -27,7 +27,7 @@ def test_zeros_of_either_sign_differ_when_written_exactly(spark: Any) -> None:
 
 
 def test_texts_that_a_collation_takes_for_equal_differ_when_written_exactly(spark: Any) -> None:
-    """Spark has collations since version 4. Earlier versions build the same expression for a type of that name."""
+    """Use a type with a `collation`, as in Spark 4. Earlier versions build the same expression for it."""
     collated: Any = StringType()
     collated.collation = "UTF8_LCASE"
     rows = spark.sql("SELECT name FROM VALUES ('a'), ('A') AS source (name)")

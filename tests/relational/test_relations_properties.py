@@ -1,4 +1,4 @@
-"""However rows are nested: joining the tables gives the rows again, and each id has one parent."""
+"""However rows are nested, joining the tables restores the rows, and each id has one parent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCHEMAS = st.dictionaries(st.sampled_from(NAMES), KINDS, min_size=1, max_size=3)
 
 
 def ddl(kind: Any) -> str:
-    """Return a type as Spark writes it."""
+    """Return a type in Spark's notation."""
     if isinstance(kind, str):
         return kind
     outer, inner = kind
@@ -49,7 +49,7 @@ def quoted(name: str) -> str:
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Draw a value of a type; it may be NULL."""
+    """Return a strategy that draws a value of a type, or NULL."""
     if isinstance(kind, str):
         return st.none() | ATOMS[kind]
     outer, inner = kind
@@ -87,7 +87,7 @@ def plain(kind: Any, value: Any) -> Any:
 
 
 class Joined:
-    """The tables of one batch, joined to rows again."""
+    """The tables of one batch, joined back into rows."""
 
     def __init__(self, tables: dict[str, Any]) -> None:
         self.root = [row.asDict() for row in tables["root"].collect()]

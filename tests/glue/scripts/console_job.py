@@ -1,4 +1,4 @@
-"""In the manner of Glue's console: a table of the catalogue is mapped, resolved and written by a sink to another."""
+"""In the style of Glue's console: map and resolve a table of the catalogue, and write it to another with a sink."""
 
 import sys
 

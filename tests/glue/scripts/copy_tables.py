@@ -1,4 +1,4 @@
-"""In the manner of a data platform: each table of a catalogue's database is copied, with the day of its import."""
+"""In the style of a data platform: copy each table of a catalogue database, and add the day of the import."""
 
 import re
 import sys

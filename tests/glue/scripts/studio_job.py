@@ -1,4 +1,4 @@
-"""In the manner of Glue Studio: two sources are filtered, joined, changed by a function and by SQL, and written."""
+"""In the style of Glue Studio: filter and join two sources, change them with a function and SQL, and write them."""
 
 import sys
 from typing import Any
