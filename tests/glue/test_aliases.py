@@ -67,7 +67,7 @@ def test_class_does_what_the_method_does_when_applied(
     assert changed.toDF().dtypes == dtypes
 
 
-def test_files_are_read_and_written_when_the_calls_are_those_of_the_context_itself(
+def test_files_are_read_and_written_when_methods_of_the_context_are_called(
     glue_context: GlueContext, put: Put, landing: str, raw: str, spark: Any
 ) -> None:
     put("a", "b")
@@ -80,7 +80,7 @@ def test_files_are_read_and_written_when_the_calls_are_those_of_the_context_itse
     assert sorted(row["id"] for row in spark.read.json(raw).collect()) == ["a", "b"]
 
 
-def test_data_frame_is_read_when_the_calls_are_those_of_the_context_itself(
+def test_data_frame_is_read_when_methods_of_the_context_are_called(
     glue_context: GlueContext, table: Callable[..., str], put: Put, landing: str
 ) -> None:
     put("a")
@@ -92,7 +92,7 @@ def test_data_frame_is_read_when_the_calls_are_those_of_the_context_itself(
     assert [[row["id"] for row in df.collect()] for df in (of_options, of_catalog)] == [["a"], ["a"]]
 
 
-def test_frame_is_written_to_a_folder_and_to_its_table_when_the_calls_are_those_of_the_context_itself(
+def test_frame_is_written_to_a_folder_and_to_a_table_when_methods_of_the_context_are_called(
     glue_context: GlueContext, table: Callable[..., str], raw: str, spark: Any
 ) -> None:
     database = table("raw", raw, "json")
@@ -105,7 +105,7 @@ def test_frame_is_written_to_a_folder_and_to_its_table_when_the_calls_are_those_
     assert [row["id"] for row in spark.read.json(raw).collect()] == [1, 1]
 
 
-def test_context_does_what_sparks_does_when_a_script_takes_it_for_a_sql_context(
+def test_context_behaves_like_sparks_when_a_script_uses_it_as_a_sql_context(
     glue_context: GlueContext, spark: Any
 ) -> None:
     glue_context.registerDataFrameAsTable(spark.range(3), "three")
@@ -122,11 +122,11 @@ def test_context_does_what_sparks_does_when_a_script_takes_it_for_a_sql_context(
             getattr(glue_context, name)
 
 
-def test_transform_does_the_same_when_it_is_made_before_it_is_called(frame: DynamicFrame) -> None:
+def test_transform_works_when_it_is_instantiated_before_it_is_called(frame: DynamicFrame) -> None:
     assert Filter()(frame=frame, f=lambda record: record["id"] > 1).count() == 0
 
 
-def test_login_is_that_of_a_secret_when_the_options_name_one(glue_context: GlueContext) -> None:
+def test_login_is_read_from_a_secret_when_the_options_name_one(glue_context: GlueContext) -> None:
     boto3.client("secretsmanager").create_secret(
         Name="council/login", SecretString='{"username": "ann", "password": "not-a-secret"}'
     )
@@ -145,7 +145,7 @@ def test_time_is_in_milliseconds_when_a_script_asks_the_context(
 
 
 @pytest.mark.parametrize("option", ["database", "name_space"])
-def test_table_of_the_catalogue_is_read_when_its_database_goes_by_either_name(
+def test_catalogue_table_is_read_when_either_option_names_its_database(
     option: str, glue_context: GlueContext, table: Callable[..., str], put: Put, landing: str
 ) -> None:
     put("a")
@@ -156,7 +156,7 @@ def test_table_of_the_catalogue_is_read_when_its_database_goes_by_either_name(
     assert [row["id"] for row in frame.toDF().collect()] == ["a"]
 
 
-def test_logger_is_one_of_python_when_a_script_asks_for_glues(
+def test_python_logger_is_returned_when_a_script_asks_for_glues_logger(
     glue_context: GlueContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "glue"):
@@ -178,19 +178,17 @@ def test_logger_is_one_of_python_when_a_script_asks_for_glues(
         ({"hashpartitions": 3}, 3),
     ],
 )
-def test_queries_run_at_once_when_a_column_or_an_expression_is_hashed(
-    given: dict[str, Any], partitions: int | None
-) -> None:
+def test_table_is_read_in_parallel_when_hash_options_are_given(given: dict[str, Any], partitions: int | None) -> None:
     assert table_to_read(JDBC | given).partitions == partitions
 
 
 @pytest.mark.parametrize("option", ["customJdbcDriverClassName", "driver"])
-def test_driver_is_the_one_that_is_named_when_it_is_given_in_either_spelling(option: str) -> None:
+def test_named_driver_is_used_when_either_option_gives_it(option: str) -> None:
     assert table_to_read(JDBC | {option: "org.postgresql.Driver"}).properties == {"driver": "org.postgresql.Driver"}
 
 
 @pytest.mark.parametrize("option", ["groupFiles", "groupSize", "useS3ListImplementation"])
-def test_option_is_passed_over_without_a_warning_when_it_changes_only_how_fast_files_are_read(
+def test_option_is_ignored_without_a_warning_when_it_only_affects_speed(
     option: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
@@ -202,7 +200,7 @@ def test_option_is_passed_over_without_a_warning_when_it_changes_only_how_fast_f
     ]
 
 
-def test_archived_files_are_left_out_when_both_classes_are_named() -> None:
+def test_archived_files_are_skipped_when_both_archive_classes_are_excluded() -> None:
     request = folders_to_read({"paths": ["s3://b/a/"], "excludeStorageClasses": ["GLACIER", "DEEP_ARCHIVE"]})
 
     plain = folders_to_read({"paths": ["s3://b/a/"]})
@@ -210,7 +208,7 @@ def test_archived_files_are_left_out_when_both_classes_are_named() -> None:
 
 
 @pytest.mark.parametrize("option", ["customJdbcDriverS3Path", "useConnectionProperties"])
-def test_option_is_passed_over_without_a_warning_when_the_driver_is_there_already(
+def test_option_is_ignored_without_a_warning_when_the_driver_is_already_there(
     option: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = table_to_read(JDBC | {option: "x"})
@@ -246,7 +244,7 @@ def test_option_is_refused_when_it_changes_what_is_read(option: str) -> None:
          {}),
     ],
 )  # fmt: skip
-def test_options_are_those_of_spark_when_a_format_is_read(
+def test_glue_options_become_spark_options_when_a_format_is_read(
     name: str, given: dict[str, Any], options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert spark_options(name, given) == (options, None)
@@ -258,7 +256,7 @@ def test_header_is_written_unless_told_otherwise(given: dict[str, Any], header: 
     assert spark_options("csv", given, writing=True) == ({"header": header}, None)
 
 
-def test_names_of_files_have_a_column_when_they_are_attached() -> None:
+def test_file_name_column_is_returned_when_attach_filename_is_given() -> None:
     assert spark_options("json", {"attachFilename": "file"}) == ({}, "file")
 
 
@@ -288,7 +286,7 @@ def test_formats_are_named_when_none_is_given() -> None:
 
 
 @pytest.mark.parametrize(("name", "spark"), [("glueparquet", "parquet"), ("ORC", "orc"), ("Avro", "avro")])
-def test_format_goes_by_sparks_name_when_glue_has_one_of_its_own(name: str, spark: str) -> None:
+def test_sparks_name_of_the_format_is_returned_when_glue_spells_it_differently(name: str, spark: str) -> None:
     assert spark_format(name) == spark
 
 
@@ -319,7 +317,7 @@ class Answer:
         ("org.apache.hadoop.hive.serde2.OpenCSVSerde", "csv"),
     ],
 )
-def test_format_is_that_of_hives_library_when_the_table_has_no_classification(
+def test_format_is_taken_from_the_serde_when_the_table_has_no_classification(
     library: str, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = Answer(library)
@@ -338,13 +336,11 @@ def test_format_is_that_of_hives_library_when_the_table_has_no_classification(
         ({"field.delim": "|", "escape.delim": "!"}, {"separator": "|", "escaper": "!"}),
     ],
 )
-def test_csv_is_read_as_hive_does_when_its_properties_are_in_either_librarys_spelling(
-    serde: dict[str, str], options: dict[str, str]
-) -> None:
+def test_csv_options_are_read_when_either_serde_spells_them(serde: dict[str, str], options: dict[str, str]) -> None:
     assert _csv_options("", serde, {}) == options
 
 
-def test_partitions_are_asked_for_by_the_expression_when_the_catalogue_shall_choose(
+def test_catalogue_filters_the_partitions_when_a_catalogue_predicate_is_given(
     glue_context: GlueContext, table: Callable[..., str], catalog: Any, put: Put, landing: str
 ) -> None:
     database = table("events", landing, "json", PartitionKeys=[{"Name": "month", "Type": "string"}])
@@ -363,7 +359,7 @@ def test_partitions_are_asked_for_by_the_expression_when_the_catalogue_shall_cho
 # --- arguments of jobs ---------------------------------------------------------------------------------------------
 
 
-def test_argument_has_its_name_with_underscores_when_glue_gives_it() -> None:
+def test_argument_name_has_underscores_when_glue_passes_it_with_hyphens() -> None:
     found = SimpleNamespace(
         **getResolvedOptions(["job.py", "--encryption-type", "sse-s3", "--enable-data-lineage", "true"], [])
     )

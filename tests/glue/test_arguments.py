@@ -48,7 +48,7 @@ def test_job_name_is_not_in_the_result_when_it_was_not_asked_for() -> None:
     assert "JOB_NAME" not in resolved("--JOB_NAME", "parking")
 
 
-def test_ids_are_in_the_result_when_glue_gives_them_and_nobody_asked() -> None:
+def test_ids_are_in_the_result_when_glue_passes_them_unrequested() -> None:
     given = {"JOB_ID": "j_1", "JOB_RUN_ID": "jr_1", "SECURITY_CONFIGURATION": "s"}
 
     found = resolved(*(part for name, value in given.items() for part in (f"--{name}", value)))
@@ -95,7 +95,7 @@ def test_temporary_folder_has_both_names_when_one_is_given(given: tuple[str, ...
     ],
     ids=["enable", "pause", "old enable", "old pause", "old disable", "new wins over old"],
 )
-def test_bookmark_option_is_told_when_given_in_the_new_or_the_old_spelling(given: tuple[str, ...], option: str) -> None:
+def test_bookmark_option_is_read_when_given_in_the_new_or_the_old_spelling(given: tuple[str, ...], option: str) -> None:
     found = resolved(*given)
 
     assert found["job_bookmark_option"] == option
@@ -109,14 +109,14 @@ def test_range_is_in_the_result_when_the_job_is_paused() -> None:
 
 
 @pytest.mark.parametrize("end", ["from", "to"])
-def test_one_end_of_a_range_is_taken_in_silence_when_the_job_is_not_paused(end: str) -> None:
+def test_one_end_of_a_range_is_accepted_without_error_when_the_job_is_not_paused(end: str) -> None:
     found = resolved(f"--job-bookmark-{end}", "jr_1")
 
     assert found[f"job_bookmark_{end}"] == "jr_1"
     assert found["job_bookmark_option"] == "job-bookmark-disable"
 
 
-def test_start_of_a_name_is_taken_for_the_name_when_abbreviations_are_allowed_only() -> None:
+def test_abbreviated_name_is_accepted_only_when_abbreviations_are_allowed() -> None:
     found = resolved("--da", "Monday", options=("day",), allow_abbrev=True)
 
     assert found["day"] == "Monday"
@@ -128,7 +128,7 @@ def test_start_of_a_name_is_taken_for_the_name_when_abbreviations_are_allowed_on
 
 
 @pytest.mark.parametrize("name", ["JOB_RUN_ID", "JOB_ID", "SECURITY_CONFIGURATION", "encryption-type"])
-def test_name_that_is_always_there_is_a_conflict_when_asked_for(name: str) -> None:
+def test_name_that_is_always_in_the_result_is_a_conflict_when_requested(name: str) -> None:
     with pytest.raises(argparse.ArgumentError) as caught:
         resolved("--JOB_RUN_ID", "jr_1", options=(name,))
 
@@ -179,7 +179,7 @@ def test_range_is_refused_when_the_job_is_not_paused(option: tuple[str, ...]) ->
     ],
     ids=["option", "old option", "encryption", "no value", "missing"],
 )
-def test_bad_arguments_are_told_in_argparses_words_when_they_do_not_parse(given: tuple[str, ...], text: str) -> None:
+def test_error_has_the_text_of_argparse_when_arguments_do_not_parse(given: tuple[str, ...], text: str) -> None:
     with pytest.raises(GlueArgumentError) as caught:
         resolved(*given, options=("day",))
 
@@ -218,7 +218,7 @@ def test_our_parser_is_used_when_glues_library_is_absent() -> None:
     assert glue.getResolvedOptions(["script.py", "--day", "Monday"], ["day"])["day"] == "Monday"
 
 
-def test_options_are_explained_when_they_are_left_out_as_on_the_page_of_the_playbook() -> None:
+def test_error_explains_the_options_when_they_are_left_out() -> None:
     with pytest.raises(
         TypeError, match=r"getResolvedOptions\(sys.argv, \['JOB_NAME'\]\). JOB_RUN_ID is in the result"
     ) as caught:

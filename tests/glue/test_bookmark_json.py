@@ -90,7 +90,7 @@ def test_state_shows_its_size_only_when_it_is_stored_in_chunks() -> None:
     assert shown(REFERENCE) == {"kind": "large", "bytes": 900_000, "chunks": 3}
 
 
-def test_state_of_another_kind_shows_its_fields_when_it_is_not_ours_to_shorten() -> None:
+def test_state_shows_its_fields_when_its_kind_has_no_short_form() -> None:
     state = {
         "kind": "relationalize", "next": {"root_parts": 12}, "packed": Blob(None, REFERENCE), "new": Blob(b"x"),
         "large": REFERENCE,

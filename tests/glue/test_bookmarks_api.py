@@ -70,7 +70,7 @@ def values(entry: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=["cursor_column", "a number", "a text", "a count is missing"],
 )
-def test_damage_is_an_internal_error_with_the_field_when_a_state_was_altered(
+def test_internal_error_names_the_field_when_a_state_is_damaged(
     watermarks: Watermarks, bookmarks: JobBookmarks, damaged: dict[str, Any]
 ) -> None:
     commit(watermarks, JOB, "jr_1", {"repairs": damaged})
@@ -127,7 +127,7 @@ def test_bookmark_counts_versions_runs_and_attempts_when_runs_succeed_and_fail(
     ]
 
 
-def test_bookmark_is_that_of_the_run_when_a_later_one_is_in_force(
+def test_bookmark_of_the_run_is_returned_when_a_later_run_has_committed(
     watermarks: Watermarks, bookmarks: JobBookmarks
 ) -> None:
     commit_rows(watermarks, "jr_1", 5)
@@ -177,7 +177,7 @@ def test_bookmark_is_the_last_of_the_run_when_it_committed_twice(
     assert (counts(entry), values(entry)) == ((2, 2, 0, "jr_1", "jr_1"), {"repairs": 7})
 
 
-def test_bookmark_shows_a_state_that_lies_in_chunks_when_it_can_be_read_back(
+def test_bookmark_shows_a_chunked_state_when_it_can_be_read_back(
     watermarks: Watermarks, bookmarks: JobBookmarks
 ) -> None:
     run = watermarks.begin(JOB, "jr_1")
@@ -270,7 +270,7 @@ def test_page_is_empty_and_the_last_when_the_token_says_that_all_is_returned(
 # --- reset -----------------------------------------------------------------------------------------
 
 
-def test_reset_forgets_everything_and_counts_on_when_no_run_is_given(
+def test_reset_empties_the_bookmark_and_keeps_counting_when_no_run_is_given(
     watermarks: Watermarks, bookmarks: JobBookmarks
 ) -> None:
     commit_rows(watermarks, "jr_1", 5)
@@ -333,7 +333,7 @@ Call = Callable[[JobBookmarks], Any]
     ],
     ids=["get", "list", "reset", "get-begun", "list-begun", "get-run", "reset-run"],
 )
-def test_what_is_not_there_is_refused_by_glues_name_when_asked_for(
+def test_entity_not_found_is_raised_when_a_job_or_run_has_no_bookmark(
     watermarks: Watermarks, bookmarks: JobBookmarks, call: Call, text: str
 ) -> None:
     commit_rows(watermarks, "jr_1", 5)
@@ -443,7 +443,7 @@ def test_arguments_are_refused_when_they_have_no_keyword_as_in_boto3(bookmarks: 
     ],
     ids=["get", "list", "reset"],
 )
-def test_table_that_fails_is_told_by_glues_name_when_it_is_late_or_down(
+def test_glues_error_is_raised_when_the_table_times_out_or_is_down(
     watermarks: Watermarks, endpoint: str, call: Call, fault: Exception, error: type[GlueApiError]
 ) -> None:
     client = boto3.client("dynamodb", endpoint_url=endpoint, config=ONE_ATTEMPT)
@@ -455,7 +455,7 @@ def test_table_that_fails_is_told_by_glues_name_when_it_is_late_or_down(
     assert isinstance(caught.value.__cause__, StoreUnavailableError)
 
 
-def test_table_that_is_not_there_is_an_internal_error_with_the_remedy_when_read(dynamodb: Any) -> None:
+def test_internal_error_names_create_table_when_the_table_does_not_exist(dynamodb: Any) -> None:
     with pytest.raises(InternalServiceException, match=r"no DynamoDB table 'nowhere'.*create_table") as caught:
         JobBookmarks(Watermarks("nowhere", dynamodb)).get_job_bookmark(JobName=JOB)
 

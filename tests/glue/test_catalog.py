@@ -135,7 +135,7 @@ def test_values_come_from_the_catalogue_when_spark_would_not_read_the_same(
     assert Partitions("db.events", [("Month", "string")], found).values_of(key) == values
 
 
-def test_file_of_no_partition_is_named_when_its_folders_do_not_name_the_keys() -> None:
+def test_error_names_the_file_when_it_is_in_no_partition() -> None:
     with pytest.raises(
         SourceError, match=r"file '2018/a' is not in a partition of the catalogue\. Register its folder"
     ):
@@ -185,7 +185,7 @@ def test_all_tables_are_named_when_a_database_has_more_than_a_page(glue_context:
         ("jdbc:oracle:thin://@db:1521/shop", "oracle", "jdbc:oracle:thin://@db:1521"),
     ],
 )
-def test_connection_names_vendor_and_server_when_a_script_takes_it_apart(
+def test_vendor_and_server_are_returned_when_a_script_extracts_a_connection(
     url: str, vendor: str, server: str, glue_context: GlueContext, catalog: Any
 ) -> None:
     login = {"JDBC_CONNECTION_URL": url, "USERNAME": "ann", "PASSWORD": "not-a-secret"}
@@ -288,7 +288,7 @@ def test_partitions_of_all_pages_are_found_when_the_catalogue_answers_in_pages(
     assert catalog._client.asked == [asked, {**asked, "NextToken": "more"}]
 
 
-def test_table_is_an_error_and_not_missing_when_the_role_may_not_look_at_it(answering: Callable[..., Catalog]) -> None:
+def test_table_is_not_reported_as_missing_when_access_is_denied(answering: Callable[..., Catalog]) -> None:
     catalog = answering(ClientError({"Error": {"Code": "AccessDeniedException"}}, "GetTable"))
 
     with pytest.raises(SourceError) as caught:
@@ -414,7 +414,7 @@ def test_partitions_are_chosen_by_a_key_when_its_name_holds_quotes(
     assert found.values == {"day=4/": ("4",)}
 
 
-def test_column_of_a_csv_is_one_when_its_name_holds_quotes() -> None:
+def test_csv_column_stays_one_column_when_its_name_holds_quotes() -> None:
     table = CatalogTable("db.events", "s3://b/", "csv", columns=[("id` int, `more", "int")])
 
     assert table.schema == "`id`` int, ``more` int"

@@ -47,7 +47,7 @@ def test_files_that_a_crawler_excludes_are_not_read_when_the_table_names_them(
     assert ids(found) == ["a.json"]
 
 
-def test_exclusions_are_refused_when_the_table_has_them_as_no_list(
+def test_exclusions_of_a_table_are_refused_when_they_are_not_a_list(
     glue_context: GlueContext, table: Table, put: Put, landing: str
 ) -> None:
     put("a.json")
@@ -117,7 +117,7 @@ def test_rows_are_those_of_the_current_snapshot_when_spark_has_the_table_of_iceb
     assert ids(found) == [2]
 
 
-def test_table_of_iceberg_is_refused_when_spark_has_another_one_of_its_name(
+def test_iceberg_table_is_refused_when_spark_has_a_different_table_of_that_name(
     lakehouse: GlueContext, iceberg: Callable[[str], str]
 ) -> None:
     database = iceberg("s3://lake/elsewhere/")
@@ -135,7 +135,7 @@ def test_table_of_iceberg_is_refused_when_spark_has_another_one_of_its_name(
     ],
     ids=["input format", "provider", "symlinks"],
 )
-def test_table_is_refused_by_name_when_its_files_alone_are_not_its_rows(
+def test_error_names_the_format_when_the_files_of_a_table_are_not_its_rows(
     storage: dict[str, str],
     parameters: dict[str, str],
     kind: str,
@@ -255,7 +255,7 @@ def test_csv_of_a_table_is_refused_when_a_value_does_not_fit_its_column_in_a_dat
 
 
 @pytest.mark.parametrize("kind", [DYNAMIC, DATA])
-def test_last_columns_are_null_when_a_line_of_a_table_of_csv_is_older_than_them(
+def test_last_columns_are_null_when_a_csv_line_has_too_few_values(
     kind: str, glue_context: GlueContext, table: Table, put: Put, landing: str
 ) -> None:
     put("a.csv", body='1,a\n2,"b,""c""",4\n3\n')

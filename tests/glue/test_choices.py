@@ -81,7 +81,7 @@ def test_column_of_text_is_refused_when_its_types_are_asked_for(path: str, actio
 
 
 @pytest.mark.parametrize("choice", ["make_cols", "make_struct", "cast:long", "project:string"])
-def test_warning_says_so_when_all_choices_are_to_be_settled_and_columns_are_text(
+def test_warning_is_logged_when_all_choices_are_resolved_and_columns_are_text(
     choice: str, prices: DynamicFrame, caplog: pytest.LogCaptureFixture
 ) -> None:
     same = prices.resolveChoice(choice=choice)
@@ -202,7 +202,7 @@ def test_option_casts_a_column_when_a_frame_becomes_a_dataframe(prices: DynamicF
         prices.toDF([ResolveOption("price", "Project", "double")])
 
 
-def test_text_of_mixed_json_is_one_when_rows_become_related_tables(prices: DynamicFrame) -> None:
+def test_mixed_json_stays_one_text_column_when_rows_become_related_tables(prices: DynamicFrame) -> None:
     assert [row["price"] for row in rows(prices.relationalize("root")["root"])] == ["7", "8", "9.5", "free", None]
 
 
@@ -225,7 +225,7 @@ def test_types_are_sparks_when_no_field_has_two(landed: Callable[..., DynamicFra
     ],
     ids=["broken line", "record of lines", "backslash", "encoding", "names by case", "files of two types"],
 )
-def test_advice_is_that_of_the_script_and_works_when_files_do_not_fit(
+def test_error_advises_an_option_of_glue_that_works_when_files_do_not_fit(
     format: str, body: bytes | None, told: str, options: dict[str, Any] | None, ids: list[Any],
     glue_context: GlueContext, spark: Any, tmp_path: Path, raw: str,
 ) -> None:  # fmt: skip
@@ -271,7 +271,7 @@ def test_csv_that_differs_from_the_catalogue_is_an_error_when_it_is_read(
         glue_context.create_dynamic_frame.from_catalog("texts", "ids").toDF().collect()
 
 
-def test_column_is_text_and_a_warning_says_so_when_no_type_holds_that_of_both_frames(
+def test_column_becomes_text_with_a_warning_when_no_type_fits_both_frames(
     glue_context: GlueContext, spark: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     def frame(sql: str) -> DynamicFrame:

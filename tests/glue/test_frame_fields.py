@@ -95,7 +95,7 @@ def test_field_of_a_struct_is_refused_when_it_would_have_to_move(glue_context: G
         frame.drop_fields(["m.k"])
 
 
-def test_transforms_do_as_the_dataframe_when_they_are_a_few_lines(glue_context: GlueContext, spark: Any) -> None:
+def test_simple_transforms_return_sparks_rows_when_applied_in_turn(glue_context: GlueContext, spark: Any) -> None:
     df = spark.sql("SELECT 1 AS id, 'x' AS name, NULL AS nothing UNION ALL SELECT 2, NULL, NULL")
     frame = DynamicFrame.fromDF(df, glue_context, "frame")
 
@@ -122,7 +122,7 @@ def test_fields_that_have_no_value_go_when_they_are_in_structs_and_lists(glue_co
     assert no_rows.columns == ["id", "m", "s", "data", "no"]
 
 
-def test_name_is_there_once_when_three_frames_with_it_are_joined(
+def test_joined_columns_have_distinct_names_when_three_frames_share_a_name(
     glue_context: GlueContext, spark: Any, raw: str
 ) -> None:
     frames = [
@@ -137,7 +137,7 @@ def test_name_is_there_once_when_three_frames_with_it_are_joined(
     assert spark.read.json(raw).count() == 1
 
 
-def test_names_that_are_one_to_spark_are_refused_when_rows_are_selected_or_written(
+def test_names_that_differ_only_by_case_are_refused_when_rows_are_selected_or_written(
     glue_context: GlueContext, spark: Any, raw: str
 ) -> None:
     df = spark.sql(
@@ -184,7 +184,7 @@ def test_pairs_come_with_all_columns_when_frames_are_joined(glue_context: GlueCo
     assert [Join.apply(*pair, "id", "id").toDF().columns for pair in ((persons, none), (none, persons))] == [[], []]
 
 
-def test_one_of_two_names_goes_when_joined_rows_have_names_that_differ_by_case(
+def test_only_the_named_column_is_dropped_when_joined_names_differ_by_case(
     glue_context: GlueContext, spark: Any
 ) -> None:
     landed = DynamicFrame.fromDF(spark.sql("SELECT 's1' AS serialNumber, 3 AS distance"), glue_context, "landed")
@@ -260,7 +260,7 @@ def test_all_names_can_be_imported_when_a_script_takes_them_by_star() -> None:
     assert not hasattr(glue, "NoSuchTransform")
 
 
-def test_types_are_sparks_and_those_that_spark_lacks_are_of_no_value_when_a_script_imports_glues() -> None:
+def test_types_equal_sparks_and_no_value_is_a_choice_when_a_script_imports_glues_types() -> None:
     schema = glue.StructType([glue.Field("id", glue.LongType()), glue.Field("bay", glue.StringType())])
 
     assert schema == T.StructType([T.StructField("id", T.LongType()), T.StructField("bay", T.StringType())])

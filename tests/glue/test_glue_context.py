@@ -68,7 +68,7 @@ def test_each_file_is_read_once_when_three_runs_commit(
     assert [entry.version for entry in watermarks.history("parking")] == [3, 2, 1]
 
 
-def test_state_is_that_of_the_process_when_several_job_objects_are_made(
+def test_job_objects_share_one_state_when_several_are_made(
     begin: Begin, glue_context: GlueContext, put: Put, landing: str, watermarks: Watermarks
 ) -> None:
     other = Job(glue_context)
@@ -362,7 +362,7 @@ def test_everything_is_read_and_a_warning_says_so_when_init_was_not_called(
     assert "event=untracked context=landed" in caplog.text
 
 
-def test_runs_do_not_meet_when_their_namespaces_differ(
+def test_bookmarks_are_separate_when_namespaces_differ(
     begin: Begin, glue_context: GlueContext, put: Put, landing: str
 ) -> None:
     put("a")
@@ -579,7 +579,7 @@ def test_frame_has_glues_short_methods_when_a_script_calls_them(
         "from_hudi", "write from_hudi", "write to dynamodb", "collection",
     ],
 )  # fmt: skip
-def test_what_is_not_here_is_named_with_the_other_way_when_used(
+def test_error_names_an_alternative_when_a_missing_feature_is_used(
     use: Callable[[GlueContext, DynamicFrame], Any], text: str, glue_context: GlueContext, spark: Any
 ) -> None:
     frame = DynamicFrame.fromDF(spark.range(1), glue_context, "frame")

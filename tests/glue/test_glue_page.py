@@ -55,7 +55,7 @@ def test_choice_is_settled_when_the_second_block_of_the_page_is_run(
     assert sorted(row["price"] for row in found["settled"].toDF().collect()) == [7.0, 7.5]
 
 
-def test_sed_of_the_page_leads_to_names_that_are_there_when_a_script_is_changed(tmp_path: Path) -> None:
+def test_imports_exist_when_the_sed_command_of_the_page_has_changed_a_script(tmp_path: Path) -> None:
     [command] = re.findall(r"^(sed -i .*) job\.py$", PAGE, re.MULTILINE)
     transforms = [
         name for name in glue.__all__ if isinstance(getattr(glue, name), type) and hasattr(getattr(glue, name), "apply")

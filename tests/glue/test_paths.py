@@ -135,7 +135,7 @@ def test_options_of_ours_are_taken_when_glue_has_them_by_another_name() -> None:
     ],
     ids=["include", "two limits"],
 )
-def test_option_of_ours_is_refused_when_glues_says_it_already(options: dict[str, Any], text: str) -> None:
+def test_our_option_is_refused_when_an_option_of_glue_already_sets_it(options: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidValueError, check=because("option")) as caught:
         folders_to_read({"paths": ["s3://b/"], **options})
 

@@ -144,7 +144,7 @@ def test_files_are_those_of_the_commit_when_scripts_are_fetched(tmp_path: Path) 
         fetch(str(repository), first, ["jobs/gone.py"], target)
 
 
-def test_page_names_the_number_of_the_list_when_it_is_read() -> None:
+def test_page_states_the_right_number_of_scripts_when_it_is_read() -> None:
     right = [script for script in SCRIPTS if not script.stops]
     page = " ".join((REPOSITORY / "docs" / "glue.md").read_text().split())
 

@@ -54,7 +54,7 @@ def test_absent_field_is_absent_and_not_none_when_records_are_filtered(f: Any, i
     assert [row["id"] for row in rows(kept)] == ids
 
 
-def test_error_of_a_function_is_one_of_the_job_when_records_are_filtered(frame: Make) -> None:
+def test_job_fails_when_the_function_of_a_filter_raises(frame: Make) -> None:
     with pytest.raises(Exception, match="ZeroDivisionError"):
         frame(PEOPLE).filter(lambda record: 1 / 0).count()
 

@@ -276,7 +276,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("location", ["parts", "sinks.parts", "shop.sinks.parts"])
-def test_table_goes_by_its_name_without_its_database_when_the_catalogue_has_one_of_a_database(
+def test_table_name_omits_the_database_when_the_catalogue_lists_a_jdbc_table(
     location: str, table: Any, catalog: Any, given: list[dict[str, Any]]
 ) -> None:
     login = {"JDBC_CONNECTION_URL": TABLE["url"], "USERNAME": "ann", "PASSWORD": "not-a-secret"}
