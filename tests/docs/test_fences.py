@@ -64,7 +64,7 @@ SHELL = {
     r"python -m tests\.support\.fetch_.*": "glue/test_public_scripts.py::test_files_are_those_of_the_commit",
     r"python -m build --wheel": "jobs/test_ingest_jobs.py::test_ingest_files_runs_under_spark_submit",
     r"spark-submit .*": "docs/test_run_on_page.py::test_arguments_are_the_jobs",
-    r"sed -i .*": "glue/test_glue_page.py::test_imports_exist_when_the_sed_command_of_the_page",
+    r"sed -i .*": "glue/test_glue_page.py::test_imports_exist",
     r"cd terraform/examples/complete": "infra/test_complete_example.py::test_example_leaves_nothing",
     r"cd terraform/examples/minimal": "infra/test_terraform.py::test_minimal_example_makes_the_table_and_one_role",
     r"printf 'provider .* >provider\.tf": "infra/test_complete_example.py::test_example_leaves_nothing",
