@@ -1,4 +1,4 @@
-"""One page in a browser that Selenium drives, as tests use it."""
+"""A page in a browser that Selenium drives, with the actions that the tests need."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from tests.support.patience import PATIENCE
 
 TOOK = "performance.getEntriesByType('navigation')[0].loadEventEnd"
-"""What a page took until it was loaded, in milliseconds, as a script."""
+"""A script that returns how many milliseconds the page took to load."""
 
 
 class Page:
-    """One page in the browser, and what it asked for and complained of."""
+    """One page in the browser, with the requests that it sent and the messages on its console."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
     def open(self, url: str, *, dark: bool = False, width: int = 1280, height: int = 900) -> Page:
-        """Load a page anew in a window of this size; what the page before it did is forgotten."""
+        """Load a page in a window of this size, and drop the requests and messages of the previous page."""
         media = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.cdp("Emulation.setEmulatedMedia", features=media)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -32,11 +32,11 @@ class Page:
         return self.driver.execute_cdp_cmd(command, arguments)
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Run a script and return what it returns, when that is there."""
+        """Run a script in the page and return its result."""
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, script: str) -> Any:
-        """Wait until a script returns something true."""
+        """Wait until a script returns a true value, and return it."""
         from selenium.webdriver.support.ui import WebDriverWait
 
         return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.02).until(lambda _: self.run(script))
@@ -51,34 +51,34 @@ class Page:
         return self
 
     def visible_jobs(self) -> list[str]:
-        """Return the names that the overview shows, in order."""
+        """Return the names of the jobs that the overview shows, in order."""
         found: list[str] = self.run(
             "return [...document.querySelectorAll('#jobs tr')].filter(r => r.offsetParent).map(r => r.dataset.name)"
         )
         return found
 
     def press(self, *keys: str) -> None:
-        """Press keys where the focus is."""
+        """Press keys, one after the other, on the element that has the focus."""
         from selenium.webdriver.common.action_chains import ActionChains
 
         for key in keys:
             ActionChains(self.driver, duration=0).send_keys(key).perform()
 
     def focused(self) -> str:
-        """Return what the focus is on: its text, or its id."""
+        """Return the text of the element that has the focus, or its id or tag if it has no text."""
         return str(self.run("const e = document.activeElement; return e.innerText.trim() || e.id || e.tagName"))
 
     def complaints(self) -> list[str]:
-        """Return what the console has said since the last call, of every level."""
+        """Return the console messages of every level since the last call."""
         return [str(entry["message"]) for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """Return the URLs that were asked for since the last call."""
+        """Return the URLs that the page requested since the last call."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
     def accessibility(self) -> list[dict[str, Any]]:
-        """Return the nodes of the accessibility tree that a screen reader gets: role, name and properties."""
+        """Return role, name and description of each node of the accessibility tree, as a screen reader gets them."""
         nodes = self.cdp("Accessibility.getFullAXTree")["nodes"]
         return [
             {

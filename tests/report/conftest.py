@@ -1,4 +1,4 @@
-"""A headless Chromium of the system, driven by Selenium, and a table with one job of each kind."""
+"""Fixtures: the system's Chromium, headless and driven by Selenium, and a table with one job of each kind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def page(driver: Any) -> Page:
 
 @pytest.fixture(scope="session")
 def world(dynamodb: Any) -> World:
-    """Return such a table; its rule takes every name."""
+    """Return a table with one job of each kind; its `job_id_rule` accepts every name."""
     clock = Clock()
     made = Watermarks("table-report", dynamodb, clock=clock, job_id_rule=".+")
     made.create_table()
@@ -57,7 +57,7 @@ def world(dynamodb: Any) -> World:
 
 @pytest.fixture(scope="session")
 def report_file(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the page of that table as a file."""
+    """Return the path of the report of `world`."""
     path = tmp_path_factory.mktemp("report") / "watermarks.html"
     path.write_text(build_report(world.watermarks, now=world.now), encoding="utf-8")
     return path

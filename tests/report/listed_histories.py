@@ -1,4 +1,4 @@
-"""A table of many jobs with long histories, as a client that makes its answers when it is asked, and counts."""
+"""A stand-in for the DynamoDB client of a table of many jobs with long histories. It counts the calls."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.report.many import facts_of, job_name
 
 PAGE_BYTES = 1024 * 1024
 ITEM_BYTES = 1_000
-"""What a version is taken to have; docs/cost.md says about 1 KB."""
+"""The assumed size of a version; docs/cost.md says about 1 KB."""
 
 
 class ListedHistories:
-    """A client that answers Scan with heads, GetItem, and Query of a history, newest first.
+    """A client that answers Scan with heads, GetItem with a head, and Query with a history, newest version first.
 
-    Jobs have the histories of a few, under their own names.
+    There are only `distinct` histories. The jobs share them, each under its own name.
 
     Attributes
     ----------
     calls
-        How often each operation was asked for.
+        How often each operation was called.
     """
 
     def __init__(self, jobs: int, versions: int, distinct: int = 10) -> None:
@@ -38,7 +38,7 @@ class ListedHistories:
         self._item: Callable[[int, int], items.Item] = cache(self._made)
 
     def scan(self, **given: Any) -> dict[str, Any]:
-        """Answer with the heads of all jobs, in the first segment."""
+        """Return the heads of all jobs, all of them in the first segment."""
         self._count("scan")
         names = sorted(self._numbers) if given.get("Segment", 0) == 0 else []
         start = given.get("ExclusiveStartKey", {}).get(items.HASH_KEY, {}).get("S", "")
@@ -49,13 +49,13 @@ class ListedHistories:
         return answer
 
     def get_item(self, **given: Any) -> dict[str, Any]:
-        """Answer with a head; there is nothing else."""
+        """Return the head of a job; every other key is missing."""
         self._count("get_item")
         name, range_key = (given["Key"][key]["S"] for key in (items.HASH_KEY, items.RANGE_KEY))
         return {"Item": self._head(name)} if range_key == items.HEAD_KEY and name in self._numbers else {}
 
     def query(self, **given: Any) -> dict[str, Any]:
-        """Answer with the newest versions that are asked for, as many as fit into a page; there are no job runs."""
+        """Return the newest of the requested versions, at most one page of them. There are no job runs."""
         self._count("query")
         asked = given["ExpressionAttributeValues"]
         if not asked[":last"]["S"].startswith(items.LOG_PREFIX):

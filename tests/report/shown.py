@@ -1,4 +1,4 @@
-"""What a page shows, read out of its HTML as a person reads it: names and cells, not markup."""
+"""Readers of the page's HTML that return what a person sees: names and cells, not markup."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from html.parser import HTMLParser
 from xml.etree.ElementTree import Element, TreeBuilder
 
 EMPTY = {"meta", "link", "input"}
-"""Tags of the page that have no end."""
+"""Tags of the page that have no end tag."""
 
 
 class _Reader(HTMLParser):
-    """Makes elements of HTML."""
+    """Builds elements from HTML."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class _Reader(HTMLParser):
             self.made.end(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        # <rect/> comes as a start and an end of its own.
+        # A tag such as <rect/> calls handle_starttag and handle_endtag. Tags in EMPTY were ended in handle_starttag.
         if tag not in EMPTY:
             self.made.end(tag)
 
@@ -33,7 +33,7 @@ class _Reader(HTMLParser):
 
 
 def parsed(html: str) -> Element:
-    """Return HTML as elements; a part of a page is put below one root."""
+    """Return HTML as elements below one root, so that a part of a page can be parsed too."""
     reader = _Reader()
     reader.made.start("root", {})
     reader.feed(html)
@@ -43,27 +43,27 @@ def parsed(html: str) -> Element:
 
 
 def text_of(element: Element) -> str:
-    """Return what stands in an element, in one line."""
+    """Return the text of an element in one line."""
     return " ".join("".join(element.itertext()).split())
 
 
 class Details:
-    """The details of one job, over one of the time ranges that the page has.
+    """The details of one job, for one of the page's time ranges.
 
     Attributes
     ----------
     said
         What happened and what to do: the first paragraph.
     facts
-        What the job is, by name.
+        The values of the job's description list, by their names.
     tables
-        The rows of each table by its caption, each by its headings.
+        The rows of each table by its caption; each row maps headings to cells.
     charts
-        By name, the words beside a chart, the number at its top, and when it begins and ends.
+        By chart name: the text beside it, the number at its top, and the times at its two ends.
     titles
-        By name, what a screen reader calls a chart.
+        By chart name: the title that a screen reader reads.
     descriptions
-        By name, what a screen reader says about a chart.
+        By chart name: the description that a screen reader reads.
     """
 
     def __init__(self, html: str, time_range: str = "all") -> None:
@@ -100,9 +100,9 @@ class Details:
 
 
 class Overview:
-    """The page of all jobs: the rows of its table by job, and the numbers on its buttons by what they choose.
+    """The page of all jobs: its table rows by job, and the counts on the filter buttons by filter.
 
-    `why` is the sentence of each job about what is wrong, `commands` are those that can be copied.
+    `why` maps a job to the sentence about what is wrong, `commands` to the commands that can be copied.
     """
 
     def __init__(self, html: str) -> None:
@@ -148,7 +148,7 @@ def _bar(rect: Element) -> tuple[str, float, float, float, float]:
 
 
 def rows_of(table: Element) -> list[dict[str, str]]:
-    """Return the rows of a table, each by its headings."""
+    """Return the rows of a table; each row maps headings to cells."""
     names = [text_of(heading) for heading in table.iterfind("./thead/tr/th")]
     return [dict(zip(names, map(text_of, row), strict=True)) for row in table.iterfind("./tbody/tr")]
 

@@ -1,4 +1,4 @@
-"""Every number of the page: a job of which all is known is shown, and its HTML is read as a person reads it."""
+"""Every number of the page: a job with all possible facts is rendered, and the visible text of its HTML is checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows(value: Any, column: Any = "at", kind: Any = "timestamp") -> dict[str, A
 
 
 def entry(version: int, ago: timedelta, read_to: datetime, **given: Any) -> LogEntry:
-    """Return a version that was made some time ago, and took 40 seconds."""
+    """Return a version that was committed `ago` before now, by a run of 40 seconds."""
     at = NOW - ago
     change = Change(
         "COMMIT", f"c{version}", at, run_id=f"jr_{version}", started_at=at - timedelta(seconds=40), fence=1, **given
@@ -77,7 +77,7 @@ PLAN = Plan("p1", {"tickets": {}, "letters": {}}, {}, NOW - timedelta(minutes=90
 
 
 def job(name: str, **given: Any) -> JobFacts:
-    """Return a job that has one version and no gap, but for what is given of its head."""
+    """Return a job with one version and no gaps; `given` sets fields of its head."""
     last = ENTRIES_OF_JOB[0].change
     fence = 1 + (given["claim"].attempt if "claim" in given else 0)
     head = Head(name, "e1", 1, fence, {"scans": {"kind": "files"}}, given.pop("last", last), **given)
@@ -158,7 +158,7 @@ def test_sources_have_no_gap_when_none_were_read_for_them() -> None:
     assert counts == {"ids": "0", "letters": "0", "scans": "", "tickets": "0"}
 
 
-def test_gaps_have_a_length_where_they_have_two_ends_when_shown(details: Details) -> None:
+def test_gap_has_a_length_only_when_it_has_two_ends(details: Details) -> None:
     gaps = details.tables["Ranges that were never read"]
 
     assert [(row["Context"], row["Gap"], row["Length"]) for row in gaps] == [
@@ -186,7 +186,7 @@ def test_gaps_have_a_length_where_they_have_two_ends_when_shown(details: Details
     ],
     ids=["dates", "compound-times", "compound-numbers", "texts", "empty"],
 )
-def test_length_of_a_gap_is_that_of_its_first_column_when_it_can_be_counted(gap: Any, length: str) -> None:
+def test_gap_length_is_taken_from_the_first_column_when_its_values_can_be_subtracted(gap: Any, length: str) -> None:
     (row,) = Details(render_job(replace(FACTS, gaps={"tickets": [gap]}), 2)).tables["Ranges that were never read"]
 
     assert row["Length"] == length
@@ -199,7 +199,7 @@ def test_no_value_is_shown_when_values_are_not_asked_for() -> None:
     assert set(shown.tables["Ranges that were never read"][0]) == {"Context", "Gap", "Length"}
 
 
-def test_versions_have_what_they_counted_when_shown(details: Details) -> None:
+def test_versions_show_their_counts_when_listed(details: Details) -> None:
     newest, older = details.tables["Versions of the job, newest first"]
 
     assert newest == {
@@ -216,7 +216,7 @@ def test_versions_have_what_they_counted_when_shown(details: Details) -> None:
     assert details.notes[-1] == "The newest 2 versions of 1,003. The charts are made of 3."
 
 
-def test_a_count_of_nothing_is_shown_when_it_was_counted() -> None:
+def test_count_is_shown_as_zero_when_a_version_counted_zero() -> None:
     oldest = Details(render_job(FACTS, 3)).tables["Versions of the job, newest first"][-1]
 
     assert [oldest[name] for name in ("Version", "Rows", "Files", "Size")] == ["1,001", "0", "", ""]
@@ -283,11 +283,11 @@ def test_failures_and_runs_without_success_are_named_when_there_are_some(details
     ],
     ids=["idle", "running", "waiting", "abandoned", "failing", "unpublished", "new", "unreadable"],
 )
-def test_page_says_what_goes_on_when_a_job_is_in_each_state(facts: JobFacts, said: str) -> None:
+def test_page_describes_the_state_of_a_job_when_it_is_shown(facts: JobFacts, said: str) -> None:
     assert Details(render_job(facts, 2)).said.startswith(said)
 
 
-def test_sources_are_contexts_of_rows_and_files_when_other_maps_are_stored() -> None:
+def test_only_rows_and_files_contexts_are_sources_when_other_maps_are_stored() -> None:
     stored = {"ids": {"kind": "ids", "next_id": 4}, "own": {"seen": 1}, "plain": 5}
     values = ("year", "day"), ("int", "string"), (2026, "24")
     snapshot = PartitionState("s3://lake/days/", *values, files=1, sha256="0" * 64).to_store()
@@ -303,7 +303,7 @@ def test_sources_are_contexts_of_rows_and_files_when_other_maps_are_stored() -> 
 # --- over time ----------------------------------------------------------------------------------
 
 
-def test_charts_say_their_numbers_when_drawn(details: Details) -> None:
+def test_charts_show_totals_and_ends_when_drawn(details: Details) -> None:
     ends = ("2026-03-16 11:45:00", "2026-03-16 15:45:00")
 
     assert details.charts == {
@@ -341,7 +341,7 @@ def test_longest_times_without_a_version_are_named_when_there_are_many() -> None
     )
 
 
-def test_tables_of_failures_have_no_column_when_nothing_is_in_it() -> None:
+def test_empty_columns_are_left_out_when_failures_are_listed() -> None:
     made = replace(ENTRIES_OF_JOB[1], change=replace(ENTRIES_OF_JOB[1].change, run_id=None))
     lost = replace(RUN, running_since=None, completed_on=None, error="")
 
@@ -374,7 +374,7 @@ def test_page_says_how_many_gaps_there_are_when_it_shows_the_first_ones() -> Non
         ("all", "2026-02-02 00:00:00", "1 d", 43),
     ],
 )
-def test_charts_and_figures_are_of_the_time_range_when_it_is_chosen(
+def test_charts_and_figures_cover_the_time_range_when_it_is_chosen(
     time_range: str, begins: str, length: str, periods: int
 ) -> None:
     made = [
@@ -397,19 +397,19 @@ def test_charts_and_figures_are_of_the_time_range_when_it_is_chosen(
     assert sum(int(row["Failed runs"]) for row in figures) == ranged
 
 
-def test_lag_goes_on_from_the_version_before_when_a_time_range_begins() -> None:
+def test_lag_continues_from_the_previous_version_when_a_time_range_begins() -> None:
     made = [entry(2, 2 * HOUR, NOW - 3 * HOUR), entry(1, 40 * HOUR, NOW - 41 * HOUR)]
 
     found = in_periods(replace(FACTS, entries=made), 32, timedelta(days=1))
 
     assert found is not None
-    # The first quarter of an hour is from 15:45 to 16:00; the version of 13:45 brings the lag down.
+    # The first period is 15:45 to 16:00. The lag grows until the version of 13:45 brings it down.
     assert found.periods[0].lag == timedelta(hours=17, minutes=15)
     assert max(period.lag for period in found.periods if period.lag) == timedelta(hours=39)
     assert found.periods[-1].lag == 3 * HOUR
 
 
-def test_nothing_is_said_of_the_time_before_the_oldest_version_when_older_ones_were_not_read() -> None:
+def test_time_before_the_oldest_read_version_is_unknown_when_older_ones_were_not_read() -> None:
     shown = Details(render_job(FACTS, 2), "24h")
 
     figures = shown.tables["The figures of the charts, newest period first"]
@@ -422,7 +422,7 @@ def test_nothing_is_said_of_the_time_before_the_oldest_version_when_older_ones_w
     assert "nothing in 2 of 25 periods" in shown.charts["Versions and failed runs"][0]
 
 
-def test_time_before_the_first_version_is_empty_when_that_was_read() -> None:
+def test_time_before_the_first_version_is_empty_when_the_first_version_was_read() -> None:
     (made,) = (entry(1, 2 * HOUR, NOW - 3 * HOUR, metrics={"rows_collected": 7}),)
 
     shown = Details(render_job(replace(FACTS, entries=[made]), 2), "24h")
@@ -444,7 +444,7 @@ def test_chart_is_left_out_when_no_version_is_in_the_time_range() -> None:
     }  # fmt: skip
 
 
-def test_figures_have_no_column_when_nothing_is_in_it() -> None:
+def test_empty_columns_are_left_out_when_figures_are_listed() -> None:
     made = [entry(1, HOUR, NOW - HOUR, metrics={"rows_collected": 5})]
 
     figures = Details(render_job(replace(FACTS, entries=made), 2)).tables[
@@ -454,7 +454,7 @@ def test_figures_have_no_column_when_nothing_is_in_it() -> None:
     assert set(figures[0]) == {"From", "Versions", "Failed runs", "Rows", "Highest lag"}
 
 
-def test_charts_are_of_the_age_when_a_job_has_no_cursor_of_time() -> None:
+def test_age_is_charted_instead_of_lag_when_a_job_has_no_time_cursor() -> None:
     counted = LogEntry("landing", 1, {"scans": {"kind": "files"}}, ENTRIES_OF_JOB[0].change)
     shown = Details(render_job(replace(job("fine"), entries=[counted]), 2))
 
@@ -462,7 +462,7 @@ def test_charts_are_of_the_age_when_a_job_has_no_cursor_of_time() -> None:
     assert "Highest age" in shown.tables["The figures of the charts, newest period first"][0]
 
 
-def test_nothing_is_drawn_for_a_count_when_it_is_below_zero_throughout() -> None:
+def test_chart_is_left_out_when_all_its_counts_are_negative() -> None:
     taken_back = entry(1, HOUR, NOW, metrics={"rows_collected": -5, "files_read": 2})
     shown = Details(render_job(replace(FACTS, entries=[taken_back]), 2))
 
@@ -471,7 +471,7 @@ def test_nothing_is_drawn_for_a_count_when_it_is_below_zero_throughout() -> None
 
 
 def test_bars_are_as_high_as_their_numbers_when_drawn(details: Details) -> None:
-    # Of 49 periods of five minutes, versions are in those from 0, 24 and 36 on; failed runs stand on top.
+    # There are 49 periods of five minutes. Versions are in periods 0, 24 and 36; failed runs are stacked on top.
     assert details.bars["Versions and failed runs"] == [
         ("empty", 12.2, 95.0, 280.1, 5.0),
         ("empty", 306.1, 95.0, 133.2, 5.0),
@@ -481,7 +481,7 @@ def test_bars_are_as_high_as_their_numbers_when_drawn(details: Details) -> None:
         ("bad", 293.9, 0.0, 10.7, 66.7),
         ("bar", 440.8, 66.7, 10.7, 33.3),
     ]
-    # A version that counted nothing has a bar, too, which is as low as what marks an empty period.
+    # A version that counted 0 also has a bar, as low as the mark of an empty period.
     assert details.bars["Rows"][3:] == [
         ("bar", 0.0, 95.0, 10.7, 5.0),
         ("bar", 293.9, 75.0, 10.7, 25.0),
@@ -489,7 +489,7 @@ def test_bars_are_as_high_as_their_numbers_when_drawn(details: Details) -> None:
     ]
 
 
-def test_periods_have_what_their_versions_counted_when_listed(details: Details) -> None:
+def test_periods_show_the_counts_of_their_versions_when_listed(details: Details) -> None:
     periods = details.tables["The figures of the charts, newest period first"]
 
     assert len(periods) == 49
@@ -550,11 +550,11 @@ def test_overview_has_what_is_known_of_each_job_when_shown(overview: Overview) -
     }
 
 
-def test_what_needs_a_person_comes_first_when_jobs_are_ordered(overview: Overview) -> None:
+def test_jobs_that_need_attention_come_first_when_ordered(overview: Overview) -> None:
     assert list(overview.jobs) == ["odd", "left-open", "lease-over", "never", "repairs", "at-work", "fine"]
 
 
-def test_each_job_says_what_is_wrong_and_what_to_type_when_it_needs_somebody(overview: Overview) -> None:
+def test_job_shows_what_is_wrong_and_a_command_when_it_needs_attention(overview: Overview) -> None:
     assert overview.why == {
         "odd": "Cannot be read.",
         "left-open": "Planned 1 h 30 min ago and not committed; the next run replays it.",
@@ -569,7 +569,7 @@ def test_each_job_says_what_is_wrong_and_what_to_type_when_it_needs_somebody(ove
     assert overview.commands["fine"] == []
 
 
-def test_late_job_comes_first_with_its_rhythm_when_its_head_knows_one() -> None:
+def test_late_job_comes_first_with_its_usual_interval_when_its_head_records_one() -> None:
     heads = {head.job_id: head for head in known_jobs()}
     facts = [JobFacts(name, KNOWN_AT, heads[name]) for name in ("daily-well-1", "daily-03", "hourly-30")]
     lenient = replace(facts[2], job_id="with-threshold", threshold=Threshold(error=timedelta(days=9)))
@@ -602,7 +602,7 @@ def test_overview_has_no_age_and_no_line_when_nothing_was_ever_committed() -> No
     assert "Over time" not in [text_of(heading) for heading in overview.root.iterfind(".//thead/tr/th")]
 
 
-def test_nothing_is_called_none_when_fields_are_empty(overview: Overview) -> None:
+def test_word_none_is_not_shown_when_fields_are_empty(overview: Overview) -> None:
     undated = replace(FACTS, entries=[entry(1, HOUR, NOW, who="sam")])
 
     shown = render_job(undated, 5)
@@ -611,7 +611,7 @@ def test_nothing_is_called_none_when_fields_are_empty(overview: Overview) -> Non
     assert "None" not in text_of(overview.root).replace("None of", "")
 
 
-def test_buttons_say_how_many_jobs_are_so_when_shown(overview: Overview) -> None:
+def test_filter_buttons_show_how_many_jobs_match_when_shown(overview: Overview) -> None:
     assert overview.numbers == {"late": "0", "waiting": "2", "failed": "4", "gaps": "1", "unreadable": "1"}
 
 
@@ -630,8 +630,8 @@ def test_overview_can_be_sorted_by_seconds_when_read_by_its_script(overview: Ove
     assert (overview.data["repairs"]["lag"], overview.data["repairs"]["gaps"]) == ("10800", "5")
 
 
-def test_small_line_is_drawn_when_a_job_has_versions(overview: Overview) -> None:
-    # Of 24 periods at most, these are 17 of 15 minutes each; from a minute below to 30 days above, an hour is at 38 %.
+def test_sparkline_is_drawn_when_a_job_has_versions(overview: Overview) -> None:
+    # Of at most 24 periods there are 17, of 15 minutes each. The axis is from 1 minute to 30 days; 1 hour is at 38 %.
     lines = overview.sparks["repairs"]
 
     assert list(lines) == ["24h", "7d", "30d", "all"]
@@ -647,7 +647,7 @@ def test_details_are_packed_beside_the_overview_when_it_is_rendered(overview: Ov
     assert "Watermark" not in found["repairs"].tables["The sources of the job"][0]
 
 
-def test_lines_begin_with_the_first_cursor_when_older_versions_had_none() -> None:
+def test_lag_lines_begin_at_the_first_version_with_a_cursor_when_older_ones_had_none() -> None:
     older = replace(ENTRIES_OF_JOB[2], watermarks={"scans": {"kind": "files"}})
     facts = replace(FACTS, entries=[*ENTRIES_OF_JOB[:2], older])
 
@@ -700,14 +700,14 @@ def test_chart_is_named_for_a_screen_reader_when_its_words_hold_markup() -> None
     assert (title.attrib["id"], svg.attrib["viewbox"]) == ("c-rows-t", "0 0 600 100")
 
 
-def test_small_line_stays_in_its_box_when_all_values_are_nothing() -> None:
+def test_sparkline_stays_in_its_box_when_all_values_are_zero() -> None:
     (svg,) = parsed(charts.spark({"all": [0.0, 0.0]}))
 
     assert [line.attrib["d"] for line in svg] == ["M0 19H96"]
     assert svg.attrib["viewbox"] == "0 0 96 20"
 
 
-def test_small_line_breaks_when_a_value_is_missing() -> None:
+def test_sparkline_breaks_when_a_value_is_missing() -> None:
     (svg,) = parsed(charts.spark({"7d": [60.0, None, 60.0, 30 * 86_400.0]}))
 
     assert [(line.attrib["data-in"], line.attrib["d"]) for line in svg] == [("7d", "M0 19H24M48 19H72V1H96")]

@@ -18,7 +18,7 @@ PATH = REPOSITORY / "docs" / "notebook.ipynb"
 
 @pytest.fixture(scope="module")
 def executed() -> Any:
-    """Return the notebook with its outputs, run where nothing of AWS is configured; an error in a cell is one here."""
+    """Run the notebook without any AWS configuration and return it with outputs; an error in a cell is raised."""
     notebook = nbformat.read(PATH, as_version=4)
     with pytest.MonkeyPatch.context() as environment:
         no_aws(environment)
@@ -26,7 +26,7 @@ def executed() -> Any:
 
 
 def outputs(executed: Any, start: str, kind: str = "text/plain") -> list[str]:
-    """Return what the cells showed that begin like this."""
+    """Return the outputs of the cells whose source begins with `start`."""
     return [
         output["data"].get(kind, "")
         for cell in executed.cells
@@ -56,7 +56,7 @@ def test_notebook_shows_history_delta_and_reasons_when_it_is_run(executed: Any) 
     assert explained[1] == "'it is not there, and nothing is remembered of it'"
 
 
-def test_notebook_takes_the_last_file_again_when_it_has_gone_back(executed: Any) -> None:
+def test_notebook_reads_the_last_file_again_when_the_job_is_rewound(executed: Any) -> None:
     (again,) = outputs(executed, "watermarks.rewind")
 
     assert re.fullmatch("<FileDelta 'file:///.*/landing/': 1 file, 12 bytes>", again)

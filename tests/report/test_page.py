@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows, by mouse, keyboard, phone and screen reader, and what it asks for."""
+"""The page in a real browser: its use by mouse, keyboard, phone and screen reader, and the requests that it sends."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def url(report_file: Path) -> str:
     return report_file.as_uri()
 
 
-# --- what it asks for ---------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------
 
 
-def test_page_asks_for_nothing_but_itself_when_it_is_used(page: Page, url: str) -> None:
+def test_page_requests_nothing_but_itself_when_it_is_used(page: Page, url: str) -> None:
     page.open(url).open_job("repairs-hourly")
     page.run("document.querySelector('#details summary').click()")
 
@@ -33,7 +33,7 @@ def test_page_asks_for_nothing_but_itself_when_it_is_used(page: Page, url: str) 
     assert page.complaints() == []
 
 
-def test_page_refuses_what_is_put_into_it_when_it_would_call_out(page: Page, url: str) -> None:
+def test_page_blocks_images_and_scripts_when_they_are_injected(page: Page, url: str) -> None:
     page.open(url)
 
     page.run("const i = new Image(); i.src = 'http://127.0.0.1:9/x.png'; document.body.append(i)")
@@ -265,7 +265,7 @@ def test_charts_figures_and_history_follow_when_a_time_range_is_chosen(page: Pag
     page.run("document.querySelector('#range input[value=\"24h\"]').click()")
     page.wait("return document.querySelector('[data-in=\"24h\"] details').open")
 
-    # 30 versions of an hour and 3 failures; of those of the last 24 hours one was made good before.
+    # In all: 30 hourly versions and 3 failures. In the last 24 hours: 24 versions, and all 3 failures.
     assert before == (["all"], 33)
     assert page.run(SHOWN_RANGE) == ["24h"]
     notes = page.run(
@@ -336,7 +336,7 @@ def test_time_range_is_chosen_by_arrow_keys_when_it_has_the_focus(page: Page, ur
     assert page.run("return getComputedStyle(document.activeElement.nextElementSibling).outlineStyle") == "solid"
 
 
-def test_screen_reader_hears_when_nothing_was_made_when_it_reads_a_chart(page: Page, url: str) -> None:
+def test_screen_reader_hears_of_times_without_a_version_when_it_reads_a_chart(page: Page, url: str) -> None:
     page.open(f"{url}#job=landing&range=24h")
     page.wait("return document.querySelector('#details .say')")
 
@@ -348,7 +348,7 @@ def test_screen_reader_hears_when_nothing_was_made_when_it_reads_a_chart(page: P
     assert [gap in said for said in told] == [False, True, True]
 
 
-# --- for everybody ------------------------------------------------------------------------------
+# --- accessibility ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (1280, False)], ids=["phone-dark", "wide-light"])
@@ -371,7 +371,7 @@ def test_axe_finds_nothing_when_it_looks_at_the_page(
 
 
 @pytest.mark.parametrize("job_id", [None, "repairs-hourly", "with-gap", MARKUP_JOB])
-def test_nothing_leaves_the_screen_sideways_when_it_is_a_phone(page: Page, url: str, job_id: str | None) -> None:
+def test_page_does_not_scroll_sideways_when_the_screen_is_a_phone(page: Page, url: str, job_id: str | None) -> None:
     page.open(url, width=360, height=780)
     if job_id:
         page.open_job(job_id)
@@ -417,7 +417,7 @@ def test_keyboard_reaches_everything_and_leaves_again_when_tab_is_pressed(page: 
         if len(reached) > 1 and reached[-1] == reached[0]:
             break
 
-    # Of the time ranges the chosen one is reached, and arrow keys go to the others.
+    # Tab reaches only the chosen time range; the arrow keys reach the others.
     assert reached[:3] == ["Skip to the jobs", "range-all", "find"]
     assert reached[3].endswith("late")
     assert [name for name in reached if name in shown] == shown

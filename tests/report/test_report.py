@@ -1,4 +1,4 @@
-"""What `build_report` reads and says, without a browser."""
+"""What `build_report` reads and writes, without a browser."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_report_has_the_named_jobs_only_when_some_are_named(world: World) -> Non
     assert sorted(names_of(html)) == ["landing", "playbook"]
 
 
-def test_report_leaves_out_what_serves_another_job_when_all_are_shown(watermarks: Watermarks, clock: Clock) -> None:
+def test_report_leaves_out_jobs_of_backfills_when_all_jobs_are_shown(watermarks: Watermarks, clock: Clock) -> None:
     commit(watermarks, "repairs", "jr_1", {"n": rows_state(clock.now)})
     commit(watermarks, "repairs-backfill-0123456789abcdef", "jr_1", {"n": rows_state(clock.now)})
 
@@ -174,7 +174,7 @@ def test_lag_and_age_are_those_of_the_command_line_when_shown(watermarks: Waterm
     assert "Age 10 min" in found
 
 
-def test_report_goes_back_so_far_only_when_since_is_given(watermarks: Watermarks, clock: Clock) -> None:
+def test_report_reads_no_older_versions_when_since_is_given(watermarks: Watermarks, clock: Clock) -> None:
     hourly(watermarks, clock, "repairs", 6, lambda _: False)
 
     html = build_report(watermarks, now=clock.now, since=clock.now - timedelta(hours=2))
@@ -226,7 +226,7 @@ def test_history_is_read_page_by_page_when_it_is_long(
 
 
 def test_requests_are_five_a_job_when_500_jobs_have_1000_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is made of the answers is not what is counted, so each of them is read once, and rendered as nothing."""
+    """Only requests are counted. To save time, each distinct item is parsed once, and the details stay empty."""
     client, read = ListedHistories(500, 1_000), dict[int, LogEntry]()
     log_from_item = items.log_from_item
     seen: list[int] = []
@@ -267,7 +267,7 @@ def test_job_is_damaged_when_its_history_makes_no_sense(
     assert read_facts(watermarks, job, clock.now) == JobFacts("repairs", clock.now, None, DAMAGED)
 
 
-def test_job_is_one_damaged_line_when_what_is_shown_of_it_cannot_be_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_is_damaged_when_its_entry_cannot_be_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scripts.report.page.attention", broken)
     facts = facts_of(1, 3)
 

@@ -1,4 +1,4 @@
-"""The examples of docs/report.md, run as they stand."""
+"""The examples of docs/report.md, run unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What look-ups show of themselves: printed, in a notebook, and as DataFrames."""
+"""How results of look-ups are displayed: printed, in a notebook, and as DataFrames."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUN = "jr_" + "0" * 61 + "5a"
 
 @pytest.fixture
 def history(watermarks: Watermarks, clock: Clock) -> History:
-    """Return three versions: two runs and a decision."""
+    """Return the history of three versions: two commits and a reset by an operator."""
     run = watermarks.begin("repairs", RUN)
     run.freeze({}, {"mark": SECRET})
     clock.move(seconds=75)
@@ -80,7 +80,7 @@ def test_history_shows_the_attempt_when_a_retry_made_the_version(watermarks: Wat
     ]
 
 
-def test_history_is_a_list_still_when_it_is_used_as_one(history: History) -> None:
+def test_history_behaves_like_a_list_when_it_is_used_as_one(history: History) -> None:
     assert isinstance(history, list)
     assert history == list(history)
     assert [entry.version for entry in history[:2]] == [3, 2]
@@ -109,7 +109,7 @@ def test_long_table_shows_its_beginning_and_says_so_when_it_is_printed() -> None
     assert Numbers(range(1_500))._repr_html_().count("<tr>") == 101
 
 
-def test_gaps_are_the_list_they_were_when_they_are_printed(world: World) -> None:
+def test_gaps_look_like_a_plain_list_when_they_are_printed(world: World) -> None:
     gaps = world.watermarks.gaps("with-gap", "repairs")
 
     low, high = (datetime(2026, 3, day, 21, 45, tzinfo=timezone.utc) for day in (8, 17))
@@ -223,12 +223,12 @@ def test_remedy_is_named_when_pandas_is_missing(
         shown.to_pandas()
 
 
-# --- without asking AWS -------------------------------------------------------------------------
+# --- without requests to AWS --------------------------------------------------------------------
 
 
 @pytest.fixture
 def silent(dynamodb: Any) -> tuple[Any, list[str]]:
-    """Return a client, and the list of what was sent with it."""
+    """Return a client, and the list of the operations that it sends."""
     sent: list[str] = []
     client = boto3.client("dynamodb", endpoint_url=dynamodb.meta.endpoint_url)
     client.meta.events.register("before-call.dynamodb", lambda model, **_: sent.append(model.name))
@@ -236,7 +236,7 @@ def silent(dynamodb: Any) -> tuple[Any, list[str]]:
 
 
 def explore(thing: Any) -> None:
-    """Do what consoles and debuggers do: list names, get every attribute, ask for every way to show it."""
+    """Do what consoles and debuggers do: list names, get every attribute, and call every display method."""
     for name in dir(thing):
         getattr(thing, name, None)
     for show in ("_repr_html_", "_repr_pretty_", "_ipython_display_", "_repr_mimebundle_"):

@@ -1,4 +1,4 @@
-"""A table with one job of each kind, made through the public calls, without Spark."""
+"""A table with one job of each kind, built with the public API and without Spark."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.support.rows_states import with_coverage
 from tests.support.steps import commit
 
 MARKUP_JOB = "<script>alert(1)</script>"
-"""A name that the default rule refuses, and a table with a rule of its own lets in."""
+"""A name that the default `job_id_rule` refuses. The table of these tests has its own rule, which accepts it."""
 MARKUP_CONTEXT = "<img src=x onerror=alert(2)>"
 SECRET = 271828182
-"""A watermark, which no page shows unless asked."""
+"""A watermark, which the page shows only with `values=True`."""
 JOBS = 9
 
 
@@ -28,7 +28,7 @@ def rows_state(value: datetime, before: Any = None, **fields: Any) -> dict[str, 
 
 
 def hourly(watermarks: Watermarks, clock: Clock, job_id: str, runs: int, fail: Callable[[int], bool]) -> None:
-    """Run a job of rows once an hour; where told, a run dies before the one that commits."""
+    """Run a job of rows once an hour; where `fail` is true, another run is aborted before the one that commits."""
     state: Any = None
     for number in range(runs):
         clock.move(hours=1)
@@ -39,7 +39,7 @@ def hourly(watermarks: Watermarks, clock: Clock, job_id: str, runs: int, fail: C
 
 
 def fill(watermarks: Watermarks, clock: Clock) -> None:
-    """Write a job of each kind; `watermarks` has a rule that takes every name, and `clock` is its clock."""
+    """Write a job of each kind. `watermarks` must accept every name and use `clock`."""
     hourly(watermarks, clock, "repairs-hourly", 30, lambda number: number in (11, 12, 23))
     files = state_of("s3://landing/parking/", None, [])
     commit(watermarks, "landing", "jr_1", {"parking": files}, files_read=12, bytes_read=34_000)
@@ -69,7 +69,7 @@ def fill(watermarks: Watermarks, clock: Clock) -> None:
 
 
 class World(NamedTuple):
-    """A table with one job of each kind, which no test changes, and its time."""
+    """A table with one job of each kind, and its current time. No test changes the table."""
 
     watermarks: Watermarks
     now: datetime
