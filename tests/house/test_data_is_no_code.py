@@ -1,4 +1,4 @@
-"""Data never becomes code: nothing unpickles, evaluates, or lets Spark make a type of JSON that was not checked."""
+"""Data never becomes code: nothing unpickles or evaluates it, or has Spark build a type from unchecked JSON."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from tests.support.places import REPOSITORY
 
 HELPERS = REPOSITORY / "scripts" / "helpers"
 UNPACKERS = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle"}
-"""Modules that run what they read, or make code of it."""
+"""Modules that execute the data they read, or turn it into code."""
 RUNNERS = {"eval", "exec", "compile", "__import__"}
-"""Functions of Python that make code of a text."""
+"""Built-in functions that turn text into code."""
 MAKERS = {"fromJson", "_parse_datatype_json_string", "_parse_datatype_json_value"}
-"""What makes a type of JSON in PySpark: it imports, and may unpickle, the class that the JSON names."""
+"""PySpark functions that build a type from JSON. They import, and may unpickle, the class that the JSON names."""
 ALLOWED = {
     (HELPERS / "schemas" / "spark_frames.py", "T.StructType.fromJson in struct_of"),
-    # Of Spark's JVM: an action of a log of Delta, made from one that Delta wrote.
+    # Not PySpark's function but one in Spark's JVM: it parses an action that Delta wrote to its log.
     (HELPERS / "tables" / "delta.py", "java.org.apache.spark.sql.delta.actions.Action.fromJson in appended"),
 }
-"""The one function that checks first, and a namesake."""
+"""The one function that checks the JSON first, and a function with the same name."""
 
 
 def unfit(tree: ast.AST, inside: str = "module") -> Iterator[str]:
-    """Yield what makes code of data, with the function that it is in."""
+    """Yield each expression or import that turns data into code; an expression with the function that it is in."""
     for node in ast.iter_child_nodes(tree):
         name = node.name if isinstance(node, ast.FunctionDef) else inside
         if isinstance(node, ast.Attribute) and node.attr in MAKERS:
             yield f"{ast.unparse(node)} in {name}"
         elif isinstance(node, ast.Name) and node.id in RUNNERS | MAKERS:
             yield f"{node.id} in {name}"
-        elif isinstance(node, ast.Constant) and node.value in MAKERS:  # `getattr` takes a text.
+        elif isinstance(node, ast.Constant) and node.value in MAKERS:  # As in getattr(x, "fromJson").
             yield f"{node.value!r} in {name}"
         yield from unfit(node, name)
     if isinstance(tree, ast.Module):

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the package, run as they stand."""
+"""The examples in the docstrings of the package, run unchanged."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FOR_USERS = (
 )  # fmt: skip
 """Modules whose classes users call."""
 ALSO_FOR_USERS = ("glue.context.GlueContext", "glue.frames.DynamicFrame")
-"""What users call of modules that have more than that."""
+"""Classes that users call, in modules that also have other classes."""
 
 
 @pytest.fixture
 def names(default_table: Watermarks, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return what an example may use: a directory `landing` of two files, and the table of the playbook."""
+    """Return the names that examples may use, such as a directory `landing` with two files and the default table."""
     for number in (1, 2):
         (tmp_path / f"{number}.csv").write_text("id\n123")
     folder = tmp_path_factory.mktemp("jobs")

@@ -1,4 +1,4 @@
-"""Errors: one root, families by what the caller does next, and texts with facts and remedy."""
+"""Errors: one root class, families by the caller's next step, and texts that state the facts and a remedy."""
 
 from __future__ import annotations
 
@@ -394,7 +394,7 @@ def test_family_holds_its_members_and_no_other_when_caught(
 
 
 @pytest.mark.parametrize("builtin", [LookupError, ValueError])
-def test_builtin_catches_one_family_only_when_used(builtin: type[Exception]) -> None:
+def test_builtin_catches_only_one_family_when_used(builtin: type[Exception]) -> None:
     family = {LookupError: errors.NothingThereError, ValueError: errors.InvalidValueError}[builtin]
 
     assert all(issubclass(error, family) for error in EVERY_ERROR if issubclass(error, builtin))
@@ -411,7 +411,7 @@ def test_text_has_facts_and_remedy_when_raised(error: WatermarkError, facts: lis
 
 
 @pytest.mark.parametrize(("error", "_facts"), BUILT, ids=named)
-def test_attributes_hold_what_the_error_was_made_of_when_raised(error: WatermarkError, _facts: list[str]) -> None:
+def test_attributes_hold_the_arguments_of_an_error_when_raised(error: WatermarkError, _facts: list[str]) -> None:
     given = set(inspect.signature(type(error).__init__).parameters) - {"self", "detail", "remedy", "reason", "facts"}
     if error.reason in REASONS:
         given |= {name.partition("!")[0] for _, name, _, _ in Formatter().parse(REASONS[error.reason]) if name}
@@ -458,7 +458,7 @@ def test_table_has_every_reason_and_its_facts_when_an_error_is_made_with_one() -
 
 
 @pytest.mark.parametrize("reason", REASONS)
-def test_reason_is_used_and_told_when_it_is_in_the_table(reason: str) -> None:
+def test_reason_is_used_and_documented_when_it_is_in_the_table(reason: str) -> None:
     used = [path for path in files_below(REPOSITORY / "scripts") if f'"{reason}"' in path.read_text(encoding="utf-8")]
     told = (REPOSITORY / "docs" / "failures.md").read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""What rooms hand out, lazily, and what runs without optional packages."""
+"""Faces: the names that each room's `__init__` exports lazily. And imports without the optional packages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WITHOUT_ANY = [
         *ROOMS,
     )
 ] + ["scripts.jobs.ingest_table", "scripts.report.facts"]  # fmt: skip
-"""What promises to be imported with boto3 alone."""
+"""Modules that can be imported if only boto3 is installed."""
 PROMISES = {
     "pyarrow": [*WITHOUT_ANY, "scripts.cli.main"],
     "pandas": [*WITHOUT_ANY, "scripts.cli.main", START + "files.bookmark", "scripts.jobs.ingest_files"],
@@ -96,7 +96,7 @@ def test_module_is_imported_when_an_optional_package_is_not_there(package: str) 
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_package_is_itself_when_a_worker_of_spark_gets_what_stands_for_it() -> None:
+def test_lazy_module_unpickles_as_the_real_one_when_sent_to_a_spark_worker() -> None:
     assert pickle.loads(pickle.dumps(_lazy.pa)) is pa
 
 

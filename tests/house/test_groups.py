@@ -1,4 +1,4 @@
-"""Groups of tests that run only after a change: what has changed, what a run says, and which results it notes."""
+"""Groups of tests that run only after a change: which are left out, what a run prints, and which results it notes."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ ALL_SPARKS = {"spark-3.3", "spark-4.1"}
 
 @pytest.fixture
 def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a file in place of .ci/passed, beside a folder for results."""
+    """Return a file that replaces .ci/passed; a folder next to it replaces that of the results."""
     monkeypatch.setattr(reach, "PASSED", tmp_path / "passed")
     monkeypatch.setattr(reach, "RESULTS", tmp_path / "groups")
     return reach.PASSED
 
 
 def run_tests(folder: Path, *options: str, more: str = "", **variables: str) -> str:
-    """Run tests of groups, and one of none, where `folder/passed` says which groups have passed."""
+    """Run tests of several groups and one without a group; `folder/passed` holds the groups that have passed."""
     (folder / "test_it.py").write_text(GROUPED.format(more=more))
     conftest = f"import pathlib\n\nfrom tests.support import reach\n\nreach.PASSED = pathlib.{folder / 'passed'!r}\n"
     (folder / "conftest.py").write_text(conftest)
@@ -106,7 +106,7 @@ def test_group_is_left_out_and_named_when_nothing_that_it_reaches_has_changed(
 
 def test_hash_is_noted_only_when_all_tests_of_a_group_passed(tmp_path: Path, noted: Path) -> None:
     noted.write_text("".join(f"{group} 0123\n" for group in sorted(reach.GROUPS)))
-    # There is a third test of mutants, in a part that did not run.
+    # The group mutants has a third test, in a part that did not run.
     collected = {"model": 1, "mutants": 3, "targets": 1, "terraform": 1, "types": 1}
     counts = [reach.Result(group, "collected", tests, reach.digest(group)) for group, tests in collected.items()]
     reach.leave(reach.RESULTS / "all", counts)
@@ -144,7 +144,7 @@ def test_hash_is_not_noted_when_something_has_changed_while_the_tests_ran(noted:
     assert told == ["types: .ci/passed has what it had before, because something that it reaches has changed meanwhile"]
 
 
-def test_group_of_several_processes_is_noted_when_their_tests_are_all_that_there_are(noted: Path) -> None:
+def test_group_is_noted_when_several_processes_together_ran_all_its_tests(noted: Path) -> None:
     def leave(part: str, outcome: reach.Outcome, tests: int) -> None:
         reach.leave(reach.RESULTS / part, [reach.Result("terraform", outcome, tests, reach.digest("terraform"))])
 
@@ -166,10 +166,10 @@ def test_tests_are_counted_when_they_are_only_collected(tmp_path: Path, noted: P
     assert reach.left() == expected
 
 
-def test_run_fails_and_is_not_noted_when_its_tests_load_what_the_hash_of_their_group_does_not_hold(
+def test_run_fails_and_is_not_noted_when_its_tests_load_a_file_outside_the_hash_of_their_group(
     tmp_path: Path, noted: Path
 ) -> None:
-    """A change there would decide whether the group passes, and nobody would run the group."""
+    """Otherwise a change to such a file could break the group's tests without running them."""
     more = "\ndef test_it():\n    import tests.support.inventories\n"
 
     said = run_tests(tmp_path, "--group", "model", "--groups-to", str(reach.RESULTS / "model"), more=more)
@@ -183,12 +183,12 @@ def test_run_fails_and_is_not_noted_when_its_tests_load_what_the_hash_of_their_g
     }
 
 
-# --- what is reached ------------------------------------------------------------------------------------
+# --- files reached --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of what the groups reach."""
+    """Return a folder with a copy of all files that the groups reach."""
     folder = tmp_path_factory.mktemp("copy")
     for name in (".ci", "docs", "scripts", "terraform", "tests"):
         wanted = shutil.ignore_patterns("__pycache__", ".terraform*", "*.png")
@@ -200,7 +200,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(copied: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return that copy, in which all groups have passed."""
+    """Return the copy, with all groups noted as passed."""
     monkeypatch.setattr(reach, "REPOSITORY", copied)
     monkeypatch.setattr(reach, "PASSED", copied / ".ci" / "passed")
     forget()
@@ -222,17 +222,17 @@ CHANGES = {
     "docs/permissions.md": {"terraform"},
     "docs/model/exactly_once.pml": {"model"},
     "docs/rows.md": set(),
-    # A module that needs a right, and a job of the complete example.
+    # A module that needs IAM permissions, and a job that the complete example starts.
     "scripts/helpers/protocol/dynamodb.py": OF_SCRIPTS | {"terraform"},
     "scripts/jobs/ingest_table.py": OF_SCRIPTS | {"terraform"},
-    # Imported by its name, in a function, by Spark's workers, and before anything else is.
+    # Modules imported by a quoted name, in a function, by Spark's workers, and before any other module.
     "scripts/helpers/sinks/spark_files.py": OF_SCRIPTS,
     "scripts/helpers/databases/sql_table.py": OF_SCRIPTS,
     "scripts/helpers/reading/spark_partitions.py": OF_SCRIPTS,
     "scripts/helpers/display/units.py": OF_SCRIPTS,
     "scripts/helpers/__init__.py": OF_SCRIPTS,
     "scripts/helpers/glue/job.py": OF_SCRIPTS,
-    # What only the command loads: the contract of sinks calls it.
+    # Loaded only by the command line, which the contract tests of the sinks call.
     "scripts/cli/rewind.py": {"targets", "types"},
     "scripts/report/templates/page.html": {"targets"},
     "scripts/helpers/SKILL.md": set(),
@@ -254,7 +254,7 @@ CHANGES = {
     "Makefile": ALL,
     "setup.cfg": ALL,
 }
-"""Files, with the groups that run after a change of one byte."""
+"""For each file, the groups that run again after a change of one byte."""
 
 
 def test_group_has_not_passed_when_something_that_it_reaches_is_changed(copy: Path) -> None:
@@ -301,8 +301,8 @@ sys.addaudithook(hook)
 """
 
 
-def test_each_file_that_the_contract_opens_counts_for_its_group_when_it_runs(tmp_path: Path) -> None:
-    """Also those that its processes open."""
+def test_group_reaches_each_file_that_the_contract_opens_when_it_runs(tmp_path: Path) -> None:
+    """This includes files that its child processes open."""
     log = tmp_path / "log"
     (tmp_path / "sitecustomize.py").write_text(AUDIT.format(log=str(log)))
     tests = "commands_of_the_warning and pyiceberg-append-read or die_between_commit and (pyiceberg or sqlite)"
@@ -320,16 +320,16 @@ def test_each_file_that_the_contract_opens_counts_for_its_group_when_it_runs(tmp
 
 
 def source_of(path: Path) -> Path:
-    """Return the source that byte code is of; any other file is itself."""
+    """Return the source of a byte code file; any other path is returned unchanged."""
     return path.parent.parent / f"{path.name.partition('.')[0]}.py" if path.suffix == ".pyc" else path
 
 
-# --- what the scripts do --------------------------------------------------------------------------------
+# --- the scripts of .ci ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def clone(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a folder with CI's files, in which little is to be checked."""
+    """Return a folder with the files of .ci and few other files, so that its checks are quick."""
     shutil.copytree(REPOSITORY / ".ci", tmp_path / ".ci")
     (tmp_path / ".venv").symlink_to(sys.prefix)
     for name in ("scripts/__init__.py", "docs/model/model.pml", "tests/__init__.py", "tests/conftest.py"):
@@ -350,7 +350,7 @@ def clone(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     )
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    # One cache for all clones: it has what mypy knows of Python itself.
+    # All clones share one mypy cache, so that the standard library is analysed only once.
     monkeypatch.setenv("MYPY_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "mypy"))
     monkeypatch.setattr(reach, "REPOSITORY", tmp_path)
     monkeypatch.setattr(reach, "PASSED", tmp_path / ".ci" / "passed")
@@ -446,7 +446,7 @@ def test_every_group_runs_when_make_is_asked_for_all_of_them(target: str) -> Non
 # --- the groups themselves ------------------------------------------------------------------------------
 
 
-def test_formats_beyond_parquet_and_delta_are_the_group_when_the_contract_is_collected() -> None:
+def test_only_formats_beyond_parquet_and_delta_are_in_the_group_when_the_contract_is_collected() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "-m", "not if_changed"]
 
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the project promises its contributors, kept by a test where it can be."""
+"""Rules for contributors, as far as tests can check them."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def test_module_named_on_the_way_of_a_row_exists_when_contributors_follow_it() -
 
 
 def test_no_test_imports_another_test_when_files_are_read() -> None:
-    """What tests share is in `tests/support`, or in a module of their folder that holds no test."""
+    """Shared code belongs in `tests/support`, or in a module of the folder that holds no tests."""
     unfit = re.compile(r"tests\.(\w+\.)*(test_\w+|\w+\.conftest)\.")
 
     found = {path: filter(unfit.match, names_imported(path)) for path in files_below(REPOSITORY / "tests")}
     assert [f"{path.relative_to(REPOSITORY)} -> {name}" for path, names in found.items() for name in names] == []
 
 
-def test_no_test_empties_what_others_have_when_it_mocks_aws() -> None:
-    """Moto's backends are one per process, those of the server too: `mocked_aws` leaves the tables of others alone."""
+def test_only_the_conftest_uses_mock_aws_when_files_are_read() -> None:
+    """Moto and its server share one set of tables per process. Only `mocked_aws` keeps the tables of other tests."""
     own = REPOSITORY / "tests" / "conftest.py"
 
     found = {path: names_imported(path) for path in files_below(REPOSITORY / "tests") if path != own}
@@ -69,7 +69,7 @@ def test_no_test_empties_what_others_have_when_it_mocks_aws() -> None:
 
 
 def test_warning_is_named_by_a_test_when_the_code_logs_one() -> None:
-    """A warning that no test knows can be lost by any change, and nothing else tells of what went wrong."""
+    """Any change could drop a warning that no test names, and nothing else shows what went wrong."""
     sources = "".join(path.read_text(encoding="utf-8") for path in files_below(REPOSITORY / "scripts"))
     known = {word for path in files_below(REPOSITORY / "tests") for word in re.findall(r"\w+", path.read_text("utf-8"))}
 
@@ -78,8 +78,8 @@ def test_warning_is_named_by_a_test_when_the_code_logs_one() -> None:
     assert [event for event in events if event not in known] == []
 
 
-def test_event_has_underscores_only_when_it_is_logged() -> None:
-    """Whoever searches a log, or writes a filter for it, has one way to spell all of them."""
+def test_event_name_has_no_hyphen_when_it_is_logged() -> None:
+    """One spelling for all events makes logs easy to search and filter."""
     sources = {path: path.read_text(encoding="utf-8") for path in files_below(REPOSITORY / "scripts")}
 
     assert [event for text in sources.values() for event in re.findall(r"event=\w+-[\w-]*", text)] == []

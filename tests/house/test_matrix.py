@@ -1,4 +1,4 @@
-"""The matrix of Sparks: no test that starts Spark is left out, and none is skipped without a listed reason."""
+"""The matrix of Spark versions: it runs every test that starts Spark, and skips none without a listed reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def arguments_of(function: ast.FunctionDef) -> set[str]:
 
 
 def starting_spark(tree: ast.AST, known: Set[str]) -> set[str]:
-    """Return the functions of a file that start Spark, by a name in them or by a fixture that does."""
+    """Return the functions of a file that start Spark: they use a name in `STARTERS`, or a fixture that starts it."""
     arguments = {function.name: arguments_of(function) for function in functions(tree)}
     found = {function.name for function in functions(tree) if names_in(function) & STARTERS}
     while True:
@@ -45,7 +45,7 @@ def starting_spark(tree: ast.AST, known: Set[str]) -> set[str]:
 
 @cache
 def fixtures_with_spark(folder: Path) -> frozenset[str]:
-    """Return the fixtures of a folder and of those above it that start Spark."""
+    """Return the fixtures that start Spark, of a folder and of the folders above it."""
     above: frozenset[str] = frozenset() if folder == TESTS else fixtures_with_spark(folder.parent)
     plugins = sorted(TESTS.glob("support/*_fixtures.py")) if folder == TESTS else []
     known = above
@@ -58,7 +58,7 @@ def fixtures_with_spark(folder: Path) -> frozenset[str]:
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """Return the fixtures that start Spark and that a file imports from another folder's."""
+    """Return the fixtures that start Spark and that a file imports from the conftest of another folder."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and str(node.module).endswith(".conftest"):

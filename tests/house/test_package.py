@@ -1,4 +1,4 @@
-"""The wheel: what is in it, what it needs, and that a clean interpreter can import it from the file."""
+"""The wheel: its content, its requirements, and its import from the file by a clean interpreter."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ print(json.dumps({
 
 
 def run(code: str, folder: Path, path: Path) -> Any:
-    """Run code in an interpreter that finds this package at `path` only, and return what it prints."""
+    """Run code in an interpreter that finds this package only at `path`, and return the JSON that it prints."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "AWS_"))}
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -81,7 +81,7 @@ def test_watermarks_imports_from_the_wheel_file_when_the_interpreter_is_clean(wh
     assert found["file"] == str(wheel / "scripts" / "helpers" / "watermarks.py")
 
 
-def test_wheel_says_that_it_is_typed_and_how_agents_use_it_when_built(names: list[str]) -> None:
+def test_wheel_holds_its_type_marker_and_the_guide_for_agents_when_built(names: list[str]) -> None:
     assert {"scripts/helpers/py.typed", "scripts/helpers/SKILL.md"} <= set(names)
 
 
@@ -130,7 +130,7 @@ def test_extra_brings_its_packages_when_asked_for(metadata: Any, extra: str, pac
 
 
 def test_extras_are_those_of_users_when_the_wheel_is_built(metadata: Any) -> None:
-    """What tests, the demo, benchmarks and documentation need is in `.ci/requirements`: it is of no use to a user."""
+    """Requirements of tests, demo, benchmarks and docs are in `.ci/requirements`, because users do not need them."""
     brought: dict[str, set[str]] = {}
     for line in metadata.get_all("Requires-Dist"):
         package, extra = re.match(r"([\w.-]+)", line), re.search(r"extra == ['\"](\w+)['\"]", line)

@@ -1,6 +1,6 @@
 """The rooms: who may import whom, and where boto3, pyspark, awsglue, S3 and DynamoDB may be named.
 
-Each test is one rule. It reads every file it is about and shows all that break it, as ``file -> what``.
+Each test is one rule. It reads every file that the rule covers and lists all violations, as ``file -> what``.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "glue": {"job", "databases", "glue_api"},
     "job_runs": {"watermarks", "reading", "glue_api"},
 }
-"""What each door and room may import: rooms, or single modules of rooms, and whatever those rooms may import."""
+"""What each door and room may import: rooms or single modules of rooms, and everything that those may import."""
 IN_A_CIRCLE = {"scripts.helpers.files.spark": {"scripts.helpers.files.bookmark"}}
-"""Imports that close a circle of files: for type checkers only, of a class that has the other one's as a member."""
+"""Imports that close a circle of files. The imports in the other direction are in a method or for type checkers."""
 BESIDE = {"__init__", "_lazy"}
-"""How rooms hand out names: machinery of the house, no rooms."""
+"""Modules through which rooms export names; they are not rooms."""
 
 BOTO3_USERS = {
     "protocol/dynamodb.py", "glue_api/errors.py", "glue_api/pages.py", "glue_api/runs.py", "listing/events.py",
@@ -91,7 +91,7 @@ BOTO3_USERS = {
     "job_runs/shapes.py", "display/redaction.py",
 }  # fmt: skip
 MAKERS = {"display/redaction.py", "cli/surroundings.py"}
-"""Who imports boto3 itself: what makes clients, with the filter of log lines, and what chooses their profile."""
+"""Modules that import boto3 itself: one creates clients and installs the log filter, one chooses their profile."""
 S3_CALLERS = {
     "listing/s3.py", "listing/bucket_pages.py", "listing/inventory.py", "listing/listing.py", "reading/fetch.py",
     "listing/clearing.py", "files/segment_files.py",
@@ -106,7 +106,7 @@ NAMESAKES = {
     "sinks/iceberg.py": {"scan"}, "tables/delta.py": {"scan"}, "tables/iceberg.py": {"scan"},
     "sinks/targets.py": {"scan"}, "glue/catalog.py": {"create_table", "update_table"},
 }  # fmt: skip
-"""Methods of others that are called as one of DynamoDB is: of tables of pyiceberg and deltalake, and of Glue."""
+"""Methods of pyiceberg and deltalake tables, and of Glue, that have the same name as an operation of DynamoDB."""
 
 HELPER_FILES = files_below(HELPERS)
 JOB_FILES = files_below(SCRIPTS / "jobs")
@@ -115,23 +115,23 @@ ROOMS = sorted(path.parent.name for path in FACES)
 
 
 def label(path: Path) -> str:
-    """Return a file's place below `helpers`, or below `scripts` where it is elsewhere."""
+    """Return a file's path relative to `helpers`, or to `scripts` if it is not in `helpers`."""
     return path.relative_to(HELPERS if path.is_relative_to(HELPERS) else SCRIPTS).as_posix()
 
 
 def room_of(path: Path) -> str:
-    """Return the room that a file is in, or the door that it is."""
+    """Return the name of the room that a file is in, or of the door if the file is one."""
     return label(path).partition("/")[0].removesuffix(".py")
 
 
 def shown(files: Iterable[Path], find: Callable[[Path], Iterable[str]]) -> list[str]:
-    """Return what is found in the files, as ``file -> what``."""
+    """Return everything that `find` finds in the files, as ``file -> what``."""
     return [f"{label(path)} -> {found}" for path in files for found in sorted(set(find(path)))]
 
 
 @cache
 def may_import(room: str) -> frozenset[str]:
-    """Return every room, and module of a room, that a room may import."""
+    """Return all rooms, and modules of rooms, that a room may import."""
     allowed = frozenset(MAY_IMPORT[room])
     for part in MAY_IMPORT[room]:
         allowed |= may_import(part) if part in MAY_IMPORT else {"errors", "display"}
@@ -139,13 +139,13 @@ def may_import(room: str) -> frozenset[str]:
 
 
 def helpers_imported(path: Path) -> list[str]:
-    """Return the modules of `helpers` that a file imports, as `room.module`; for type checkers included."""
+    """Return the modules of `helpers` that a file imports, as `room.module`, including imports for type checkers."""
     names = [name.removeprefix(START) for name in names_imported(path) if name.startswith(START)]
     return [name if (HELPERS / f"{name.replace('.', '/')}.py").exists() else name.rpartition(".")[0] for name in names]
 
 
 def not_allowed(path: Path) -> set[str]:
-    """Return the rooms that a file imports though the table does not allow it."""
+    """Return the rooms that a file imports although the table does not allow it."""
     room = room_of(path)
     allowed = {room, "_lazy"} | (may_import(room) if room in MAY_IMPORT else {"errors"})
     used = {module: module.partition(".")[0] for module in helpers_imported(path)}
@@ -153,13 +153,13 @@ def not_allowed(path: Path) -> set[str]:
 
 
 def programs_imported(path: Path) -> set[str]:
-    """Return which of the programs, which lie above everything, a file imports."""
+    """Return the programs that a file imports. Programs may import all rooms, but no room may import a program."""
     second = {name.split(".")[1] for name in names_imported(path) if name.startswith("scripts.")}
     return second & {"cli", "demo", "jobs", "report"}
 
 
 def private_names_imported(path: Path) -> set[str]:
-    """Return the names with an underscore that a file imports from another room or program."""
+    """Return the names with a leading underscore that a file imports from another room or program."""
     own = "scripts." + (START.removeprefix("scripts.") if path.is_relative_to(HELPERS) else "") + room_of(path)
     names = {name for name in names_imported(path) if name.startswith("scripts.") and not name.startswith(own + ".")}
     return {name for name in names if re.search(r"\._(?!lazy\b|_)", name)}
@@ -174,7 +174,7 @@ def test_table_has_no_circle_when_followed() -> None:
 
 
 def test_files_of_rooms_have_no_circle_when_their_imports_are_followed() -> None:
-    """Imports for type checkers count, and those of faces, which hand out the names of their rooms, do not."""
+    """Imports for type checkers count. Those of faces do not, because a face exports the names of its room."""
     modules = {f"scripts.helpers.{label(path)[:-3].replace('/', '.')}": path for path in HELPER_FILES}
 
     def imported(path: Path) -> set[str]:
@@ -184,7 +184,7 @@ def test_files_of_rooms_have_no_circle_when_their_imports_are_followed() -> None
     TopologicalSorter({module: found for module, found in graph.items() if "__init__" not in module}).prepare()
 
 
-def test_room_imports_what_the_table_allows_only_when_read() -> None:
+def test_room_imports_only_what_the_table_allows_when_read() -> None:
     assert shown(HELPER_FILES, not_allowed) == []
 
 
@@ -204,8 +204,8 @@ def test_room_says_what_it_may_not_know_when_its_face_is_read() -> None:
     assert [label(path) for path in FACES if "May not know:" not in (ast.get_docstring(parse(path)) or "")] == []
 
 
-def test_test_names_what_is_private_to_its_own_room_only_when_read() -> None:
-    """As attributes, imports, or texts such as those of `monkeypatch.setattr`."""
+def test_test_uses_private_names_only_of_its_own_room_when_read() -> None:
+    """Uses are attributes, imports, and texts such as those of `monkeypatch.setattr`."""
     defined = re.compile(r"(?:self\.|cls\.|def |^ *)(_[a-z]\w*[a-z])(?=\(| *[:=,])", re.MULTILINE)
     ways = r"(?<!self)(?<!cls)(?<!super\(\))\.", r"\bimport .*(?<!\w)", r"setattr\(.*[\"']"
     reached = re.compile(rf"(?:{'|'.join(ways)})(_[a-z]\w*[a-z])\b")
@@ -215,14 +215,14 @@ def test_test_names_what_is_private_to_its_own_room_only_when_read() -> None:
     everywhere = set().union(*private.values())
 
     def reaching(path: Path) -> set[str]:
-        own = private[path.relative_to(TESTS).parts[0]] | BESIDE | {"_replace"}  # Each NamedTuple has the last one.
+        own = private[path.relative_to(TESTS).parts[0]] | BESIDE | {"_replace"}  # Every NamedTuple has _replace.
         return set(reached.findall(path.read_text(encoding="utf-8"))) & everywhere - own
 
     found = {path.relative_to(TESTS).as_posix(): reaching(path) for path in files_below(TESTS)}
     assert {path: names for path, names in found.items() if names} == {}
 
 
-def test_class_has_a_name_of_its_own_when_scripts_are_read() -> None:
+def test_class_has_a_unique_name_when_scripts_are_read() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in files_below(SCRIPTS):
         for node in parse(path).body:
@@ -232,8 +232,8 @@ def test_class_has_a_name_of_its_own_when_scripts_are_read() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-def test_function_has_a_name_of_its_own_when_it_is_imported_by_that() -> None:
-    """Two that are called through their modules, as `shapes.check` is, may share one."""
+def test_function_has_a_unique_name_when_it_is_imported_by_name() -> None:
+    """Functions that are called through their modules, such as `shapes.check`, may share a name."""
     imported = {name for path in files_below(SCRIPTS) for name in names_imported(path)}
     places: dict[str, list[str]] = defaultdict(list)
     for path in HELPER_FILES:
@@ -262,19 +262,19 @@ def test_pure_module_imports_no_client_and_no_spark_when_read() -> None:
     assert shown(pure, lambda path: packages_of(path) & unfit) == []
 
 
-def test_boto3_is_imported_where_a_service_is_called_only_when_helpers_are_read() -> None:
+def test_boto3_is_imported_only_where_a_service_is_called_when_helpers_are_read() -> None:
     files = [path for path in HELPER_FILES if label(path) not in BOTO3_USERS]
 
     assert shown(files, lambda path: packages_of(path, "module", "function") & {"boto3", "botocore"}) == []
 
 
-def test_client_is_made_with_the_filter_of_log_lines_only_when_scripts_are_read() -> None:
+def test_boto3_itself_is_imported_only_where_clients_are_made_when_scripts_are_read() -> None:
     files = [path for path in files_below(SCRIPTS) if label(path) not in MAKERS]
 
     assert shown(files, lambda path: {"boto3"} & set(names_imported(path, "module", "function"))) == []
 
 
-def test_dynamodb_is_called_from_one_module_only_when_helpers_and_jobs_are_read() -> None:
+def test_dynamodb_is_called_from_only_one_module_when_helpers_and_jobs_are_read() -> None:
     files = [path for path in HELPER_FILES + JOB_FILES if label(path) != "protocol/dynamodb.py"]
 
     def calls(path: Path) -> set[str]:
@@ -284,7 +284,7 @@ def test_dynamodb_is_called_from_one_module_only_when_helpers_and_jobs_are_read(
     assert shown(files, calls) == []
 
 
-def test_s3_is_called_where_objects_are_listed_or_fetched_only_when_helpers_and_jobs_are_read() -> None:
+def test_s3_is_called_only_where_objects_are_listed_or_fetched_when_helpers_and_jobs_are_read() -> None:
     files = [path for path in HELPER_FILES + JOB_FILES if label(path) not in S3_CALLERS]
 
     assert shown(files, lambda path: calls_of(parse(path), S3_CALLS) | clients_of(parse(path)) & {"s3"}) == []
@@ -294,12 +294,12 @@ def test_file_that_may_call_a_service_exists_when_the_lists_are_read() -> None:
     assert {label(path) for path in HELPER_FILES} >= BOTO3_USERS | S3_CALLERS
 
 
-def test_pyspark_is_imported_where_a_dataframe_is_made_only_when_helpers_are_read() -> None:
+def test_pyspark_is_not_imported_at_module_level_when_helpers_are_read() -> None:
     assert shown(HELPER_FILES, lambda path: packages_of(path, "module") & {"pyspark"}) == []
 
 
-def test_jvm_is_reached_through_the_room_spark_only_when_scripts_are_read() -> None:
-    """A session of Spark Connect has none of these, and raises a bare error of PySpark for each."""
+def test_jvm_is_reached_only_through_the_room_spark_when_scripts_are_read() -> None:
+    """A Spark Connect session has none of these attributes, and raises a PySpark error for each."""
     files = [path for path in HELPER_FILES + JOB_FILES + files_below(SCRIPTS / "cli") if room_of(path) != "spark"]
 
     assert shown(files, lambda path: attributes_of(parse(path)) & OF_THE_JVM) == []
@@ -318,7 +318,7 @@ def test_nothing_happens_at_import_when_helpers_are_read() -> None:
     assert shown(HELPER_FILES, statements) == []
 
 
-# --- the finders themselves ------------------------------------------------------------------------
+# --- tests of the finders --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The parts of `make test`: each test runs in one of them."""
+"""The parts of `make test`: each test runs in exactly one part."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The code gets smaller: each number in the file `size` may only fall.
 
-`lines` counts scripts/ as it is, and `modules` its files with code. `code` leaves out docstrings, comments and blank
-lines, in all of scripts/ and in each room. `reached` is the code that `scripts.helpers.job` may import, in functions
-and by lazy names as well. `phrases` are those of `tests/support/prose.py` in docstrings, comments and log messages.
+`lines` counts all lines of scripts/, and `modules` its files with code. `code` leaves out docstrings, comments and
+blank lines, in all of scripts/ and in each room. `reached` counts the code that `scripts.helpers.job` may import, also
+in functions and by lazy names. `phrases` counts those of `tests/support/prose.py` in docstrings, comments and logs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCRIPTS = files_below(REPOSITORY / "scripts")
 DOOR = "scripts.helpers.job"
 LOGGED = ("debug", "info", "warning", "error", "exception")
 SLACK = 0.01
-"""A number that is further below its limit than this part of it has to become the limit."""
+"""A number that falls below its limit by more than this share must become the new limit."""
 
 
 def module_of(path: Path) -> str:
@@ -35,7 +35,7 @@ PATHS = {module_of(path): path for path in SCRIPTS}
 
 
 def docstrings_of(tree: ast.AST) -> list[ast.Constant]:
-    """Return the texts that are statements by themselves: docstrings, of attributes as well."""
+    """Return the strings that are statements: docstrings, including those of attributes."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -57,7 +57,7 @@ def code_of(path: Path) -> frozenset[int]:
 
 
 def comments_of(path: Path) -> Iterator[str]:
-    """Yield each comment; lines that follow each other are one."""
+    """Yield each comment; comments on consecutive lines are yielded as one."""
     last, text = -1, ""
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
         if token.type != tokenize.COMMENT:
@@ -71,7 +71,7 @@ def comments_of(path: Path) -> Iterator[str]:
 
 
 def logged_in(tree: ast.AST) -> Iterator[str]:
-    """Yield the texts of log messages."""
+    """Yield the strings in calls that log."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOGGED:
             texts = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
@@ -79,7 +79,7 @@ def logged_in(tree: ast.AST) -> Iterator[str]:
 
 
 def lazy_names(path: Path) -> Iterator[str]:
-    """Yield the modules that a room imports when one of its names is asked for, or by `import_module`."""
+    """Yield the modules that a file imports lazily: when a name of its room is first used, or by `import_module`."""
     for node in ast.walk(parse(path)):
         if not isinstance(node, ast.Call):
             continue
@@ -93,7 +93,7 @@ def lazy_names(path: Path) -> Iterator[str]:
 
 
 def modules_imported(path: Path) -> set[str]:
-    """Return the modules of scripts/ that a file may import, with the packages that they are in."""
+    """Return the modules of scripts/ that a file may import, with their packages."""
     found = set()
     for name in [*(name for name, _ in imports_of(parse(path))), *lazy_names(path)]:
         parts = name.split(".")
@@ -102,7 +102,7 @@ def modules_imported(path: Path) -> set[str]:
 
 
 def reached_from(door: str) -> set[str]:
-    """Return the modules that a door may import, itself and all that these may import."""
+    """Return a door and all modules that it may import, directly or indirectly."""
     found: set[str] = set()
     left = [door]
     while left:
@@ -122,7 +122,7 @@ def count_of_phrases() -> int:
 
 
 def room_of(path: Path) -> str:
-    """Return the folder that a module is in; `helpers` for those that are in no room."""
+    """Return the room of a module, or its folder of scripts/ if it is not in a room, such as `helpers`."""
     first, *rest = path.relative_to(REPOSITORY / "scripts").parts[:-1] or ("scripts",)
     return rest[0] if rest else first
 
@@ -151,7 +151,7 @@ def test_number_has_not_grown_when_it_is_measured(name: str) -> None:
     assert found >= limits[name] * (1 - SLACK), f"{name} fell to {found:,}. Write that into tests/house/size."
 
 
-# --- the finders themselves ------------------------------------------------------------------------
+# --- tests of the finders --------------------------------------------------------------------------
 
 
 def test_line_is_code_when_it_is_no_comment_docstring_or_blank(tmp_path: Path) -> None:
@@ -171,6 +171,6 @@ def test_comment_is_one_text_when_it_has_several_lines(tmp_path: Path) -> None:
 def test_module_is_reached_when_only_a_function_or_a_lazy_name_imports_it() -> None:
     found = reached_from(DOOR)
 
-    assert "scripts.helpers.batch.verifying" in found  # Within a function of the door.
-    assert "scripts.helpers.sinks.files" in found  # By a lazy name of its room.
+    assert "scripts.helpers.batch.verifying" in found  # Imported in a function of the door.
+    assert "scripts.helpers.sinks.files" in found  # Imported by a lazy name of its room.
     assert "scripts.helpers.job_runs.client" not in found

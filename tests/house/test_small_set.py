@@ -1,4 +1,4 @@
-"""The small set on other Sparks: what `make test` says of a Spark that it tried, and of one that it could not try."""
+"""The small set of tests on other Spark versions: what `make test` reports if it ran there, and if it could not run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.support.places import REPOSITORY
 
 SMALL = REPOSITORY / ".ci" / "small"
 NO_PYTHON = {"PYTHON310": "/nowhere/python3.10", "PYTHON313": "/nowhere/python3.13"}
-"""A machine that has Python 3.11 alone."""
+"""Variables that hide Python 3.10 and 3.13, as on a machine that has only Python 3.11."""
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Return a folder with CI's files and this environment, which also stands for that of Spark 4.1 on Python 3.11.
+    """Return a folder with the files of .ci and this environment, also as that of Spark 4.1 on Python 3.11.
 
-    No group of tests has passed there.
+    No group of tests is noted as passed there.
     """
     shutil.copytree(REPOSITORY / ".ci", tmp_path / ".ci", ignore=shutil.ignore_patterns("passed"))
     for name in ("scripts", "tests", *reach.STARTED_BY):
@@ -33,7 +33,7 @@ def clone(tmp_path: Path) -> Path:
     (tmp_path / ".venv").symlink_to(sys.prefix)
     (tmp_path / ".venv-matrix").mkdir()
     (tmp_path / ".venv-matrix" / f"small-spark-4.1-{platform.python_version()}").symlink_to(sys.prefix)
-    # As if that environment had been made after the versions were locked.
+    # An old lock file: the environment counts as created after the versions were locked.
     os.utime(tmp_path / ".ci" / "small" / "spark-4.1.txt", (0, 0))
     return tmp_path
 
@@ -76,7 +76,7 @@ def test_spark_is_tried_on_the_python_there_is_when_it_can_run_there(
     assert done.returncode == code, done.stdout + done.stderr
     assert done.stdout.startswith(f"== {label}, the small set\n")
     assert line.startswith(f"{label}, as there is no Python 3.13 (PYTHON313=PATH): the small set, {outcome}")
-    # Another Python than the set is for says nothing of the group.
+    # A result on a Python that the set is not for is not noted for the group.
     assert not (clone / "build" / "groups").exists()
 
 
@@ -156,8 +156,8 @@ def test_all_sparks_and_the_report_are_part_of_the_tests_when_make_runs_them() -
 
 
 @pytest.mark.parametrize(("number", "all_of_it"), [("3.3", "constraints-spark-3.3.txt"), ("4.1", "constraints.txt")])
-def test_versions_are_those_of_all_tests_when_the_small_set_has_a_package_too(number: str, all_of_it: str) -> None:
-    """Else the small set would show something of other packages than the matrix does."""
+def test_small_set_locks_the_same_versions_as_all_tests_when_both_have_a_package(number: str, all_of_it: str) -> None:
+    """Otherwise the small set and the matrix would test different versions of a package."""
     known = versions(REPOSITORY / ".ci" / all_of_it)
     of_its_own = {"setuptools", "wheel"} if number == "3.3" else {"pyspark"}
 

@@ -1,7 +1,7 @@
-"""SQL is made of literals, quoted names and checked values: where a text could become SQL otherwise, a test fails.
+"""SQL is built only from literals, quoted names and checked values. A test fails if any other text could become SQL.
 
-mypy refuses a `str` where a function of this package takes `SQL`. It neither looks into calls of other packages, nor
-tells a literal from another `str`: these rules do.
+mypy refuses a `str` where a function of this package takes `SQL`. It neither checks calls of other packages nor
+distinguishes a literal from another `str`. These tests do both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RUNNERS = {
 }  # fmt: skip
 """Methods of Spark, JDBC and Python's drivers that run SQL."""
 RUN_OPTIONS = {"dbtable", "query", "predicates", "sessionInitStatement"}
-"""Arguments by whose names SQL is run."""
+"""Names of arguments whose values are run as SQL."""
 MAKERS = {
     "scripts/helpers/rows/dialect.py:Dialect.quote",
     "scripts/helpers/rows/dialect.py:Dialect.type_name",
@@ -31,27 +31,27 @@ MAKERS = {
     "scripts/helpers/sql/others.py:SQLServer.bytes_as_text",
     "scripts/helpers/sql/mysql.py:MySQL.sequence",
 }
-"""What makes SQL of a text that it has quoted or checked itself."""
+"""Functions that turn a text into SQL after they have quoted or checked it."""
 BY_HAND = {
     "scripts/helpers/sql/postgresql.py:PostgreSQL.prepared",
     "scripts/helpers/sql/query_text.py:QueryText.__init__",
     "scripts/helpers/databases/table.py:_checked_where",
     "scripts/helpers/glue/catalog.py:Catalog.partitions",
 }
-"""Where the SQL of the author of a script comes in, or is written for a driver: `query=`, `where=` and
-`push_down_predicate`."""
+"""Functions that take SQL from the author of a script (`query=`, `where=` and `push_down_predicate`), or write it for
+a driver."""
 IN_CATALOGUE = {
     "scripts/helpers/sinks/database.py:Statements.refused",
     "scripts/helpers/sinks/delta.py:conditions_in",
 }
-"""Where the constraints of a target come in, as its owner declared them."""
+"""Functions that read the constraints of a target, as its owner declared them."""
 
 Place = tuple[str, ast.AST]
 """The function or method that a node is in, and the node."""
 
 
 def places_of(tree: ast.AST, name: str = "", is_in_function: bool = False) -> Iterator[Place]:
-    """Yield each node of a tree that is no annotation, with the outermost function or method that it is in."""
+    """Yield each node of a tree, with the outermost function or method that it is in. Annotations are left out."""
     for field, value in ast.iter_fields(tree):
         if field in ("annotation", "returns"):
             continue
@@ -66,7 +66,7 @@ def places_of(tree: ast.AST, name: str = "", is_in_function: bool = False) -> It
 
 
 def is_put_together(node: ast.AST) -> bool:
-    """Return whether an expression is, or may be, a text that is put together right there."""
+    """Return whether an expression puts a text together, or may do so."""
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, (ast.Add, ast.Mod))
     if isinstance(node, ast.Call):
@@ -83,14 +83,14 @@ def is_put_together(node: ast.AST) -> bool:
 
 
 def is_literal(node: ast.AST) -> bool:
-    """Return whether an expression is a text of the source, or one of two."""
+    """Return whether an expression is a string literal, or a choice between two."""
     if isinstance(node, ast.IfExp):
         return is_literal(node.body) and is_literal(node.orelse)
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def texts_run(tree: ast.AST) -> Iterator[str]:
-    """Yield each text that is put together, here or in a variable of the same function, and given to what runs SQL."""
+    """Yield each argument that is run as SQL and is put together, in the call or in a variable of the same function."""
     variables: dict[tuple[str, str], list[ast.AST]] = {}
     for place, node in places_of(tree):
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and node.value is not None:
@@ -112,7 +112,7 @@ def texts_run(tree: ast.AST) -> Iterator[str]:
 
 
 def unchecked_templates(tree: ast.AST) -> Iterator[str]:
-    """Yield each first argument of `sql` and `joined` that is no literal."""
+    """Yield each call of `sql` and `joined` whose first argument is not a literal."""
     for _, node in places_of(tree):
         is_made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("sql", "joined")
         if isinstance(node, ast.Call) and is_made and not (node.args and is_literal(node.args[0])):
@@ -120,7 +120,7 @@ def unchecked_templates(tree: ast.AST) -> Iterator[str]:
 
 
 def users_of(tree: ast.AST, wanted: str) -> Iterator[str]:
-    """Yield where a name is used as more than a type: called, or passed on."""
+    """Yield each function that uses a name as more than a type: it calls it or passes it on."""
     asked = [
         argument
         for _, node in places_of(tree)
@@ -134,7 +134,7 @@ def users_of(tree: ast.AST, wanted: str) -> Iterator[str]:
 
 
 def found_by(find: Callable[[ast.AST], Iterator[str]]) -> list[str]:
-    """Return what is found in the files, as ``file:what``."""
+    """Return everything that `find` finds in the files, as ``file:what``."""
     shown = [(path.relative_to(REPOSITORY).as_posix(), path) for path in FILES]
     return sorted({f"{name}:{found}" for name, path in shown if name != HOME for found in find(parse(path))})
 
@@ -155,7 +155,7 @@ def test_text_of_a_person_becomes_sql_only_where_a_script_gives_it() -> None:
     assert found_by(lambda tree: users_of(tree, "written_by_hand")) == sorted(BY_HAND)
 
 
-# --- the finders themselves ------------------------------------------------------------------------
+# --- tests of the finders --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is installed is what was chosen: each package by its hash, and no hint names a package that is not ours."""
+"""Only chosen packages are installed: each is locked by its hash, and no hint names a package of another owner."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ INSTALLERS = [REPOSITORY / ".ci" / name for name in ("setup", "install-locked", 
 OF_CI = ("spark", "fast", "pandas", "telemetry", "cli", "notebook", "report", "sql")
 """The extras whose packages the tests need."""
 NEEDED_BY_DEMO = ("boto3", "python-dateutil", "pyspark", "click", "rich", "Jinja2")
-"""What the package, its command and its page need."""
+"""Requirements of the package, its command line and its report."""
 OF_DEVELOPERS = [REPOSITORY / ".ci/requirements" / f"{name}.txt" for name in ("demo", "docs", "test")]
-"""What the tests need besides. Benchmarks need more, which `make bench-files` installs."""
+"""Further requirements of the tests. Benchmarks need more packages, which `make bench-files` installs."""
 
 
 @pytest.mark.parametrize("path", LOCKED, ids=lambda path: path.name)
@@ -78,7 +78,7 @@ def test_wheel_is_locked_when_it_fits_a_python_that_the_file_is_for(
 
 
 def test_each_requirement_is_locked_when_the_tests_need_it() -> None:
-    """Nothing is resolved when CI is set up, so that a requirement that the file lacks would be missing."""
+    """CI installs without resolving dependencies, so a requirement that is not in the lock file would be missing."""
     config = ConfigParser()
     config.read(REPOSITORY / "setup.cfg", encoding="utf-8")
     lines = [config["options"]["install_requires"], *(config["options.extras_require"][extra] for extra in OF_CI)]
@@ -93,9 +93,9 @@ def test_each_requirement_is_locked_when_the_tests_need_it() -> None:
 
 
 def test_demo_installs_what_its_requirements_need_and_nothing_else_when_it_is_set_up() -> None:
-    """The demo needs fewer than half of the packages. What a requirement needs, the installed packages say."""
+    """The demo needs fewer than half of the packages. Requirements are read from the metadata of installed packages."""
     lines = (REPOSITORY / ".ci/requirements/demo.txt").read_text(encoding="utf-8").split("\n")
-    # Of sagemaker_pyspark only jars are used: its Python requirements are older than ours.
+    # Only the jars of sagemaker_pyspark are used, because its Python requirements are too old. They are left out.
     left = [Requirement(line) for line in [*lines, *NEEDED_BY_DEMO] if line]
     needed, seen = {"sagemaker-pyspark"}, set()
     while left:
@@ -114,7 +114,7 @@ def test_demo_installs_what_its_requirements_need_and_nothing_else_when_it_is_se
 
 
 def test_no_hint_names_the_package_in_an_index_when_something_is_missing() -> None:
-    """The package is in no index. Whoever takes its name there would be installed by everyone who follows the hint."""
+    """The package is in no index. If a stranger registered its name, users who follow the hint would install that."""
     texts = [*(REPOSITORY / "scripts").rglob("*.py"), *(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "README.md"]
     named = re.compile(r"(?:pip|uv|pipx)[^\n]*install[^\n]*[\s'\"]glue-watermarks(?:\[|['\"\s=]|$)")
 

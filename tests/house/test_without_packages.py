@@ -1,4 +1,4 @@
-"""What not only is imported but runs where optional packages are not installed."""
+"""Jobs, bookmarks and commands that also run, not only import, if optional packages are not installed."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ HEAVY = (
     "scripts.helpers.reading.small_files", "scripts.helpers.reading.pandas_files",
     "scripts.helpers.decisions.doctor", "scripts.helpers.metrics.freshness", "scripts.helpers.protocol.jobs",
 )  # fmt: skip
-"""What a run that takes no file does not use. Some take as long to import as the rest of such a run."""
+"""Modules that a run without new files does not need. Importing some takes as long as the rest of such a run."""
 COMMAND = "from scripts.cli.main import main\nmain()"
 
 
 @pytest.fixture
 def table(watermarks: Watermarks, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the name of a table with one job, which other processes reach as their default AWS."""
+    """Return the name of a table with one job, and set the endpoint so that child processes reach it."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("COLUMNS", "120")
     run = watermarks.begin(JOB, RUN)
@@ -58,7 +58,7 @@ def table(watermarks: Watermarks, endpoint: str, monkeypatch: pytest.MonkeyPatch
     return watermarks.table_name
 
 
-def test_job_says_how_it_is_called_when_nothing_optional_is_installed() -> None:
+def test_job_prints_its_help_when_no_optional_package_is_installed() -> None:
     done = run_without(ALL_OPTIONAL, INGEST)
 
     assert (done.returncode, done.stderr) == (0, "")
