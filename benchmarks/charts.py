@@ -1,4 +1,4 @@
-"""Charts of what was measured, as SVG files in benchmarks/out."""
+"""Charts of the measurements, as SVG files in benchmarks/out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OUT = Path(__file__).parent / "out"
 
 
 def bars(name: str, title: str, unit: str, groups: Mapping[str, Mapping[str, float]]) -> Path:
-    """Draw bars: of each group one for each tool, on a logarithmic scale."""
+    """Draw a group of bars with one bar for each tool, on a logarithmic scale."""
     figure, axes = _figure(title)
     tools = list(dict.fromkeys(tool for values in groups.values() for tool in values))
     width = 0.8 / len(tools)
@@ -25,7 +25,7 @@ def bars(name: str, title: str, unit: str, groups: Mapping[str, Mapping[str, flo
 
 
 def lines(name: str, title: str, unit: str, series: Mapping[str, Mapping[int, float]]) -> Path:
-    """Draw one line for each series over the number of objects; both scales are logarithmic."""
+    """Draw one line for each series against the number of objects; both scales are logarithmic."""
     figure, axes = _figure(title)
     for label, points in series.items():
         axes.plot(list(points), list(points.values()), marker="o", label=label)

@@ -1,9 +1,9 @@
-"""Reading CSV and JSON with the checks of this package, beside Spark's bare reader of the same files.
+"""Reading CSV and JSON with the checks of this package, compared with Spark's own reader of the same files.
 
     python -m benchmarks.checks --rows 1000000 --rounds 5
 
-Local files of eight columns. Each round runs both readers of a format, in turn, and computes all columns. Measured is
-the processor time of Spark's JVM, which other work on the machine hardly changes. The figures are medians.
+The files are local and have eight columns. Each round runs both readers of a format in turn and computes all columns.
+It measures the CPU time of Spark's JVM, because other work on the machine hardly changes it. Figures are medians.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def write(spark: Any, folder: Path, rows: int) -> None:
 
 
 def cpu_seconds(spark: Any, read: Callable[[], Any]) -> float:
-    """Return the processor time of Spark's JVM for all columns of all rows."""
+    """Return the CPU time that Spark's JVM needs to compute all columns of all rows."""
     process = Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}/stat")
 
     def used() -> float:
-        # The time in the program and in the kernel, behind the name of the program in brackets.
+        # utime and stime, in clock ticks. They are counted from the program's name, which is in brackets.
         ticks = process.read_text().rpartition(")")[2].split()[11:13]
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
@@ -54,7 +54,7 @@ def cpu_seconds(spark: Any, read: Callable[[], Any]) -> float:
 
 
 def readers(spark: Any, folder: Path, format: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return the bare reader, and `read`."""
+    """Return two functions that read the files: with Spark's own reader, and with `read` of this package."""
     options: dict[str, Any] = {"header": True, "escape": '"'} if format == "csv" else {}
     delta = FileBookmark(str(folder / format), include=["part-*"]).new_files()
     return (

@@ -1,6 +1,6 @@
-"""dlt's filesystem source on a landing server: finds what is new by `modification_date`, and keeps its state.
+"""dlt's filesystem source on a landing server: finds new objects by `modification_date`, and stores its state.
 
-Runs in a Python that has dlt and s3fs, which need another botocore than boto3 does; prints one line of JSON.
+Runs in a Python with dlt and s3fs, which need another version of botocore than boto3 does. Prints one line of JSON.
 
     python -m benchmarks.dlt_files http://127.0.0.1:9000 folder found
 """
@@ -24,14 +24,14 @@ BEFORE_ARRIVALS = "2023-03-15T23:59:59+00:00"
 
 
 def files_since(endpoint: str) -> Any:
-    """Return the source: all objects, of which the state lets those through that are younger than all before."""
+    """Return a source that lists all objects and yields those newer than every object that its state has seen."""
     credentials = AwsCredentials("bench", "bench", None, None, "eu-west-2", endpoint)  # type: ignore[call-arg]
     newer = dlt.sources.incremental("modification_date", initial_value=datetime.fromisoformat(BEFORE_ARRIVALS))
     return filesystem("s3://bucket/landing", credentials, "**/*.json", incremental=newer)
 
 
 def main() -> None:
-    """Take what is new and print how long it took."""
+    """Find or load the new objects, and print how long it took."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("endpoint")
     parser.add_argument("folder", help="where state and output lie")

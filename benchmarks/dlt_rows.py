@@ -1,6 +1,6 @@
-"""dlt's `incremental` on a table of PostgreSQL: loads what is past the largest cursor it knows, to Parquet.
+"""dlt's `incremental` on a PostgreSQL table: loads the rows past the largest cursor value in its state, to Parquet.
 
-Runs in a Python that has dlt and SQLAlchemy; prints one line of JSON.
+Runs in a Python with dlt and SQLAlchemy. Prints one line of JSON.
 
     python -m benchmarks.dlt_rows postgresql://user@127.0.0.1:5432/postgres changed_1000000 folder --backend pyarrow
 """
@@ -20,7 +20,7 @@ CHUNK = 100_000
 
 
 def main() -> None:
-    """Load what is new and print how long it took."""
+    """Load the new rows, and print how long it took."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("table")

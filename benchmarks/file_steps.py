@@ -1,4 +1,4 @@
-"""What `new_files` measures of this package, each step in a process of its own; prints one line of JSON.
+"""The steps of this package that `new_files` measures, each in a separate process. Prints one line of JSON.
 
     python -m benchmarks.file_steps found --run 2 --table http://127.0.0.1:9001
 
@@ -28,12 +28,12 @@ from scripts.helpers.watermarks import Watermarks
 
 SOURCE = "s3://bucket/landing/"
 pa.array([])
-"""The first array imports pandas where that is installed, and imports are no part of what is measured."""
+"""The first array imports pandas if it is installed; it is made here because imports are not measured."""
 WRITES = ("PutItem", "UpdateItem", "TransactWriteItems", "BatchWriteItem")
 
 
 class Table:
-    """A table, and the bytes of the requests that write to it."""
+    """A table of watermarks, and the number of bytes in the requests that write to it."""
 
     def __init__(self, endpoint: str) -> None:
         self.client = boto3.client("dynamodb", endpoint_url=endpoint, config=CLIENT_CONFIG)
@@ -47,7 +47,7 @@ class Table:
         self.written += len(request.body) if name in WRITES else 0
 
     def stored_bytes(self, job: str) -> int:
-        """Return the size of all of a job's items: names and values as DynamoDB counts them, more or less."""
+        """Return the size of all items of a job: names and values, about as DynamoDB counts them."""
         pages = self.client.get_paginator("scan").paginate(TableName="new-files")
         items = [item for page in pages for item in page["Items"] if item["jobName"]["S"] == job]
         return sum(_size(value) + len(name) for item in items for name, value in item.items())
@@ -63,21 +63,21 @@ def _size(value: dict[str, Any]) -> int:
 
 
 def peak_mb() -> float:
-    """Return the most memory this process had; getrusage would tell of the process it was forked from."""
+    """Return the peak memory of this process. getrusage would include the process from which it was forked."""
     found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
     assert found is not None
     return int(found[1]) / 1024
 
 
 def list_only() -> dict[str, float]:
-    """List and count."""
+    """List all objects and count them."""
     started = time.perf_counter()
     rows = sum(interval.rows.num_rows for interval in Listing(Location.parse(SOURCE)))
     return {"seconds": time.perf_counter() - started, "files": rows}
 
 
 def find_and_commit(endpoint: str, job: str, run: int, **options: Any) -> dict[str, float]:
-    """Find what is new and commit it, with nothing read between."""
+    """Find the new files and commit them without reading any."""
     table = Table(endpoint)
     started = time.perf_counter()
     with IncrementalJob(table.watermarks, job, f"jr_{run}") as incremental:
@@ -91,7 +91,7 @@ def find_and_commit(endpoint: str, job: str, run: int, **options: Any) -> dict[s
 
 
 def main() -> None:
-    """Do one step."""
+    """Run one step and print its measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("step", choices=("listing", "found"))
     parser.add_argument("--table", help="endpoint of DynamoDB")

@@ -1,12 +1,12 @@
-"""The first load of a table of PostgreSQL to Parquet, beside ConnectorX, ADBC, dlt and `spark.read.jdbc`.
+"""The first load of a PostgreSQL table to Parquet, compared with ConnectorX, ADBC, dlt and `spark.read.jdbc`.
 
-With Spark (`JdbcTable`) and without (`SqlTable`, beside ADBC alone).
+With Spark (`JdbcTable`) and without (`SqlTable`, compared only with ADBC).
 
     python -m benchmarks.first_load --rows 1000000 10000000
 
-One private server, on loopback and on the same two cores. Imports and the start of Spark are no part of anything: the
-session is warm, as a job of many tables has it. Each round runs all tools one after the other, in another order than
-the round before, and what is compared are ratios within a round: their median.
+A private server runs on loopback and on the same two cores. Imports and the start of Spark are not measured: the
+session is warm, as in a job that loads many tables. Each round runs all tools one after the other, in a different order
+from the previous round. Tools are compared by the median of their ratios within a round.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from tests.support.databases import PostgresServer
 
 CURSOR = "last_modified"
 BESIDE_FASTEST = 1.2
-"""Most that our load may take, beside the fastest of the others."""
+"""Maximum time of our load, as a multiple of that of the fastest other tool."""
 BESIDE_ADBC = 1.1
-"""Most that our load without Spark may take, beside ADBC alone."""
+"""Maximum time of our load without Spark, as a multiple of ADBC's."""
 OURS, WITHOUT_SPARK, TUNED = "ours", "ours without Spark", "spark.read.jdbc, tuned"
 PEERS = {"ConnectorX": "connectorx", "ADBC": "adbc", "dlt with pyarrow": "dlt"}
 WARM_ROWS = 6_000_000
-"""How many rows Spark loads in either way before the first round."""
+"""Rows that Spark loads with each of its two ways before the first round, to warm up."""
 PARTS, FETCH_SIZE = 4, 10_000
-"""How `spark.read.jdbc` is tuned: two ranges a core, and rows by the ten thousand."""
+"""How `spark.read.jdbc` is tuned: two partitions per core, and 10,000 rows per fetch."""
 
 
 def sql_table(server: PostgresServer, name: str) -> SqlTable:
-    """Return our source of a table that needs no Spark."""
+    """Return a table as our source that needs no Spark."""
     return SqlTable(server.url.removeprefix("jdbc:"), name, properties={"user": server.properties["user"]})
 
 
@@ -60,7 +60,7 @@ class Loads:
         self._runs = 0
 
     def fill(self, rows: int) -> str:
-        """Make a table of so many rows, indexed by id and by cursor, all of them older than an hour."""
+        """Create a table of `rows` rows older than an hour, with indexes on the id and the cursor; return its name."""
         name = f"loaded_{rows}"
         self.server.sql(
             f"CREATE TABLE {name} AS SELECT n AS id, now() - interval '1 hour' - (({rows} - n) * interval '1 second') "
@@ -73,11 +73,11 @@ class Loads:
         return name
 
     def ours(self, name: str, folder: str) -> None:
-        """Plan, read, stage, commit and publish, by a job that never ran."""
+        """Plan, read, stage, commit and publish with a new job."""
         self._load(JdbcTable(self.spark, self.server.url, name, properties=self.server.properties), folder)
 
     def without_spark(self, name: str, folder: str) -> None:
-        """Do the same without Spark."""
+        """Do the same as `ours` without Spark."""
         self._load(sql_table(self.server, name), folder)
 
     def _load(self, source: RowSource, folder: str) -> None:
@@ -86,7 +86,7 @@ class Loads:
             job.write(job.rows_since(source, CURSOR), folder)
 
     def tuned(self, name: str, rows: int, folder: str) -> None:
-        """Read by ranges of the id, which is unique and even, and whose ends are known: no question is asked."""
+        """Read by ranges of the id. It is unique, even, and its ends are known, so that no query has to find them."""
         found = self.spark.read.jdbc(
             self.server.url, name, column="id", lowerBound=1, upperBound=rows, numPartitions=PARTS,
             properties=self.server.properties | {"fetchsize": str(FETCH_SIZE), "driver": "org.postgresql.Driver"},
@@ -94,7 +94,7 @@ class Loads:
         found.write.mode("overwrite").parquet(folder)
 
     def peer(self, tool: str, name: str, rows: int, folder: str) -> float:
-        """Let another tool load, in a process of its own; return the seconds that it counts itself."""
+        """Load with another tool in a separate process; return the seconds that the tool's process measures."""
         url = f"postgresql://{self.server.properties['user']}@127.0.0.1:{self.server.port}/postgres"
         found = step("benchmarks.first_load_peer", tool, url, name, str(rows), folder, python=DLT_PYTHON)
         if found["rows"] != rows:
@@ -102,21 +102,21 @@ class Loads:
         return float(found["seconds"])
 
     def check(self, rows: int, folder: str) -> None:
-        """End the benchmark if another number of rows lies there."""
+        """End the benchmark if the folder does not hold exactly `rows` rows."""
         found = self.spark.read.parquet(folder).count()
         if found != rows:
             raise SystemExit(f"{found:,} rows of {rows:,} were loaded")
 
 
 def timed(work: Callable[[], None]) -> float:
-    """Return how many seconds something takes."""
+    """Return how many seconds `work` takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def one_round(at: Loads, name: str, rows: int, tools: list[str]) -> dict[str, float]:
-    """Load the table by each tool, in this order."""
+    """Load the table with each tool, in the given order; return the seconds of each."""
     found = {}
     for tool in tools:
         with tempfile.TemporaryDirectory(prefix="load-") as folder:
@@ -135,9 +135,9 @@ def one_round(at: Loads, name: str, rows: int, tools: list[str]) -> dict[str, fl
 
 
 def measure(at: Loads, rows: int, rounds: int) -> list[Goal]:
-    """Load a table of so many rows by all tools, in each round."""
+    """Load a table of `rows` rows with all tools in each round; return the goals."""
     name, tools = at.fill(rows), [OURS, WITHOUT_SPARK, TUNED, *PEERS]
-    # The JVM compiles what it often runs: loads of a million rows get quicker until the fifth or sixth, in both ways.
+    # Warm up the JVM, which compiles hot code: loads of a million rows get faster until the fifth or sixth, both ways.
     for _ in range(-(-WARM_ROWS // rows)):
         one_round(at, name, rows, [OURS, TUNED])
     found = []
@@ -159,7 +159,7 @@ def measure(at: Loads, rows: int, rounds: int) -> list[Goal]:
 
 
 def main() -> int:
-    """Measure, print and judge."""
+    """Measure everything, print the results, and return the exit code: 0 if all goals were met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=(1_000_000, 10_000_000))
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,6 +1,6 @@
-"""A first load of a table of PostgreSQL to Parquet by a tool that is not Spark's.
+"""A first load of a PostgreSQL table to Parquet by a tool that does not use Spark.
 
-Runs in a Python that has the tools; prints one line of JSON.
+Runs in a Python with the tools. Prints one line of JSON.
 
     python -m benchmarks.first_load_peer adbc postgresql://user@127.0.0.1:5432/postgres loaded_1000000 1000000 folder
 """
@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 PARTS = 2
-"""One for each core, as Spark has."""
+"""Parallel parts of a load: one per core, as many as Spark runs at once."""
 
 
 def with_connectorx(url: str, table: str, rows: int, folder: str) -> None:
-    """Read two ranges of ids side by side, as its documentation has it, and write what came."""
+    """Read two ranges of ids in parallel, as ConnectorX's documentation shows, and write the result."""
     import connectorx
 
     found = connectorx.read_sql(
@@ -35,7 +35,7 @@ def with_connectorx(url: str, table: str, rows: int, folder: str) -> None:
 
 
 def with_adbc(url: str, table: str, rows: int, folder: str) -> None:
-    """Copy two ranges of ids side by side, batch by batch. Each has a connection, as one takes one query at a time."""
+    """Copy two ranges of ids in parallel, batch by batch, each with its connection: one connection runs one query."""
     from adbc_driver_postgresql import dbapi
 
     def load(part: int) -> None:
@@ -52,7 +52,7 @@ def with_adbc(url: str, table: str, rows: int, folder: str) -> None:
 
 
 def with_dlt(url: str, table: str, rows: int, folder: str) -> None:
-    """Load by dlt's `incremental`, with pyarrow in place of rows of Python."""
+    """Load with dlt's `incremental` and its pyarrow backend, instead of Python rows."""
     import dlt
     from dlt.sources.sql_database import sql_table
 
@@ -79,11 +79,11 @@ MODULES = {
     "adbc": ["adbc_driver_postgresql.dbapi"],
     "dlt": ["dlt", "dlt.sources.sql_database", "psycopg2"],
 }
-"""What is imported before the time counts."""
+"""Modules of each tool, imported before the measurement starts."""
 
 
 def main() -> None:
-    """Load everything, and print how long it took and how many rows lie there."""
+    """Load the table with one tool; print how long it took and how many rows were written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tool", choices=list(TOOLS))
     parser.add_argument("url")
@@ -96,7 +96,7 @@ def main() -> None:
     started = time.perf_counter()
     TOOLS[given.tool](given.url, given.table, given.rows, given.folder)
     seconds = time.perf_counter() - started
-    # Of dlt's own tables the names begin with _dlt.
+    # Leave out dlt's internal tables, whose names begin with _dlt.
     written = [path for path in Path(given.folder).rglob("*.parquet") if "_dlt" not in str(path)]
     counted = sum(pq.ParquetFile(path).metadata.num_rows for path in written)
     sys.stdout.write(json.dumps({"seconds": seconds, "rows": counted}) + "\n")

@@ -1,7 +1,7 @@
-"""The README's first minute, on a machine that has Python and nothing else: from a clone to the rows, in seconds.
+"""The README's first minute on a machine that has only Python: the seconds from a clone to the first rows.
 
-The commands and the code are those of the README. They run with an environment of their own and no variables: no Java,
-no AWS, no packages of this repository's environment. pip downloads into an empty cache.
+The commands and the code are those of the README. They run in a new virtual environment without variables: no Java, no
+AWS, no packages of this repository's environment. pip downloads into an empty cache.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ exec(sys.argv[1])
 session = doctest.DocTestParser().get_doctest(sys.argv[2], dict(globals()), "README.md", None, 0)
 sys.exit(doctest.DocTestRunner().run(session).failed)
 """
-"""The two blocks, as they are pasted: the second one has what it prints."""
+"""Runs the two blocks as a user pastes them. The second block is a session, whose output is checked."""
 
 
 def main() -> int:
-    """Walk once, say what each step took, and judge the whole."""
+    """Run all steps once, print the seconds of each, and compare their sum with the goal."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     job, session = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[:2]
     packages = re.findall(r"`pip install ('.*')` in the clone", readme)[0].strip("'")
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _of_pip() -> dict[str, str]:
-    """Return where pip is set to take packages from: the only setting that a walk keeps."""
+    """Return the variables for pip's package index, proxy and certificates, the only ones that the steps keep."""
     kept = ("PIP_", "SSL_", "REQUESTS_", "HTTP", "http", "NO_PROXY", "no_proxy")
     return {name: value for name, value in os.environ.items() if name.startswith(kept)}
 

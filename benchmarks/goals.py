@@ -1,4 +1,4 @@
-"""Goals, and the last lines of a benchmark, which say what was measured of them."""
+"""Goals of a benchmark, and its last lines of output, which compare measurements with goals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Goal(NamedTuple):
-    """What was measured and what is wanted: at least so much, or at most."""
+    """A measured value and the wanted one, which is a minimum if `more` is true, otherwise a maximum."""
 
     text: str
     measured: float
@@ -17,18 +17,18 @@ class Goal(NamedTuple):
 
     @property
     def is_met(self) -> bool:
-        """Tell whether what is wanted was reached."""
+        """Whether the measured value meets the goal."""
         return self.measured >= self.wanted if self.more else self.measured <= self.wanted
 
 
 def say(text: str) -> None:
-    """Print a line at once."""
+    """Print a line and flush it."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def judge(goals: Iterable[Goal]) -> int:
-    """Print all goals; return the exit code."""
+    """Print all goals with their measurements; return 1 if any was missed, else 0."""
     missed = 0
     for goal in goals:
         sign, verdict = ">=" if goal.more else "<=", "" if goal.is_met else " (missed)"

@@ -1,10 +1,10 @@
-"""An S3 endpoint of computed JSON objects of which some are known and more arrive on demand. Binds to 127.0.0.1.
+"""An S3 endpoint with computed JSON objects: some exist at the start, more arrive on demand. Binds to 127.0.0.1.
 
 python -m benchmarks.landing_server --objects 1000000 --delay 0.05
 
-`GET /arrive` adds five objects to each of twenty folders, later than all that are there; `GET /hold/1000` starts over
-with so many. ETags look like MD5s and do not compress; times of change fill the day before, so that few objects
-share one.
+`GET /arrive` adds five objects to each of twenty folders, newer than all existing ones. `GET /hold/1000` starts again
+with 1,000 objects. ETags look like MD5s and do not compress. Modification times are spread over the day before the
+arrivals, so that few objects share one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDERS = 20
 ARRIVING = 100
 ROWS = 20
 FIRST_DAY, SECONDS = 1_678_838_400, 86_000
-"""2023-03-15 as seconds since 1970, and how many seconds of it the times of change fill."""
+"""2023-03-15 as seconds since 1970, and over how many seconds of it the modification times are spread."""
 SIZE = Objects(0, ROWS).size
 BEFORE_ARRIVALS = "2023-03-15T23:59:59Z"
 ROW = (
@@ -36,11 +36,11 @@ ENCODED_ROW = ROW.replace(b"day=", b"day%3D")
 HEX = np.frombuffer("".join(f"{number:02x}" for number in range(256)).encode(), np.uint8).reshape(256, 2)
 TWO = THOUSAND[:, 1:]
 KEY = re.compile(rf"/{BUCKET}/{PREFIX}day=(\d{{5}})/part-(\d{{9}})(?:-late)?\.json\Z")
-"""Beside each object another one can be looked at, ``-late``, that no listing shows."""
+"""For each object the server also answers for a second one, with ``-late`` in its key, which no listing shows."""
 
 
 def etags(folder: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """Return 32 hexadecimal digits for each object, the same whatever else there is (splitmix64)."""
+    """Return 32 hexadecimal digits for each object, which depend only on its folder and number (splitmix64)."""
     halves = []
     for seed in (1, 2):
         mixed = (folder.astype(np.uint64) << np.uint64(40)) + (number.astype(np.uint64) << np.uint64(2))
@@ -53,7 +53,7 @@ def etags(folder: np.ndarray, number: np.ndarray) -> np.ndarray:
 
 
 class LandingServer(Server):
-    """Lists `Keys`, and serves what is in each object."""
+    """Lists `Keys`, and serves the content of each object."""
 
     def __init__(self, objects: int, delay: float, arrived: int = 0) -> None:
         self.known, self.arrived = objects // FOLDERS, arrived // FOLDERS
@@ -61,11 +61,11 @@ class LandingServer(Server):
         self._content = Objects(0, ROWS)
 
     def hold(self, objects: int, arrived: int = 0) -> None:
-        """Start over with other objects."""
+        """Start again with `objects` known and `arrived` new objects."""
         self.__init__(objects, self.delay, arrived)  # type: ignore[misc]
 
     def objects(self, first: int, last: int, encoded: bool) -> bytes:
-        """Write some objects; all take the same room."""
+        """Return the XML of some objects; all are of the same length."""
         template = ENCODED_ROW if encoded else ROW
         folder, number = np.divmod(np.arange(first, last), self.known + self.arrived)
         rows = np.tile(np.frombuffer(template, np.uint8), (last - first, 1))
@@ -85,7 +85,7 @@ class LandingServer(Server):
         return rows.tobytes()
 
     def respond(self, method: str, target: str, fields: dict[str, str]) -> bytes:
-        """Write the response to one request."""
+        """Return the response to one request."""
         if target == "/arrive":
             self.hold(self.known * FOLDERS, self.arrived * FOLDERS + ARRIVING)
             return respond("200 OK", b"", b"", method)
@@ -122,26 +122,26 @@ class LandingConnection(Connection):
 
 
 def arrive(endpoint: str) -> None:
-    """Let 100 new objects arrive."""
+    """Make 100 new objects arrive on a server."""
     with urllib.request.urlopen(f"{endpoint}/arrive") as answer:
         answer.read()
 
 
 def hold(endpoint: str, objects: int) -> None:
-    """Let the server start over with so many objects."""
+    """Make a server start again with this many objects."""
     with urllib.request.urlopen(f"{endpoint}/hold/{objects}") as answer:
         answer.read()
 
 
 def known_objects(objects: int) -> Iterator[tuple[str, int]]:
-    """Yield keys and times of change, in seconds since 1970, of what a server holds at first."""
+    """Yield key and modification time, in seconds since 1970, of each object that a server has at the start."""
     for folder in range(FOLDERS):
         for number in range(objects // FOLDERS):
             yield f"{PREFIX}day={folder:05d}/part-{number:09d}.json", FIRST_DAY + number % SECONDS
 
 
 async def main() -> None:
-    """Serve until ended."""
+    """Serve until the process is terminated."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=100_000)
     parser.add_argument("--delay", type=float, default=0.0, help="seconds a request takes at least")

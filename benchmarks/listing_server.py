@@ -1,4 +1,4 @@
-"""An S3 endpoint that only lists, fast: keys are computed, nothing is stored. Binds to 127.0.0.1.
+"""A fast S3 endpoint that only lists: keys are computed, not stored. Binds to 127.0.0.1.
 
 python -m benchmarks.listing_server --objects 1000000 --folders 16 --delay 0.05
 """
@@ -35,7 +35,7 @@ THOUSAND = np.frombuffer("".join(f"{number:03d}" for number in range(1_000)).enc
 
 
 class Keys(Sequence[str]):
-    """The keys of a bucket in order: `landing/day=00012/part-000000345.json`, so many in each folder."""
+    """The keys of a bucket in order, such as `landing/day=00012/part-000000345.json`; `sizes` has those per folder."""
 
     def __init__(self, sizes: Sequence[int], added: int = 0) -> None:
         self.starts = [0, *accumulate(sizes)]
@@ -50,7 +50,7 @@ class Keys(Sequence[str]):
 
 
 def folder_sizes(objects: int, folders: int, skewed: bool) -> list[int]:
-    """Part objects evenly, or with half of all in the first folder, half of the rest in the second, and so on."""
+    """Return even folder sizes, or with half of all in the first folder, half of the rest in the second, and so on."""
     if not skewed:
         return [objects // folders + (index < objects % folders) for index in range(folders)]
     sizes: list[int] = []
@@ -68,7 +68,7 @@ class Server:
         self.bound = lru_cache(10_000)(lambda text: bisect_right(keys, text))
 
     def answer(self, target: str) -> bytes:
-        """Write the page that a request line asks for."""
+        """Return the page for the target of a request."""
         asked = {name: values[0] for name, values in parse_qs(urlsplit(target).query, keep_blank_values=True).items()}
         prefix, limit = asked.get("prefix", ""), min(int(asked.get("max-keys", PAGE)), PAGE)
         after = asked.get("start-after", "")
@@ -84,7 +84,7 @@ class Server:
         return self.page(prefix, rows, last - first, limit, self.keys[last - 1] if last < end else None, encoded)
 
     def objects(self, first: int, last: int, encoded: bool) -> bytes:
-        """Write some objects; all take the same room, so that their digits are filled in for all at once."""
+        """Return the XML of some objects. All are of the same length, so that NumPy fills in all digits at once."""
         index = np.arange(first, last)
         folder = np.searchsorted(self.keys.starts, index, "right") - 1
         template = ENCODED if encoded else OBJECT
@@ -98,7 +98,7 @@ class Server:
         return rows.tobytes()
 
     def folders(self, prefix: str, first: int, end: int, limit: int, delimiter: str, encoded: bool) -> bytes:
-        """Write a page of common prefixes."""
+        """Return a page of common prefixes."""
         rows: list[bytes] = []
         index, count, name = first, 0, ""
         while index < end and count < limit:
@@ -117,7 +117,7 @@ class Server:
         return self.page(prefix, b"".join(rows), count, limit, name if index < end else None, encoded)
 
     def page(self, prefix: str, rows: bytes, count: int, limit: int, token: str | None, encoded: bool) -> bytes:
-        """Write the XML of one page."""
+        """Return the XML of one page."""
         written = base64.urlsafe_b64encode((token or "").encode()).decode()
         head = HEADER.format(
             prefix=quote(prefix) if encoded else prefix,

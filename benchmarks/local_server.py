@@ -1,4 +1,4 @@
-"""Servers of the benchmarks: each in a process of its own, on loopback, at a port that it prints."""
+"""Servers of the benchmarks: each runs in a separate process, on loopback, at a port that it prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from subprocess import PIPE, Popen
 
 @contextmanager
 def local_server(module: str, *arguments: object) -> Iterator[str]:
-    """Run a module that serves, and return its URL."""
+    """Run a server module in a separate process and yield its URL."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
     with Popen(command, stdout=PIPE, text=True) as process:
         try:
@@ -22,7 +22,7 @@ def local_server(module: str, *arguments: object) -> Iterator[str]:
 
 
 class Connection(asyncio.Protocol):
-    """One client: answers each request as soon as its head is complete, or `delay` seconds later."""
+    """One client connection: each request is answered when its head is complete, or `delay` seconds later."""
 
     delay = 0.0
 
@@ -43,12 +43,12 @@ class Connection(asyncio.Protocol):
                 self._transport.write(answer)
 
     def answer(self, head: str) -> bytes:
-        """Write the response to one request."""
+        """Return the response to one request."""
         raise NotImplementedError
 
 
 async def serve(connection: Callable[[], asyncio.BaseProtocol]) -> None:
-    """Print the port and serve until ended."""
+    """Print the port, and serve until the process is terminated."""
     server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0, backlog=512)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Spark on the two cores of this machine, on loopback, with nothing on the screen."""
+"""Spark on two cores of this machine, on loopback, without UI and progress bar."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUIET = {
 
 
 def local_spark(memory: str, settings: Mapping[str, str] | None = None) -> Any:
-    """Start a session with so much memory for the driver."""
+    """Start a session; `memory` is that of the driver."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("benchmark").config("spark.driver.memory", memory)

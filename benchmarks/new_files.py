@@ -1,14 +1,14 @@
-"""A hundred new objects among many known: this package, Spark Structured Streaming, and dlt's filesystem source.
+"""A hundred new objects among many known ones: this package, Spark Structured Streaming, dlt's filesystem source.
 
     python -m benchmarks.new_files --only known --objects 100000 1000000
     python -m benchmarks.new_files --only growth --objects 10000 100000 1000000 10000000
     python -m benchmarks.new_files --only spark --objects 10000000
 
-All tools see the same objects of one local S3 server (`landing_server.py`), and each has taken what is known. In every
-round 100 objects arrive, and every tool takes them: once found and committed only, once also read and written to
-Parquet. The look at each object before the commit, whether it is still what was planned, belongs to reading it: it is
-part of the whole run. Medians of the rounds. Spark's session is warm; imports are no part of anything. DynamoDB is
-moto, in a process of its own.
+All tools see the same objects of one local S3 server (`landing_server.py`), and each has already taken the known ones.
+In every round 100 objects arrive, and every tool takes them: in one run it only finds and commits them, in a whole run
+it also reads them and writes Parquet. The check before the commit that each object is unchanged belongs to reading, so
+only whole runs have it. Results are medians of the rounds. Spark's session is warm; imports are not measured. DynamoDB
+is moto, in a separate process.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ FOUND, WHOLE = 10.0, 3.0
 BESIDE_LISTING, PEAK_MB, WRITTEN = 1.5, 600.0, 64 * 1024
 DRIVER_MB = 2_048.0
 STATE_BYTES = 60.0
-"""For each object."""
+"""Maximum bytes of state per object."""
 LARGE_STATE, FREEZE_SECONDS = 60e6, 3.0
-"""Bytes of a state that a ledger has to take in so many seconds."""
+"""A ledger must store a state of this many bytes within this many seconds."""
 IN_TABLE = 1_000_000
-"""Up to so many objects are remembered in the table, above in files."""
+"""Up to this many objects the state is in the table; above, it is in ledger files."""
 
 
 def step(*arguments: object, python: str = sys.executable) -> dict[str, float]:
-    """Run a step in a process of its own and return what it prints."""
+    """Run a step in a separate process and return the JSON that it prints."""
     command = [python, "-m", *map(str, arguments)]
     found: dict[str, float] = json.loads(subprocess.check_output(command).splitlines()[-1])
     return found
 
 
 class Bench:
-    """A landing server and a table, and jobs that were run against them."""
+    """A landing server and a table, with methods that run jobs on them."""
 
     def __init__(self, landing: str, dynamodb: str) -> None:
         self.landing, self.dynamodb = landing, dynamodb
@@ -63,13 +63,13 @@ class Bench:
         self._runs = 0
 
     def found(self, job: str, *options: object) -> dict[str, float]:
-        """Find what is new and commit it."""
+        """Find the new files and commit them."""
         self._runs += 1
         arguments = ("--job", job, "--run", self._runs, "--table", self.dynamodb, *options)
         return step("benchmarks.file_steps", "found", *arguments)
 
     def whole(self, spark: Any, job: str, output: str) -> dict[str, float]:
-        """Take what is new and write it with Spark."""
+        """Read the new files with Spark, write them, and commit."""
         from scripts.helpers.job import IncrementalJob
 
         self._runs += 1
@@ -83,7 +83,7 @@ class Bench:
 
 @contextmanager
 def bench(delay: float) -> Iterator[Bench]:
-    """Start the servers; each answer of S3 takes so many seconds at least."""
+    """Start the servers; each response of S3 takes at least `delay` seconds."""
     os.environ.update(
         AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench", AWS_DEFAULT_REGION="eu-west-2",
         PYSPARK_PYTHON=sys.executable,
@@ -94,7 +94,7 @@ def bench(delay: float) -> Iterator[Bench]:
 
 
 def among_known(at: Bench, spark: Any, objects: int, rounds: int, whole_rounds: int) -> list[Goal]:
-    """Measure all tools with so many objects known."""
+    """Measure all tools with `objects` known objects; return the goals."""
     with tempfile.TemporaryDirectory(prefix="new-files-") as folder:
         streams = {name: (f"{folder}/{name}", f"{folder}/{name}-rows" if name == "whole" else None) for name in STEPS}
         hold(at.landing, FOLDERS)
@@ -169,7 +169,7 @@ def _judged(objects: int, taken: dict[str, dict[str, list[dict[str, float]]]]) -
 
 
 def growth(at: Bench, sizes: Sequence[int]) -> list[Goal]:
-    """Measure a first run and one that finds 100 new objects, for each number of objects."""
+    """For each number of objects, measure a first run and a run that finds 100 new objects."""
     shown: dict[str, dict[str, dict[int, float]]] = {"seconds": {}, "peak_mb": {}, "state": {}}
     sizes_of_state: list[float] = []
     frozen: list[float] = []
@@ -202,7 +202,7 @@ def growth(at: Bench, sizes: Sequence[int]) -> list[Goal]:
 
 
 def on_spark(at: Bench, objects: int) -> list[Goal]:
-    """Let Spark's executors find what is new; measure the driver."""
+    """Find the new objects with Spark's executors; measure the driver."""
     hold(at.landing, objects)
     with tempfile.TemporaryDirectory(prefix="ledger-") as folder:
         found = step("benchmarks.spark_driver", at.landing, folder)
@@ -214,7 +214,7 @@ def on_spark(at: Bench, objects: int) -> list[Goal]:
 
 
 def main() -> int:
-    """Measure, print and judge."""
+    """Measure everything, print the results, and return the exit code: 0 if all goals were met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("known", "growth", "spark"))
     parser.add_argument("--objects", type=int, nargs="*", help="numbers of known objects")

@@ -1,4 +1,4 @@
-"""An S3 endpoint that serves computed JSON objects, fast: nothing is stored. Binds to 127.0.0.1.
+"""A fast S3 endpoint that serves computed JSON objects: nothing is stored. Binds to 127.0.0.1.
 
     python -m benchmarks.object_server --objects 10000 --rows 20
 
@@ -36,7 +36,7 @@ CHANGED = b"<Error><Code>PreconditionFailed</Code><Message>The object has anothe
 
 
 class Objects(Sequence[str]):
-    """The keys of a bucket in order, and what is in each object: so many rows of 512 bytes."""
+    """The keys of a bucket in order, and the content of each object: `rows` rows of 512 bytes."""
 
     def __init__(self, count: int, rows: int) -> None:
         self.count = count
@@ -56,11 +56,11 @@ class Objects(Sequence[str]):
         return f"{PREFIX}{index:09d}.json"
 
     def etag(self, index: int) -> str:
-        """Return the ETag of an object, that of a multipart upload: no client takes it for an MD5."""
+        """Return the ETag of an object, in the form of a multipart upload, so that no client takes it for an MD5."""
         return f"{index:032x}-1"
 
     def body(self, index: int) -> bytes:
-        """Write one object."""
+        """Return the content of one object."""
         return self._row(b"%d" % index, 0) + self._tail
 
 
@@ -96,7 +96,7 @@ class ObjectConnection(Connection):
         return respond(status, body, extra.encode("ascii"), method)
 
     def list(self, target: str, method: str) -> bytes:
-        """Write a page of ListObjectsV2, of keys alone or with the one folder that there is."""
+        """Return a page of ListObjectsV2: keys, or the only folder as a common prefix."""
         query = parse_qs(urlsplit(target).query, keep_blank_values=True)
         asked = {name: unquote(values[0]) for name, values in query.items()}
         if "list-type" not in asked:
@@ -131,13 +131,13 @@ class ObjectConnection(Connection):
 
 
 def respond(status: str, body: bytes, extra: bytes, method: str) -> bytes:
-    """Write a response; HEAD gets its fields alone."""
+    """Return a response, for HEAD without the body."""
     head = b"HTTP/1.1 %b\r\n%b%bContent-Length: %d\r\n\r\n" % (status.encode("ascii"), COMMON, extra, len(body))
     return head if method == "HEAD" else head + body
 
 
 async def main() -> None:
-    """Serve until ended."""
+    """Serve until the process is terminated."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=10_000)
     parser.add_argument("--rows", type=int, default=20, help="rows of 512 bytes in each object")

@@ -1,9 +1,9 @@
-"""What the package costs on a table in one file, beside the same transactions of sqlite3 alone.
+"""Overhead of the package on a table in one SQLite file, compared with the same transactions of sqlite3 alone.
 
-The raw side repeats, for a second job, the very reads and writes that the package asked of its table: the same items
-as JSON, as many transactions, in a file of its own with the same settings (WAL, synchronous=FULL), on one connection.
-A write reads the item that it replaces first, in its transaction, as a condition needs. Both sides alternate, and so
-does which is first; a ratio is that of their medians, and the table has the medians of three rounds.
+The raw side repeats, for a second job, exactly the reads and writes that the package sends to its table: the same items
+as JSON, as many transactions, in a separate file with the same settings (WAL, synchronous=FULL), on one connection. A
+write first reads the item that it replaces, in the same transaction, as a condition needs. Both sides alternate, and so
+does the one that is first. A ratio is that of their medians; the printed table has the medians of three rounds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OTHER = "raw"
 
 
 class Recorder:
-    """Keeps what is asked of a table."""
+    """Records the reads and writes that a table receives."""
 
     def __init__(self, table: Any) -> None:
         self.asked: list[tuple[str, Any]] = []
@@ -50,7 +50,7 @@ class Recorder:
 
 
 class Raw:
-    """Does the same without the package, and checks no condition."""
+    """Runs the same reads and writes with sqlite3 alone, and checks no condition."""
 
     def __init__(self, path: str) -> None:
         self._db = sqlite3.connect(path, isolation_level=None)
@@ -59,12 +59,12 @@ class Raw:
         self._db.execute(TABLE)
 
     def step(self, name: str, given: Any) -> Callable[[], Any]:
-        """Return what repeats one read or write for the other job."""
+        """Return a function that repeats one read or write for the other job."""
         if name == "write" and isinstance(given, Put):
             return lambda: self._write(given.item["runId"]["S"], given.item)
         if name == "get":
             return lambda: self._read(given["runId"]["S"], given["runId"]["S"])
-        if name == "query":  # Of the first run alone, which looks for items of the original class.
+        if name == "query":  # Only the first run queries: it looks for items of the original class.
             return lambda: self._read("", "\x7f")
         raise AssertionError(f"a step that this benchmark does not know: {name} {given!r}")
 
@@ -89,7 +89,7 @@ def all_of(steps: Sequence[Callable[[], Any]]) -> Callable[[], None]:
 
 
 def measure(folder: str) -> dict[str, tuple[float, float, int, int]]:
-    """Return per step: medians of the package and of sqlite3 (milliseconds), writes and reads."""
+    """Return for each step the medians of the package and of sqlite3 in milliseconds, and its writes and reads."""
     marks = Watermarks(f"sqlite:{folder}/watermarks.db")
     marks.create_table()
     recorder, raw = Recorder(marks.store.table), Raw(f"{folder}/raw.db")
@@ -99,7 +99,7 @@ def measure(folder: str) -> dict[str, tuple[float, float, int, int]]:
 
     def compare(name: str, work: Callable[[], Any], *, raw_first: bool) -> None:
         ours, theirs = times.setdefault(name, ([], []))
-        # What is flushed first has more to flush. The steps are those of the round before, which are as many.
+        # Alternate, because the first side has more to flush. If raw is first, it repeats the previous round's steps.
         if raw_first:
             theirs.append(seconds(repeats[name]))
         recorder.take()

@@ -1,6 +1,6 @@
-"""What the package costs beside the same requests sent by boto3 alone, and what its import costs.
+"""Overhead of the package compared with the same requests sent by boto3 alone, and the time of its import.
 
-The raw side re-sends, for a second job, the very requests that the library sent: same items, same
+The raw side re-sends, for a second job, exactly the requests that the library sent: same items, same
 conditions, same order. Both sides alternate in one run; the ratio is that of their medians.
 
 A job without Spark that finds nothing new runs as a process, in turns with a script that only lists the prefix.
@@ -47,7 +47,7 @@ with IncrementalJob(Watermarks("overhead"), "small run") as job:
 
 @contextmanager
 def moto_server() -> Iterator[str]:
-    """Run a moto server in a process of its own, on loopback."""
+    """Run a moto server in a separate process, on loopback, and yield its URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -66,7 +66,7 @@ def moto_server() -> Iterator[str]:
 
 
 class Recorder:
-    """Keeps the requests that a client sends."""
+    """Records the requests that a client sends."""
 
     def __init__(self, client: Any) -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []
@@ -81,7 +81,7 @@ class Recorder:
 
 
 def for_other_job(request: dict[str, Any], job_id: str) -> dict[str, Any]:
-    """Return the same request about another job."""
+    """Return the same request for another job."""
     changed = copy.deepcopy(request)
     for part in ("Item", "Key"):
         if part in changed:
@@ -96,7 +96,7 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def measure(endpoint: str) -> dict[str, tuple[float, float, int]]:
-    """Return per operation: median of the library, median of boto3 (milliseconds), requests."""
+    """Return for each operation the medians of the library and of boto3 in milliseconds, and the number of requests."""
     library_client = boto3.client("dynamodb", endpoint_url=endpoint, config=CLIENT_CONFIG)
     raw = boto3.client("dynamodb", endpoint_url=endpoint, config=CLIENT_CONFIG)
     calls = {"GetItem": raw.get_item, "PutItem": raw.put_item, "Query": raw.query}
@@ -143,14 +143,14 @@ def import_milliseconds() -> float:
         "print(time.perf_counter() - started)"
     )
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    with tempfile.TemporaryDirectory() as cache:  # Compiled once, as pip does when it installs.
+    with tempfile.TemporaryDirectory() as cache:  # Byte code is compiled once, as pip does when it installs.
         environment = kept | {"PYTHONPYCACHEPREFIX": cache}
         found = [float(subprocess.check_output([sys.executable, "-c", code], env=environment)) for _ in range(15)]
     return 1000 * statistics.median(found[1:])
 
 
 def small_runs(endpoint: str) -> dict[str, tuple[float, float]]:
-    """Return per script the medians of its seconds from start to exit, and of its CPU seconds."""
+    """Return for each script the medians of its seconds from start to exit, and of its CPU seconds."""
     s3 = boto3.client("s3", endpoint_url=endpoint)
     s3.create_bucket(Bucket="landing", CreateBucketConfiguration={"LocationConstraint": "eu-west-2"})
     for number in range(SMALL_OBJECTS):
@@ -160,7 +160,7 @@ def small_runs(endpoint: str) -> dict[str, tuple[float, float]]:
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in scripts}
     with tempfile.TemporaryDirectory() as cache:
         environment = kept | {"PYTHONPYCACHEPREFIX": cache, "AWS_ENDPOINT_URL": endpoint}
-        for _ in range(2 + SMALL_RUNS):  # The first run of the job takes the files, and the next one is compiled.
+        for _ in range(2 + SMALL_RUNS):  # Two warm-ups: the first takes the files, the second compiles.
             for name, code in scripts.items():
                 before = time.perf_counter()
                 process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.reading --objects 10000 --rounds 3
 
-One local server computes the objects (10 KB: 20 rows of 512 bytes). Each round runs all three; the
+One local server computes the objects (10 KB: 20 rows of 512 bytes). Each round runs all three readers; the
 figures are medians of the rounds, and the ratio is that of the medians.
 """
 
@@ -35,7 +35,7 @@ GOAL = 4.0
 
 
 def planned(objects: int) -> pa.Table:
-    """Return what a listing of the server shows."""
+    """Return the rows that a listing of the server would have."""
     served = Objects(objects, ROWS)
     none = pa.nulls(objects, pa.string())
     columns = {
@@ -50,12 +50,12 @@ def planned(objects: int) -> pa.Table:
 
 
 def start_spark(endpoint: str) -> Any:
-    """Start Spark with S3A on one endpoint."""
+    """Start Spark with S3A configured for the endpoint."""
     return local_spark("3g", spark_conf(endpoint) | {"spark.hadoop.fs.s3a.connection.maximum": "96"})
 
 
 def consumed(frame: Any) -> float:
-    """Return a sum over the rows that needs every column parsed."""
+    """Return a sum over all rows that requires parsing every column."""
     total: float = frame.selectExpr("sum(object + row + value + length(note) + extract(second from at))").first()[0]
     return total
 

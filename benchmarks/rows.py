@@ -2,9 +2,9 @@
 
     python -m benchmarks.rows --rows 100000 1000000 5000000
 
-One private server, on loopback and on the same two cores. Ours is compared with a read of all rows that filters
-them in Spark, with a first load by one query, and with dlt's `incremental` on the same table. Medians of the rounds;
-Spark's session is warm, imports are no part of anything. DynamoDB is moto, in a process of its own.
+A private server runs on loopback and on the same two cores. This package is compared with a read of all rows that Spark
+filters, with a first load by one query, and with dlt's `incremental` on the same table. Results are medians of the
+rounds. Spark's session is warm; imports are not measured. DynamoDB is moto, in a separate process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.databases import PostgresServer
 CHANGED = 1_000
 CURSOR = "last_modified"
 WITH_DLT = 1_000_000
-"""Rows of the table that dlt loads, too."""
+"""Rows of the table that dlt also loads."""
 DLT = {"sqlalchemy": "dlt", "pyarrow": "dlt with pyarrow"}
 """dlt's backends: its default, and a faster one."""
 SAME_TIME, BESIDE_ALL, PARALLEL, BESIDE_DLT, SMALL_BESIDE_DLT, WITHOUT_BESIDE_DLT = 1.5, 50.0, 1.5, 5.0, 1.0, 2.0
@@ -47,25 +47,25 @@ FIRST_DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def start_spark() -> Any:
-    """Start Spark with the driver of PostgreSQL."""
+    """Start Spark with the JDBC driver of PostgreSQL."""
     jars = ",".join(str(path) for _, path in find_jdbc_jars())
     return local_spark("4g", {"spark.jars": jars, "spark.sql.session.timeZone": "UTC"})
 
 
 def consume(rows: Any, _: object = None) -> None:
-    """Read all columns of all rows, and keep nothing."""
+    """Read all columns of all rows, and discard them."""
     rows.write.format("noop").mode("overwrite").save()
 
 
 class Bench:
-    """Tables of a server, and jobs that read them."""
+    """Tables of a server, with methods that change them and run jobs on them."""
 
     def __init__(self, spark: Any, server: PostgresServer, watermarks: Watermarks) -> None:
         self.spark, self.server, self.watermarks = spark, server, watermarks
         self._runs = 0
 
     def fill(self, rows: int) -> str:
-        """Make a table of so many rows, indexed by id and by cursor, all of them older than an hour."""
+        """Create a table of `rows` rows older than an hour, with indexes on the id and the cursor; return its name."""
         name = f"changed_{rows}"
         self.server.sql(
             f"CREATE TABLE {name} AS SELECT n AS id, now() - interval '1 hour' - (({rows} - n) * interval '1 second') "
@@ -78,36 +78,36 @@ class Bench:
         return name
 
     def change(self, name: str, rows: int) -> None:
-        """Change a thousand rows all over a table."""
+        """Change a thousand rows, spread evenly over a table."""
         self.server.sql(
             f"UPDATE {name} SET amount = amount + 1, last_modified = now() WHERE id % {rows // CHANGED} = 0"
         )
 
     def table(self, name: str, **options: Any) -> JdbcTable:
-        """Return our source of a table."""
+        """Return a table as our source."""
         return JdbcTable(self.spark, self.server.url, name, properties=self.server.properties, **options)
 
     def all_rows(self, name: str) -> Any:
-        """Return all rows as Spark's JDBC reads them, with predicates left to Spark."""
+        """Return all rows, read by Spark's JDBC source, which leaves filters to Spark."""
         options = {"url": self.server.url, "driver": "org.postgresql.Driver", "dbtable": name}
         options |= {"fetchsize": "10000", "pushDownPredicate": "false"}
         return self.spark.read.format("jdbc").options(**options, **self.server.properties).load()
 
     def take(self, source: Any, job: str, use: Callable[[Any, IncrementalJob], Any]) -> None:
-        """Run a job over a source."""
+        """Run a job that reads a source; `use` gets its rows."""
         self._runs += 1
         with IncrementalJob(self.watermarks, job, f"jr_{self._runs}", spark=self.spark) as incremental:
             use(incremental.rows_since(source, CURSOR, delay=timedelta(0)), incremental)
 
     def check(self, job: str, wanted: int) -> None:
-        """End the benchmark if the last run of a job read another number of rows."""
+        """End the benchmark if the last run of a job did not read exactly `wanted` rows."""
         taken = self.watermarks.history(job, limit=1)[0].change.metrics["rows_collected"]
         if taken != wanted:
             raise SystemExit(f"{job}: {taken:,} rows were taken of {wanted:,}")
 
 
 def changed(at: Bench, name: str, rows: int, rounds: int) -> dict[str, float]:
-    """Measure a job that takes the changed rows, beside a read of all that filters them."""
+    """Measure a job that reads the changed rows, compared with a read of all rows that filters them."""
     at.take(at.table(name), name, lambda *_: None)
     times: dict[str, list[float]] = {"our job": [], "its read": [], "all rows, filtered": []}
     for _ in range(rounds + 1):
@@ -128,7 +128,7 @@ def changed(at: Bench, name: str, rows: int, rounds: int) -> dict[str, float]:
 
 
 def first_load(at: Bench, name: str, rows: int, rounds: int) -> Goal:
-    """Measure a first load by ranges of the cursor beside one by a single query."""
+    """Measure a first load by ranges of the cursor, compared with one by a single query."""
     times: dict[int | None, list[float]] = {1: [], None: []}
     for number in range(rounds):
         for partitions, seconds in times.items():
@@ -142,7 +142,7 @@ def first_load(at: Bench, name: str, rows: int, rounds: int) -> Goal:
 
 
 def beside_dlt(at: Bench, name: str, rows: int, rounds: int) -> list[Goal]:
-    """Measure first load and changed rows, both written to Parquet, beside dlt with each of two backends."""
+    """Measure a first load and changed rows, both written to Parquet, compared with dlt and each of two backends."""
     url = f"postgresql+psycopg2://{at.server.properties['user']}@127.0.0.1:{at.server.port}/postgres"
     times: dict[str, dict[str, list[float]]] = {}
     for number in range(rounds):
@@ -183,7 +183,7 @@ def _write(path: str, rows: Any, job: IncrementalJob) -> None:
 
 
 def parquet_by_date(at: Bench) -> list[Goal]:
-    """Take the last half day of a table that is partitioned by date; count what is read."""
+    """Read the last half day of a table partitioned by date; count the partitions and rows that Spark reads."""
     from pyspark.sql import functions as F  # noqa: N812
 
     spark = at.spark
@@ -226,7 +226,7 @@ def parquet_by_date(at: Bench) -> list[Goal]:
 
 
 def main() -> int:
-    """Measure, print and judge."""
+    """Measure everything, print the results, and return the exit code: 0 if all goals were met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=(100_000, 1_000_000, 5_000_000))
     parser.add_argument("--rounds", type=int, default=3)
@@ -248,7 +248,7 @@ def main() -> int:
 
 
 def measure(at: Bench, sizes: Sequence[int], rounds: int) -> list[Goal]:
-    """Measure everything over tables of these sizes."""
+    """Run all measurements on tables of these sizes; return the goals."""
     names = {rows: at.fill(rows) for rows in sizes}
     found = {rows: changed(at, name, rows, rounds) for rows, name in names.items()}
     smallest, largest = min(sizes), max(sizes)

@@ -3,10 +3,10 @@
     python -m benchmarks.scale
     python -m benchmarks.scale --known 100000 --new 1000
 
-As many are then found without a listing, where events or a journal name them, in a process without Spark. The same is
-measured with a tenth of the known objects, to compare the seconds for each key. Objects are computed by a local S3
-server (`landing_server.py`); Spark has a driver and one worker of two cores. What a run took is kept in the folder,
-which needs about 5 GB: begun again, the benchmark does not take it once more.
+As many are then found without a listing, from events or a journal that name them, in a process without Spark. The same
+is measured with a tenth of the known objects, to compare the seconds per key. A local S3 server (`landing_server.py`)
+computes the objects; Spark has a driver and one worker of two cores. The folder, which needs about 5 GB, stores the
+objects that a first run has taken, so that a restarted benchmark does not take them again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from benchmarks.local_server import local_server
 
 DRIVER_MB, WORKER_MB, GROWTH = 512.0, 2_048.0, 1.1
 SMALLER = 10
-"""How many times fewer keys the time of each is compared with."""
+"""The seconds per key are compared with those of a run with this many times fewer keys."""
 NAMED = [(keys, by) for keys in ("dates", "random") for by in ("events", "journal")]
-"""New objects that are named: which keys they have, and what names them."""
+"""Runs without a listing: the kind of keys that the new objects have, and the source that names them."""
 NAMED_SECONDS, NAMED_MB = {"dates": 15.0, "random": 60.0}, 1_024.0
 
 
 def measured(folder: Path, known: int, new: int, seconds: float) -> dict[str, float]:
-    """Let a driver take what is known and what is new; end the benchmark if that takes too long."""
+    """Run a driver that takes the known and the new objects; end the benchmark if it takes too long."""
     with local_server("landing_server", "--objects", known) as endpoint:
         command = [sys.executable, "-m", "benchmarks.scale_driver", endpoint, str(folder / str(known))]
         command += ["--known", str(known), "--new", str(new)]
@@ -56,7 +56,7 @@ def measured(folder: Path, known: int, new: int, seconds: float) -> dict[str, fl
 
 
 def goals_of(known: int, large: dict[str, float], small: dict[str, float]) -> list[Goal]:
-    """Compare what was measured with what is wanted."""
+    """Return the goals with their measurements."""
     smaller = known // SMALLER
     driver = large["jvm_mb"] + large["python_mb"]
     goals = [
@@ -74,9 +74,9 @@ def goals_of(known: int, large: dict[str, float], small: dict[str, float]) -> li
 
 
 def draw(found: Mapping[int, Mapping[str, float]]) -> None:
-    """Draw seconds and memory over the number of objects."""
+    """Draw seconds and memory against the number of objects."""
     if find_spec("matplotlib") is None:
-        # Hours were measured by now, so the figures count more than their picture.
+        # Do not fail after hours of measurement: the figures matter more than the charts.
         say("no chart is drawn, as matplotlib is not there: run make bench-scale")
         return
     memory: dict[str, dict[int, float]] = {"driver": {}, "worker": {}}
@@ -91,7 +91,7 @@ def draw(found: Mapping[int, Mapping[str, float]]) -> None:
 
 
 def main() -> int:
-    """Measure, print and judge."""
+    """Measure everything, print the results, and return the exit code: 0 if all goals were met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--known", type=int, default=100_000_000)
     parser.add_argument("--new", type=int, default=10_000)

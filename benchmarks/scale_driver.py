@@ -1,10 +1,10 @@
-"""One run of `benchmarks.scale` in a driver of its own; prints seconds and memory as one line of JSON.
+"""One run of `benchmarks.scale` in a separate driver. Prints seconds and memory as one line of JSON.
 
     python -m benchmarks.scale_driver http://127.0.0.1:9000 folder --known 100000
 
-Takes all objects, unless the folder has the state of an earlier run that did, lets more arrive, and takes those. The
-worker is a process of its own (Spark's local-cluster), so that its memory is not the driver's. The driver's JVM also
-holds Spark's master, which a cluster has elsewhere.
+Takes all objects, unless the folder has the state of an earlier run that took them. Then makes more arrive, and takes
+those. The worker is a separate process (Spark's local-cluster), so that its memory is not counted as the driver's. The
+driver's JVM also runs Spark's master, which is elsewhere in a real cluster.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from scripts.helpers.files.spark import SparkFileDelta
 
 REPOSITORY = Path(__file__).parents[1]
 WORKER = "CoarseGrainedExecutorBackend"
-"""In the command line of Spark's executor."""
+"""A word in the command line of Spark's executor, by which its process is found."""
 SAMPLES = 0.5
-"""Seconds between two looks at the memory of the worker."""
+"""Seconds between two measurements of the worker's memory."""
 
 
 class WorkerMemory:
-    """The most memory that the worker had: its JVM and its processes of Python, resident, summed."""
+    """Measures the peak memory of the worker: the resident memory of its JVM and its Python processes, added up."""
 
     def __init__(self) -> None:
         self.peak_mb = 0.0
@@ -63,11 +63,11 @@ class WorkerMemory:
         resident: dict[int, float] = {}
         workers: set[int] = set()
         for status in Path("/proc").glob("[0-9]*/status"):
-            with suppress(OSError):  # It has ended meanwhile.
+            with suppress(OSError):  # The process has ended in the meantime.
                 text, number = status.read_text(), int(status.parent.name)
                 parent, memory = re.search(r"PPid:\s+(\d+)", text), re.search(r"VmRSS:\s+(\d+)", text)
                 if parent is None or memory is None:
-                    continue  # A thread of the kernel has no memory.
+                    continue  # Kernel threads have no memory of their own.
                 parents[number], resident[number] = int(parent[1]), int(memory[1]) / 1024
                 if WORKER in (status.parent / "cmdline").read_text():
                     workers.add(number)
@@ -80,7 +80,7 @@ class WorkerMemory:
 
 
 def _is_below(number: int, ancestor: int, parents: Mapping[int, int]) -> bool:
-    """Tell whether a process is another one or was started by it, at however many removes."""
+    """Return whether a process is `ancestor`, or was started by it directly or indirectly."""
     while number != ancestor:
         if number not in parents:
             return False
@@ -89,7 +89,7 @@ def _is_below(number: int, ancestor: int, parents: Mapping[int, int]) -> bool:
 
 
 def start_cluster() -> Any:
-    """Start a driver with the least heap that Spark takes, and a worker of two cores with 1 GB of heap."""
+    """Start a driver with the smallest heap that Spark accepts, and a worker of two cores with 1 GB of heap."""
     from pyspark.sql import SparkSession
 
     settings = {
@@ -109,7 +109,7 @@ def start_cluster() -> Any:
 
 
 def take(spark: Any, ledger: Path, state: Mapping[str, Any] | None) -> tuple[SparkFileDelta, Mapping[str, Any], float]:
-    """Find what is new; return it, the state after it, and the seconds that it took."""
+    """Find the new objects; return them, the state after them, and the seconds that it took."""
     started = time.perf_counter()
     bookmark = FileBookmark(SOURCE, state=state, ledger_uri=str(ledger))
     delta = bookmark.new_files_on_spark(spark)
@@ -119,7 +119,7 @@ def take(spark: Any, ledger: Path, state: Mapping[str, Any] | None) -> tuple[Spa
 
 
 def saved(state: Mapping[str, Any], seconds: float, path: Path) -> None:
-    """Write a state so that a benchmark that is begun again goes on from it; under its own name only when whole."""
+    """Write a state from which a restarted benchmark continues. The file gets its name only when it is complete."""
     segments = [{"count": segment["count"], "files": files_of(segment)} for segment in state["segments"]]
     kept = {**state, "segments": segments, "listed": state["listed"].isoformat(), "seconds": seconds}
     part = path.with_suffix(".part")
@@ -128,14 +128,14 @@ def saved(state: Mapping[str, Any], seconds: float, path: Path) -> None:
 
 
 def loaded(path: Path) -> tuple[dict[str, Any], float]:
-    """Read what `saved` wrote."""
+    """Read the state and the seconds that `saved` wrote."""
     kept: dict[str, Any] = json.loads(path.read_text())
     seconds = float(kept.pop("seconds"))
     return {**kept, "listed": datetime.fromisoformat(kept["listed"])}, seconds
 
 
 def main() -> None:
-    """Take all, let some arrive, and take those."""
+    """Take all objects, make some arrive, take those, and print the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("endpoint")
     parser.add_argument("folder", type=Path)
@@ -144,7 +144,7 @@ def main() -> None:
     given = parser.parse_args()
     ledger, kept = given.folder / "ledger", given.folder / "state.json"
     if not kept.exists():
-        # What a run wrote that was ended before its state was saved: nothing refers to it.
+        # Delete the ledger of a run that ended before it saved its state: nothing refers to its files.
         shutil.rmtree(ledger, ignore_errors=True)
     ledger.mkdir(parents=True, exist_ok=True)
     spark = start_cluster()

@@ -1,10 +1,9 @@
-"""New objects that events or a journal name, found among many known ones without a listing; prints JSON in a line.
+"""New objects among many known ones, found without a listing, by events or a journal. Prints one line of JSON.
 
     python -m benchmarks.scale_named folder --known 100000 --new 1000 --keys random --by journal
 
-It begins with the state that `benchmarks.scale_driver` keeps in the folder, in a process without Spark. Keys by date
-are
-the last ones of each folder, and random ones are among those that are known.
+It starts from the state that `benchmarks.scale_driver` saved in the folder, in a process without Spark. Keys by date
+are the last ones of each folder; random keys are between the known ones.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from scripts.helpers.listing.metadata_tables import CHANGES
 
 
 class Named(NamedTuple):
-    """What messages have named."""
+    """The keys that messages name."""
 
     keys: list[str]
     has_more: bool = False
 
 
 def objects_of(known: int, new: int, kind: str) -> list[tuple[int, int, str]]:
-    """Return folder, number and key of new objects."""
+    """Return folder, number and key of each new object."""
     each, rng = known // FOLDERS, random.Random(4)
     if kind == "dates":
         places = [(index % FOLDERS, each + index // FOLDERS) for index in range(new)]
@@ -47,7 +46,7 @@ def objects_of(known: int, new: int, kind: str) -> list[tuple[int, int, str]]:
 
 
 def main() -> None:
-    """Take what is named."""
+    """Find the named objects, and print seconds and memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--known", type=int, required=True)

@@ -1,4 +1,4 @@
-"""Files found by executors, in a driver of its own with 2 GB; prints seconds and memory as one line of JSON.
+"""New files found by Spark's executors, in a separate driver with 2 GB. Prints seconds and memory as a line of JSON.
 
 python -m benchmarks.spark_driver http://127.0.0.1:9000 ledger-folder
 """
@@ -20,14 +20,14 @@ from scripts.helpers.files.bookmark import FileBookmark
 
 
 def heap_mb(spark: Any) -> float:
-    """Return the most heap the driver's pools had in use, summed."""
+    """Return the peak use of the driver's heap: the peaks of its memory pools, added up."""
     factory = spark._jvm.java.lang.management.ManagementFactory
     pools = [pool for pool in factory.getMemoryPoolMXBeans() if pool.getType().name() == "HEAP"]
     return float(sum(pool.getPeakUsage().getUsed() for pool in pools) / 2**20)
 
 
 def jvm_mb(spark: Any) -> float:
-    """Return the most memory the driver's JVM had, off its heap too."""
+    """Return the peak memory of the driver's JVM, including memory outside the heap."""
     status = Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}/status").read_text()
     found = re.search(r"VmHWM:\s+(\d+)", status)
     assert found is not None
@@ -35,7 +35,7 @@ def jvm_mb(spark: Any) -> float:
 
 
 def main() -> None:
-    """Take all, let 100 arrive, and take those."""
+    """Take all files, make 100 arrive, take those, and print the measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("endpoint")
     parser.add_argument("ledger")

@@ -1,4 +1,4 @@
-"""Spark Structured Streaming on a landing server, with a checkpoint that holds what is known already."""
+"""Spark Structured Streaming on a landing server, with a checkpoint that already holds the known objects."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SCHEMA = "object long, row long, value double, at timestamp, note string"
 
 
 def take_new(spark: Any, checkpoint: str, output: str | None = None) -> int:
-    """Take what is new, write it as Parquet or nowhere, commit it to the checkpoint; return the number of files.
+    """Take the new files, write them as Parquet if there is an `output`, and commit; return the number of files.
 
-    With no output nothing reads the files: a batch whose DataFrame is not used is only found and committed.
+    Without an output the files are not read: a batch whose DataFrame is not used is only found and committed.
     """
     writer = spark.readStream.schema(SCHEMA).json(SOURCE).writeStream.trigger(availableNow=True)
     writer = writer.option("checkpointLocation", checkpoint)
@@ -32,11 +32,11 @@ def take_new(spark: Any, checkpoint: str, output: str | None = None) -> int:
 
 
 def fill_checkpoint(spark: Any, endpoint: str, checkpoint: str, output: str | None, objects: int) -> None:
-    """Make a checkpoint that holds all objects that a server holds at first.
+    """Create a checkpoint with all objects that a server has at the start.
 
-    Spark writes it in two small batches. The other lines of its source log are added here to the first, in the very
-    form of Spark's: a first batch of all objects would take hours, as Spark looks at each path of a batch by itself.
-    The second batch stays small, because Spark looks at the last one again when it starts.
+    Spark writes two small batches. The lines for all other objects are then added to the source log of the first batch,
+    in Spark's format. A first batch of all objects would take hours, because Spark checks each path of a batch
+    separately. The second batch stays small, because Spark checks the last batch again when it starts.
     """
     for few in (FOLDERS, 2 * FOLDERS):
         hold(endpoint, few)

@@ -1,10 +1,10 @@
-"""What staging and publishing cost beside a bare write of the same rows: seconds on local disk, requests on S3.
+"""Cost of staging and publishing, compared with a bare write of the same rows: seconds on disk, requests on S3.
 
     python -m benchmarks.writing [--rounds 3] [--files 10 1000 10000] [--rows 300000]
 
 Both sides write the same rows to a new folder or table, in turns; the ratio is that of their medians. Delta, Iceberg
-and databases are written with Spark and without; the bare write is that of the connector, or of the driver. The
-requests are those that the sink sends, without what Spark itself sends to write the staged files.
+and databases are written with Spark and without; the bare write is that of the connector, or of the driver. Only the
+requests of the sink are counted, not those that Spark itself sends to write the staged files.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def deliver(sink: Sink, version: int, df: Any) -> None:
-    """Take a batch through all steps: the target asked, the batch staged, published, cleared, and losers swept."""
+    """Run all steps of a batch: read the target's record, stage, publish, clear, and sweep losing attempts."""
     sink.recorded(mark_of("bench"))
     output = staged_by(sink, BatchId("bench", "e1", version), 1, df)
     sink.publish(output)
@@ -65,7 +65,7 @@ def deliver(sink: Sink, version: int, df: Any) -> None:
 
 
 def on_disk(spark: Any, files: int, rounds: int) -> float:
-    """Return the ratio of the medians for batches of so many files, each to a target of its own."""
+    """Return the ratio of the medians for batches of `files` files, each to a new target."""
     df = spark.range(0, files * ROWS_OF_A_FILE, 1, files).selectExpr("id", "id * 0.25 AS value", "'text' AS note")
 
     def pair(folder: str, _: int) -> tuple[Work, Work]:
@@ -78,26 +78,26 @@ def on_disk(spark: Any, files: int, rounds: int) -> float:
 
 
 def compared(what: str, pair: Callable[[str, int], tuple[Work, Work]], rounds: int) -> float:
-    """Return the ratio of the medians of what the sink does and of a bare write, in a new folder in each round."""
+    """Return the ratio of the median times of the sink and of a bare write, in a new folder in each round."""
     times: tuple[list[float], list[float]] = ([], [])
     for number in range(rounds + 1):
         with tempfile.TemporaryDirectory() as folder:
-            # In turns, also as to who is first: the second finds the disk busy with what the first wrote.
+            # The sides take turns at being first, because the second finds the disk busy with writes of the first.
             work = list(zip(times, pair(folder, number), strict=True))
             for found, one in work if number % 2 else reversed(work):
                 found.append(seconds(one))
             shutil.rmtree(folder, ignore_errors=True)
             Path(folder).mkdir()
-    # The first round compiles, and is left out.
+    # Leave out the first round, in which code is compiled.
     mine, bare = (statistics.median(found[1:]) for found in times)
     say(f"{what}: {mine:7.2f} s with the sink, {bare:7.2f} s bare, ratio {mine / bare:.2f}")
     return mine / bare
 
 
 def to_tables(spark: Any, server: PostgresServer, rows: int, rounds: int) -> Iterator[Goal]:
-    """Yield the goals of tables: so many rows appended to a new one, with Spark and without."""
+    """Yield the goals of tables: `rows` rows are appended to a new table, with Spark and without."""
     df = spark.range(0, rows, 1, 2).selectExpr("id", "id * 0.25D AS value", "concat('text ', id % 1000) AS note")
-    # Computed once for both sides, and not in their time.
+    # Compute the rows once for both sides, before the measurement.
     df = df.cache()
     df.count()
     frame = df.toPandas()
@@ -173,8 +173,8 @@ def to_tables(spark: Any, server: PostgresServer, rows: int, rounds: int) -> Ite
 
 
 def on_s3(endpoint: str, files: int) -> Counter[str]:
-    """Return the requests of a batch of so many files, by operation."""
-    # Two clients: what Spark would send to write the staged files is not counted.
+    """Return the requests of a batch of `files` files, by operation."""
+    # The second client writes the staged files in place of Spark; its requests are not counted.
     spark, client = (boto3.client("s3", endpoint_url=endpoint) for _ in range(2))
     sink = FilledSink(f"s3://{BUCKET}/{files}", s3_client=client)
     sent: Counter[str] = Counter()
