@@ -67,6 +67,7 @@ def test_picture_is_in_the_page_when_the_site_is_built(site: Path, page: str, sh
     assert [text for text in shown if html.escape(text) not in built] == []
 
 
+@pytest.mark.if_changed("site")
 @pytest.mark.parametrize(
     ("name", "width", "height", "paper"),
     [
@@ -111,6 +112,7 @@ class Picture:
         self.shades = set(rows)
 
 
+@pytest.mark.if_changed("site")
 def test_site_says_so_when_there_is_no_chromium(tmp_path: Path) -> None:
     (tmp_path / "index.md").write_text("# Jobs\n\n```{screenshot} list\nThe list of jobs & more.\n```\n")
     settings = f"import sys\nsys.path[:0] = [{str(DOCS)!r}]\nextensions = ['myst_parser', 'screenshots']\n"
@@ -133,6 +135,7 @@ def test_site_says_so_when_there_is_no_chromium(tmp_path: Path) -> None:
     assert "<img" not in built
 
 
+@pytest.mark.if_changed("site")
 def test_no_page_loads_a_program_from_elsewhere_when_the_site_is_built(site: Path) -> None:
     pages = [path.read_text(encoding="utf-8") for path in site.glob("*.html")]
 
@@ -150,6 +153,7 @@ def test_index_leads_to_each_page_when_it_is_read() -> None:
     assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.name != "index.md")
 
 
+@pytest.mark.if_changed("site")
 def test_index_has_the_words_of_the_readme_when_the_site_is_built(site: Path) -> None:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     words = readme.partition("## Words\n")[2].partition("\n## ")[0]

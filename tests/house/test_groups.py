@@ -81,6 +81,7 @@ def run_tests(folder: Path, *options: str, more: str = "", **variables: str) -> 
     return done.stdout
 
 
+@pytest.mark.if_changed("runs")
 @pytest.mark.parametrize(
     ("variables", "outcome"),
     [
@@ -104,6 +105,7 @@ def test_group_is_left_out_and_named_when_nothing_that_it_reaches_has_changed(
     assert named == ([("mutants", reach.digest("mutants"))] if "deselected" in outcome else [])
 
 
+@pytest.mark.if_changed("runs")
 def test_hash_is_noted_only_when_all_tests_of_a_group_passed(tmp_path: Path, noted: Path) -> None:
     noted.write_text("".join(f"{group} 0123\n" for group in sorted(reach.GROUPS)))
     # The group mutants has a third test, in a part that did not run.
@@ -114,7 +116,7 @@ def test_hash_is_noted_only_when_all_tests_of_a_group_passed(tmp_path: Path, not
     said = run_tests(tmp_path, "--groups-to", str(reach.RESULTS / "part"), more=FAILING, GLUE_WATERMARKS_ALL="1")
     told = reach.note()
 
-    as_before = dict.fromkeys(("mutants", "spark-3.3", "spark-4.1", "targets"), "0123")
+    as_before = dict.fromkeys(reach.GROUPS.keys() - {"terraform", "types"}, "0123")
     assert reach.passed() == as_before | {"model": reach.digest("model")}, said
     assert [line.partition(",")[0] for line in told] == [
         "model: passed",
@@ -125,6 +127,7 @@ def test_hash_is_noted_only_when_all_tests_of_a_group_passed(tmp_path: Path, not
     ]
 
 
+@pytest.mark.if_changed("runs")
 def test_no_group_of_a_process_is_noted_when_it_dies(tmp_path: Path, noted: Path) -> None:
     noted.write_text("model 0123\nterraform 0123\ntypes 0123\n")
 
@@ -159,6 +162,7 @@ def test_group_is_noted_when_several_processes_together_ran_all_its_tests(noted:
     assert noted.read_text() == f"terraform {reach.digest('terraform')}\n"
 
 
+@pytest.mark.if_changed("runs")
 def test_tests_are_counted_when_they_are_only_collected(tmp_path: Path, noted: Path) -> None:
     run_tests(tmp_path, "--collect-only", "--groups-to", str(reach.RESULTS / "all"))
 
@@ -166,6 +170,7 @@ def test_tests_are_counted_when_they_are_only_collected(tmp_path: Path, noted: P
     assert reach.left() == expected
 
 
+@pytest.mark.if_changed("runs")
 def test_run_fails_and_is_not_noted_when_its_tests_load_a_file_outside_the_hash_of_their_group(
     tmp_path: Path, noted: Path
 ) -> None:
@@ -193,7 +198,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in (".ci", "docs", "scripts", "terraform", "tests"):
         wanted = shutil.ignore_patterns("__pycache__", ".terraform*", "*.png")
         shutil.copytree(REPOSITORY / name, folder / name, ignore=wanted)
-    for name in reach.STARTED_BY:
+    for name in (*reach.STARTED_BY, "README.md"):
         shutil.copy(REPOSITORY / name, folder / name)
     return folder
 
@@ -215,16 +220,17 @@ def forget() -> None:
 
 
 ALL = set(reach.GROUPS)
-OF_SCRIPTS = ALL_SPARKS | {"targets", "types"}
+OF_JOBS = ALL_SPARKS | {"targets", "types"}
+OF_SCRIPTS = OF_JOBS | {"searches", "site"}
 CHANGES = {
     "terraform/policies.tf": {"terraform"},
     "terraform/tests/choices.tftest.hcl": {"terraform"},
-    "docs/permissions.md": {"terraform"},
-    "docs/model/exactly_once.pml": {"model"},
-    "docs/rows.md": set(),
+    "docs/permissions.md": {"site", "terraform"},
+    "docs/model/exactly_once.pml": {"model", "site"},
+    "docs/rows.md": {"site"},
     # A module that needs IAM permissions, and a job that the complete example starts.
     "scripts/helpers/protocol/dynamodb.py": OF_SCRIPTS | {"terraform"},
-    "scripts/jobs/ingest_table.py": OF_SCRIPTS | {"terraform"},
+    "scripts/jobs/ingest_table.py": OF_JOBS | {"site", "terraform"},
     # Modules imported by a quoted name, in a function, by Spark's workers, and before any other module.
     "scripts/helpers/sinks/spark_files.py": OF_SCRIPTS,
     "scripts/helpers/databases/sql_table.py": OF_SCRIPTS,
@@ -233,16 +239,16 @@ CHANGES = {
     "scripts/helpers/__init__.py": OF_SCRIPTS,
     "scripts/helpers/glue/job.py": OF_SCRIPTS,
     # Loaded only by the command line, which the contract tests of the sinks call.
-    "scripts/cli/rewind.py": {"targets", "types"},
-    "scripts/report/templates/page.html": {"targets"},
-    "scripts/helpers/SKILL.md": set(),
+    "scripts/cli/rewind.py": {"site", "targets", "types"},
+    "scripts/report/templates/page.html": {"site", "targets"},
+    "scripts/helpers/SKILL.md": {"site"},
     "tests/conftest.py": ALL,
     "tests/support/__init__.py": ALL,
     "tests/support/database_fixtures.py": ALL,
     "tests/support/spark_daemon.py": ALL,
     "tests/support/iam_policies.py": {"terraform", "types"},
     "tests/mutants/judging.py": {"mutants", "types"},
-    "tests/sinks/contract/conftest.py": OF_SCRIPTS,
+    "tests/sinks/contract/conftest.py": OF_JOBS,
     "tests/sinks/contract/test_once.py": {"targets", "types"},
     "tests/sinks/test_iceberg.py": {"targets", "types"},
     "tests/jobs/conftest.py": ALL_SPARKS | {"types"},
@@ -365,6 +371,7 @@ def start(clone: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([clone / command[0], *command[1:]], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.if_changed("runs")
 def test_passed_groups_are_noted_and_failed_ones_left_out_when_all_tests_have_run(clone: Path) -> None:
     reach.PASSED.write_text(f"model {reach.digest('model')}\nmutants 0123\n")
 
@@ -376,6 +383,7 @@ def test_passed_groups_are_noted_and_failed_ones_left_out_when_all_tests_have_ru
     assert "model: failed, so it is not in .ci/passed\n" in done.stdout
 
 
+@pytest.mark.if_changed("runs")
 def test_results_of_an_earlier_run_are_forgotten_when_all_tests_run_again(clone: Path) -> None:
     results = [reach.Result("terraform", outcome, 1, reach.digest("model")) for outcome in ("collected", "failed")]
     reach.leave(reach.RESULTS / "plain", results)
@@ -385,6 +393,7 @@ def test_results_of_an_earlier_run_are_forgotten_when_all_tests_run_again(clone:
     assert {one.group for one in reach.left()} == {"model", "types"}
 
 
+@pytest.mark.if_changed("runs")
 def test_groups_of_the_rooms_are_noted_when_long_tests_have_run(clone: Path) -> None:
     for name, group, body in (("protocol", "model", "pass"), ("mutants", "mutants", "assert False")):
         (clone / "tests" / name).mkdir(exist_ok=True)
@@ -409,6 +418,7 @@ def test_groups_of_the_rooms_are_noted_when_long_tests_have_run(clone: Path) -> 
     assert reach.PASSED.read_text() == noted
 
 
+@pytest.mark.if_changed("runs")
 @pytest.mark.parametrize(
     ("wrong", "has_passed", "code"),
     [

@@ -93,6 +93,7 @@ ALLOWED = "Maven cannot be reached: no answer", "Spark 3.3 has no timestamps wit
 SKIPS = "def test_it():\n    pytest.skip({!r})\n", "pytest.skip({!r}, allow_module_level=True)\n"
 
 
+@pytest.mark.if_changed("runs")
 @pytest.mark.parametrize(
     ("reasons", "exit_code"),
     [

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.imports import files_below, imports_of, parse
+from tests.support.imports import files_below, names_imported, parse
 from tests.support.places import REPOSITORY
 from tests.support.prose import unfit
 
@@ -95,7 +95,7 @@ def lazy_names(path: Path) -> Iterator[str]:
 def modules_imported(path: Path) -> set[str]:
     """Return the modules of scripts/ that a file may import, with their packages."""
     found = set()
-    for name in [*(name for name, _ in imports_of(parse(path))), *lazy_names(path)]:
+    for name in [*names_imported(path), *lazy_names(path)]:
         parts = name.split(".")
         found |= {".".join(parts[:number]) for number in range(1, len(parts) + 1)}
     return found & PATHS.keys()

@@ -50,6 +50,7 @@ def small(clone: Path, argument: str, **variables: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.if_changed("runs")
 def test_report_says_that_a_spark_was_not_tried_when_its_python_is_missing(clone: Path) -> None:
     done = small(clone, "spark-3.3")
 
@@ -60,6 +61,7 @@ def test_report_says_that_a_spark_was_not_tried_when_its_python_is_missing(clone
     assert "spark-4.1: NOT TRIED, as its run did not end\n" in report
 
 
+@pytest.mark.if_changed("runs")
 @pytest.mark.parametrize(
     ("body", "code", "outcome"), [("pass", 0, "1 passed"), ("raise ValueError", 1, "1 failed")], ids=["good", "bad"]
 )
@@ -80,6 +82,7 @@ def test_spark_is_tried_on_the_python_there_is_when_it_can_run_there(
     assert not (clone / "build" / "groups").exists()
 
 
+@pytest.mark.if_changed("runs")
 @pytest.mark.parametrize("variables", [{}, {"GLUE_WATERMARKS_ALL": "1"}], ids=["make-test", "make-test-all"])
 def test_spark_is_named_and_not_tried_when_nothing_has_changed_since_the_set_passed_there(
     clone: Path, variables: dict[str, str]
@@ -98,6 +101,7 @@ def test_spark_is_named_and_not_tried_when_nothing_has_changed_since_the_set_pas
     assert done.stdout in small(clone, "report").stdout
 
 
+@pytest.mark.if_changed("runs")
 @pytest.mark.parametrize(
     ("body", "outcomes"),
     [
@@ -130,6 +134,7 @@ def test_result_is_left_when_the_set_has_run_on_the_python_that_it_is_for(
     }
 
 
+@pytest.mark.if_changed("runs")
 def test_outcome_of_an_earlier_run_is_gone_when_the_next_one_fails_at_its_start(clone: Path) -> None:
     small(clone, "spark-3.3")
     (clone / ".ci" / "small" / "spark-3.3.txt").unlink()

@@ -16,6 +16,8 @@ from tests.protocol.machine import Protocol
 from tests.protocol.mutants import SEARCHED, Patch
 from tests.protocol.world import World
 
+pytestmark = pytest.mark.if_changed("searches")
+
 EXAMPLES = 150
 SEARCH = settings(
     max_examples=EXAMPLES,

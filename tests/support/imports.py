@@ -49,9 +49,14 @@ def imports_of(tree: ast.AST, place: str = "module") -> Iterator[tuple[str, str]
             yield from imports_of(node, place)
 
 
+@cache
+def _imports_of_file(path: Path) -> tuple[tuple[str, str], ...]:
+    return tuple(imports_of(parse(path)))
+
+
 def names_imported(path: Path, *places: str) -> list[str]:
     """Return every name that a file imports, with its module; by default at any place."""
-    return [name for name, place in imports_of(parse(path)) if not places or place in places]
+    return [name for name, place in _imports_of_file(path) if not places or place in places]
 
 
 def packages_of(path: Path, *places: str) -> set[str]:
@@ -64,11 +69,16 @@ def calls_of(tree: ast.AST, operations: set[str]) -> set[str]:
     return operations & attributes_of(tree)
 
 
-def attributes_of(tree: ast.AST) -> set[str]:
+@cache
+def attributes_of(tree: ast.AST) -> frozenset[str]:
     """Return the attributes that a file reads, and all of its texts, because `getattr` takes a text."""
-    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return read | texts
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return frozenset(found)
 
 
 def clients_of(tree: ast.AST) -> set[str]:

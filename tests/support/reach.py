@@ -70,6 +70,24 @@ def of_mutants() -> Iterable[Path]:
     return with_support(*files_below(REPOSITORY / "tests" / "mutants"))
 
 
+def of_runs() -> Iterable[Path]:
+    """Yield the files that decide which tests a run leaves out and what it reports, besides those of .ci."""
+    house = REPOSITORY / "tests" / "house"
+    return with_support(*(house / f"test_{name}.py" for name in ("groups", "matrix", "small_set")))
+
+
+def of_searches() -> Iterable[Path]:
+    return with_support(REPOSITORY / "tests" / "protocol" / "test_mutants.py", packages=("scripts", "tests"))
+
+
+def of_site() -> Iterable[Path]:
+    """Yield the pages, and all of scripts/: the site documents the API and has screenshots of the report."""
+    yield REPOSITORY / "README.md"
+    for folder in ("docs", "scripts"):
+        yield from (path for path in (REPOSITORY / folder).rglob("*") if path.is_file() and not is_made(path))
+    yield from with_support(REPOSITORY / "tests" / "docs" / "test_site.py")
+
+
 def of_small_set() -> Iterable[Path]:
     lines = (REPOSITORY / ".ci" / "small" / "tests.txt").read_text(encoding="utf-8").splitlines()
     return with_support(*(REPOSITORY / line.partition("::")[0] for line in lines), packages=("scripts", "tests"))
@@ -90,6 +108,9 @@ def of_types() -> Iterable[Path]:
 GROUPS: dict[str, Callable[[], Iterable[Path]]] = {
     "model": of_model,
     "mutants": of_mutants,
+    "runs": of_runs,
+    "searches": of_searches,
+    "site": of_site,
     "spark-3.3": of_small_set,
     "spark-4.1": of_small_set,
     "targets": of_targets,
@@ -105,8 +126,9 @@ def group_of(item: pytest.Item) -> str:
 
 
 def is_made(path: Path) -> bool:
-    """Return whether Terraform or Python has created a file or the folder that it is in."""
-    return any(part.startswith((".terraform", "terraform.tfstate", "__pycache__")) for part in path.parts)
+    """Return whether Terraform, Python or a linter has created a file or the folder that it is in."""
+    made = (".terraform", "terraform.tfstate", "__pycache__", ".ruff_cache", ".mypy_cache")
+    return any(part.startswith(made) for part in path.parts)
 
 
 def with_support(*tests: Path, packages: Sequence[str] = ("tests",)) -> set[Path]:
