@@ -443,7 +443,7 @@ def test_first_run_by_time_says_so_when_rows_come_from_another_server(
     run_by_time(source, first)
 
     assert caplog.text.count("event=hidden_transactions context=repairs") == 1
-    assert "as rows come from another server" in caplog.text
+    assert "because rows come from another server" in caplog.text
 
 
 @BOTH
