@@ -23,6 +23,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.files.histories_of_files import KEYS, LIMITS, RUNS, change
 from tests.support.buckets import Bucket, Job
 from tests.support.events import Told
+from tests.support.long import cases
 
 WHOLE = 500_000
 TODAY = f"day={datetime.now(timezone.utc):%Y-%m-%d}/"
@@ -50,7 +51,9 @@ OPTIONS = st.fixed_dictionaries(
     },
 )
 quick = settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=cases(5, long=100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 _numbers = count()
 
@@ -141,7 +144,7 @@ def test_job_finds_the_same_files_when_its_ledger_is_read_by_ranges(
         assert by_ranges == whole
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=cases(20, long=600))
 @given(RUNS, LIMITS, st.integers(1, 3), st.integers(1, 5), st.lists(KEYS, max_size=3))
 def test_batches_are_the_same_when_a_ledger_is_read_by_ranges(
     tmp_path: Path, runs: Any, limits: Any, rows: int, page: int, named: list[str]
@@ -166,7 +169,7 @@ def test_batches_are_the_same_when_a_ledger_is_read_by_ranges(
         assert known.sort_by("key").equals(expected.sort_by("key"))
 
 
-@settings(quick, max_examples=40)
+@settings(quick, max_examples=cases(20, long=400))
 @given(RUNS, st.integers(1, 3), st.integers(0, 5))
 def test_range_of_runs_has_the_same_files_when_its_ledgers_are_read_by_ranges(
     tmp_path: Path, runs: Any, rows: int, first: int
@@ -207,10 +210,10 @@ def test_few_rows_of_a_ledger_are_in_memory_at_once_when_it_has_many_files(
 
 
 def test_each_file_is_read_once_when_ranges_follow_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "FILE_ROWS", 50)
+    monkeypatch.setattr(ledger, "FILE_ROWS", 20)
     job = Job(Bucket(page=20), ledger_uri=f"{tmp_path}/ledger/")
-    for name, many in (("csv", 1_000), ("txt", 300), ("x", 90)):
-        job.bucket.put(*(f"{number * 1_000 // many:04}.{name}" for number in range(many)))
+    for name, many in (("csv", 400), ("txt", 120), ("x", 36)):
+        job.bucket.put(*(f"{number * 400 // many:04}.{name}" for number in range(many)))
         job.take()
     assert len(job.segments()) == 3
     read: list[str] = []
