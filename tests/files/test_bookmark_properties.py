@@ -15,6 +15,7 @@ from scripts.helpers.listing.objects import byte_order
 from scripts.helpers.listing.paths import is_hidden
 from tests.files.histories_of_files import LIMITS, RUNS, change
 from tests.support.buckets import Bucket, Job, keys_of
+from tests.support.long import cases
 
 Object = tuple[str, str, int]
 
@@ -57,10 +58,10 @@ def run(job: Job, commit: bool) -> FileDelta:
     return job.bookmark().new_files()
 
 
-quick = settings(max_examples=40)
+quick = settings(max_examples=cases(20, long=400))
 
 
-@settings(max_examples=80)
+@settings(max_examples=cases(40, long=800))
 @given(RUNS, LIMITS, st.integers(1, 5))
 def test_each_batch_is_that_of_the_model_when_a_source_changes_at_random(runs: Any, limits: Any, page: int) -> None:
     job, model = Job(Bucket(page=page), **limits), Model(limits)
