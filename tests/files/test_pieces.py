@@ -20,6 +20,7 @@ from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.listing.objects import LEDGER, LISTED, Interval
 from tests.files.histories_of_files import LIMITS, RUNS, change
 from tests.support.buckets import NOON, Bucket, Job
+from tests.support.long import cases
 
 TILES = st.lists(st.integers(0, 4), min_size=1, max_size=20)
 """The number of keys in each interval of a listing."""
@@ -129,7 +130,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(20, long=600), deadline=None)
 @given(RUNS, LIMITS.map(lambda limits: {"max_files": 3} | limits), OPTIONS, st.integers(1, 5))
 def test_batches_are_the_same_when_their_listings_are_taken_in_pieces(
     runs: Any, limits: Any, options: dict[str, Any], page: int
