@@ -18,7 +18,7 @@ DELIVERIES = st.tuples(st.just("told"), st.lists(st.integers(0, 30), max_size=4)
 LISTINGS = st.tuples(st.just("list"))
 
 
-@settings(max_examples=cases(100, long=3_000), deadline=None)
+@settings(max_examples=cases(40, long=3_000), deadline=None)
 @given(
     steps=st.lists(st.one_of(WRITES, WRITES, DELETES, DELIVERIES, DELIVERIES, LISTINGS), max_size=25),
     versioned=st.booleans(),

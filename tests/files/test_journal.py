@@ -340,7 +340,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=cases(60, long=2_000), deadline=None)
+@settings(max_examples=cases(30, long=2_000), deadline=None)
 @given(steps=st.lists(STEPS, max_size=25), versioned=st.booleans())
 def test_journal_brings_what_a_listing_brings_when_records_are_late_or_repeated(
     steps: list[tuple[Any, ...]], versioned: bool
