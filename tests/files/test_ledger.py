@@ -200,7 +200,7 @@ def test_newest_rows_are_kept_in_order_when_segments_of_many_files_are_merged(
     segments: list[Any] = []
     most = 0
 
-    for version in range(1, 30):
+    for version in range(1, cases(15, long=30)):
         batch = {f"{key:02}": rng.choice(["taken", "gone"]) for key in rng.sample(range(60), rng.randint(1, 40))}
         rows = [ROW | {"key": key, "status": batch[key], "version": version} for key in sorted(batch)]
         table = pa.Table.from_pylist(rows, LEDGER)
@@ -272,13 +272,13 @@ def many(job: Job, count: int, start: int = 0) -> None:
 
 def test_segments_stay_few_and_writes_small_when_a_hundred_runs_add_a_little() -> None:
     job, written, most = Job(), 0, 0
-    many(job, 10_000)
+    many(job, 2_000)
     job.take()
     base = sum(len(part) for parts in job.table.chunks.values() for part in parts)
 
     for number in range(100):
-        many(job, 20, start=10_000 + 20 * number)
-        assert len(job.take()) == 20
+        many(job, 4, start=2_000 + 4 * number)
+        assert len(job.take()) == 4
         most = max(most, len(job.segments()))
 
     written = sum(len(part) for parts in job.table.chunks.values() for part in parts) - base
