@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from botocore.awsrequest import AWSResponse
 
@@ -92,11 +93,9 @@ class Nights:
     @property
     def rows(self) -> list[int]:
         """Return the sorted ids at the target, including duplicates."""
-        import pandas as pd
-
         ids: list[int] = []
         for path in self.raw.glob("*.parquet"):
-            ids += pd.read_parquet(path)["id"].tolist()
+            ids += pq.read_table(path, columns=["id"], partitioning=None).column("id").to_pylist()
         return sorted(ids)
 
     def explained(self, key: str) -> Any:
@@ -616,11 +615,11 @@ def test_forbidden_object_is_set_aside_when_its_bucket_refuses_it(
 def left_over(nights: Nights) -> dict[int, str]:
     """Return where each of the three files is: in exactly one of new, taken and listed."""
     delta = FileBookmark(str(nights.landing), state=nights.state).new_files()
-    new = set(keys_of(delta))
+    new, rows, listed = set(keys_of(delta)), nights.rows, nights.listed
     found = {}
     for number in (1, 2, 3):
         key = f"{number}.csv.gz"
-        places = {"taken": nights.rows.count(number), "new": key in new, "listed": key in nights.listed}
+        places = {"taken": rows.count(number), "new": key in new, "listed": key in listed}
         found[number] = " ".join(name for name, count in places.items() for _ in range(count))
     return found
 
