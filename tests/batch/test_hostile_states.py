@@ -57,7 +57,7 @@ VALUES = (
 )  # fmt: skip
 """Any value that a table can hold, packed values of any form, and a removed field."""
 QUICK = settings(
-    max_examples=cases(50, long=1_000),
+    max_examples=cases(20, long=1_000),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 WHY: dict[str, Any] = {"why": "a test", "who": "tester"}
@@ -86,7 +86,7 @@ def test_state_or_plan_is_read_when_it_is_what_was_written(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=cases(30, long=2_500))
+@settings(max_examples=cases(15, long=2_500))
 @given(data=st.data())
 def test_state_or_plan_is_read_or_refused_when_any_field_of_it_is_altered(name: str, data: st.DataObject) -> None:
     place, stored = KINDS[name]
@@ -102,7 +102,7 @@ def test_state_or_plan_is_read_or_refused_when_any_field_of_it_is_altered(name: 
             is_read(place, altered(altered(stored, one, values[0]), other, values[1]))
 
 
-@settings(max_examples=cases(300, long=10_000))
+@settings(max_examples=cases(100, long=10_000))
 @given(JSON.map(pack_json) | st.binary(max_size=40), st.integers(0, 3))
 def test_packed_list_is_read_or_refused_when_it_holds_anything(data: bytes, count: int) -> None:
     segment = {"count": count, "sha256": hashlib.sha256(data).hexdigest(), "data": data}
