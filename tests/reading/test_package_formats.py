@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from scripts.helpers.errors import MisfitError, MissingConnectorError, SourceError
 from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.reading.fetched_lines import unmarked
+from tests.reading.contract.binary import avro
 from tests.support import maven_jars
 from tests.support.landing import Landing
 
@@ -32,18 +35,24 @@ ON_DISK = pytest.mark.parametrize("landing", ["local"], indirect=True)
 """Of what follows from the bytes of a file or the options of a read, wherever the file is."""
 
 
-@pytest.fixture
-def avro(tmp_path: Path, spark_with_packages: Any) -> Any:
-    """Return a function that returns the bytes of an Avro file with the given ids."""
+def avro_of(*ids: int) -> bytes:
+    """Return the bytes of an Avro file with the given ids."""
+    return avro({"id": "long"}, *[(one,) for one in ids])
 
-    def make(*ids: int) -> bytes:
-        made = tmp_path / f"made-{ids}"
-        rows = spark_with_packages.createDataFrame([(each,) for each in ids], "id long")
-        rows.coalesce(1).write.format("avro").save(str(made))
-        (part,) = made.glob("part-*.avro")
-        return part.read_bytes()
 
-    return make
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, spark_with_packages: Any) -> Callable[..., list[bytes]]:
+    """Return a function that returns two files that Spark wrote in a format; it writes each format once."""
+
+    @cache
+    def write(format: str, **options: Any) -> list[bytes]:
+        folder = tmp_path_factory.mktemp("made") / "files"
+        rows = [(number, state) for number, state in enumerate(["free", "taken", "free", "taken"])]
+        frame = spark_with_packages.createDataFrame(rows, "id int, state string").repartitionByRange(2, "id")
+        frame.write.format(format).options(**options).save(str(folder))
+        return [part.read_bytes() for part in sorted(folder.glob("part-*"))]
+
+    return write
 
 
 def read(landing: Landing, format: str, before: list[str], **options: Any) -> Any:
@@ -53,10 +62,10 @@ def read(landing: Landing, format: str, before: list[str], **options: Any) -> An
     return new.read(landing.spark, format, **options)
 
 
-def test_rows_are_those_of_the_planned_files_when_the_format_is_avro(landing: Landing, avro: Any) -> None:
-    landing.put("old.avro", avro(-1))
-    landing.put("month=3/a b%.avro", avro(1, 2))
-    landing.put("month=4/[x],{1}.avro", avro(3))
+def test_rows_are_those_of_the_planned_files_when_the_format_is_avro(landing: Landing) -> None:
+    landing.put("old.avro", avro_of(-1))
+    landing.put("month=3/a b%.avro", avro_of(1, 2))
+    landing.put("month=4/[x],{1}.avro", avro_of(3))
 
     frame = read(landing, "avro", ["old.avro"], path_column="file")
 
@@ -66,8 +75,8 @@ def test_rows_are_those_of_the_planned_files_when_the_format_is_avro(landing: La
 
 
 @ON_DISK
-def test_rows_have_the_readers_schema_when_avro_is_given_one(landing: Landing, avro: Any) -> None:
-    landing.put("a.avro", avro(7))
+def test_rows_have_the_readers_schema_when_avro_is_given_one(landing: Landing) -> None:
+    landing.put("a.avro", avro_of(7))
     fields = [{"name": "id", "type": "long"}, {"name": "state", "type": "string", "default": "free"}]
     schema = json.dumps({"type": "record", "name": "bay", "fields": fields})
 
@@ -187,18 +196,15 @@ def test_columns_are_those_of_the_schema_when_xml_is_given_one(landing: Landing)
     [("json", {}), ("csv", {"header": True}), ("parquet", {}), ("orc", {}), ("avro", {}), ("xml", {"rowTag": "ROW"})],
 )
 def test_rows_are_read_back_when_spark_wrote_the_format(
-    landing: Landing, tmp_path: Path, format: str, options: dict[str, Any]
+    landing: Landing, written: Callable[..., list[bytes]], format: str, options: dict[str, Any]
 ) -> None:
-    for number in range(2):
-        made = tmp_path / f"made-{number}"
-        rows = landing.spark.createDataFrame([(number, "free"), (number + 10, "taken")], "id int, state string")
-        rows.coalesce(1).write.format(format).options(**options).save(str(made))
-        (part,) = made.glob("part-*")
-        landing.put(f"{number} 50%,.{format}", part.read_bytes())
+    first, second = written(format, **options)
+    landing.put(f"0 50%,.{format}", first)
+    landing.put(f"1 50%,.{format}", second)
 
     frame = read(landing, format, [], schema="id int, state string", **options)
 
-    assert sorted(tuple(row) for row in frame.collect()) == [(0, "free"), (1, "free"), (10, "taken"), (11, "taken")]
+    assert sorted(tuple(row) for row in frame.collect()) == [(0, "free"), (1, "taken"), (2, "free"), (3, "taken")]
 
 
 @pytest.mark.parametrize("format", ["avro", "xml"] if version("pyspark") < "4" else ["avro"])
