@@ -266,7 +266,7 @@ def folders_of_others(two: Neighbours) -> list[Record]:
 def check_that_the_other_one_goes_on(two: Neighbours, before: Mapping[str, Any]) -> None:
     """Check that nothing of the victim has changed, and that its runs read each row once."""
     assert two.of_others() == before
-    for row in (4, 5, 6):
+    for row in (4, 5):
         two.run(VICTIM, row)
-    assert two.rows(VICTIM) == [1, 2, 3, 4, 5, 6]
+    assert two.rows(VICTIM) == [1, 2, 3, 4, 5]
     assert two.watermarks.latest(VICTIM).unpublished == ()
