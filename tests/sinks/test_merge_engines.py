@@ -229,13 +229,17 @@ def entries(value: Any) -> Any:
 def test_rows_tie_when_duckdb_compares_values_that_differ(name: str) -> None:
     kind, _, _ = VALUES[name]
     is_map = "map" in str(kind)
-    found = []
-    for one, other, _ in pairs_of(name):
-        values = pa.array([entries(one), entries(other)] if is_map else [one, other], kind)
-        rows = pa.table({"id": [1, 1], "at": [1, 1], "v": values, DELETED: [False, False]})
-        found.append(ARROW_FRAMES.ties(rows, Merge.of("id", "at")) == 0)
+    ties, pairs = {}, {True: list[Any](), False: list[Any]()}
+    for one, other, equal in pairs_of(name):
+        pairs[equal].append((one, other))
+    for equal, of in pairs.items():
+        values = pa.array([entries(value) if is_map else value for pair in of for value in pair], kind)
+        ids = [number for number in range(len(of)) for _ in range(2)]
+        rows = pa.table({"id": ids, "at": [1] * len(ids), "v": values, DELETED: [False] * len(ids)})
+        ties[equal] = ARROW_FRAMES.ties(rows, Merge.of("id", "at"))
 
-    assert found == [equal for _, _, equal in pairs_of(name)]
+    # Each pair has a key of its own: no pair of equal values ties, and every other pair does.
+    assert ties == {True: 0, False: len(pairs[False])}
 
 
 def test_rows_tie_when_spark_compares_values_that_differ(spark: Any) -> None:
