@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -414,14 +416,27 @@ VALUES: Mapping[str, tuple[str, Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def by_spark(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that returns the folder of a target to which Spark has written a value of VALUES."""
+
+    @cache
+    def write(value: str) -> Path:
+        target = Target(spark, tmp_path_factory.mktemp("by_spark") / "raw", "parquet")
+        target.write(f"id, {VALUES[value][0]} AS d", partition_by=["d"])
+        return target.folder
+
+    return write
+
+
 @pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
 @pytest.mark.parametrize("value", VALUES)
 def test_value_has_one_folder_when_different_engines_write_it(
-    make: Callable[[str], Target], kind: str, value: str
+    make: Callable[[str], Target], by_spark: Callable[[str], Path], kind: str, value: str
 ) -> None:
     target = make("parquet")
-    shown, values = VALUES[value]
-    target.write(f"id, {shown} AS d", partition_by=["d"])
+    shutil.copytree(by_spark(value), target.folder)
+    target.version, values = 1, VALUES[value][1]
     before = target.folders()
     rows: Any = pd.DataFrame({"id": [3, 4], "d": values})
 
@@ -477,7 +492,7 @@ def test_newest_hundred_files_are_read_when_there_are_more(
     target.write(pa.table({"id": [1], "old": [1]}))
     for version in range(2, 103):
         sink.publish(staged_by(sink, batch(version), 1, pa.table({"id": [1], "b": [version]})))
-        (target.folder / COLUMNS).unlink()
+    (target.folder / COLUMNS).unlink()
     caplog.clear()
 
     staged_by(sink, batch(103), 1, pa.table({"id": [1], "old": ["x"]}))
