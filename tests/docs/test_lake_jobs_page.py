@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from scripts.helpers.sinks import DatabaseSink
@@ -18,10 +19,15 @@ from tests.support.databases import PostgresServer
 DAY = "import_year=2026/import_month=03/import_day={0}/import_date=202603{0}"
 
 
-@pytest.fixture
-def landing(jdbc: Any, tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="module")
+def landing(jdbc: Any, lake: Path) -> Iterator[Path]:
     """Return the folder of a landing zone of four tables. One has a stray file, and one is not chosen by the page."""
-    folder, names = tmp_path / "landing", ("housing_people", "housing_rents", "housing_repairs", "parking")
+    folder, names = lake / "landing", ("housing_people", "housing_rents", "housing_repairs", "parking")
     jdbc.sql("CREATE DATABASE IF NOT EXISTS landing")
     for name in names:
         jdbc.sql(
@@ -29,28 +35,41 @@ def landing(jdbc: Any, tmp_path: Path) -> Iterator[Path]:
             "import_date STRING) USING parquet "
             f"PARTITIONED BY (import_year, import_month, import_day, import_date) LOCATION '{folder / name}'"
         )
-        put(jdbc, folder / name, "15", 1)
-    put(jdbc, folder / "housing_people", "16", 2)
+        put(folder / name, "15", 1)
+    put(folder / "housing_people", "16", 2)
     (folder / "housing_rents" / "stray.parquet").write_bytes(b"x")
     yield folder
     for name in names:
         jdbc.sql(f"DROP TABLE landing.{name}")
 
 
-def put(spark: Any, table: Path, day: str, rows: int) -> None:
-    spark.range(rows).coalesce(1).write.mode("append").parquet(f"{table}/{DAY.format(day)}")
+def put(table: Path, day: str, rows: int) -> None:
+    folder = table / DAY.format(day)
+    folder.mkdir(parents=True)
+    pd.DataFrame({"id": range(rows)}).to_parquet(folder / "1.parquet")
 
 
-def rows_by_day(spark: Any, target: str) -> dict[str, int]:
-    frame = spark.read.parquet(target)
-    return {str(row.import_date): row["count"] for row in frame.groupBy("import_date").count().collect()}
+def rows_by_day(target: str) -> dict[str, int]:
+    found = pd.read_parquet(target)["import_date"].astype("string").value_counts()
+    return {str(day): int(count) for day, count in found.items()}
 
 
-@pytest.fixture
-def names(
-    watermarks: Watermarks, jdbc: Any, postgres: PostgresServer, landing: Path, tmp_path: Path
-) -> Iterator[dict[str, Any]]:
-    """Return the names that the page's examples use: a landing zone, a database, and a sink that merges."""
+@pytest.fixture(scope="module")
+def clock() -> Clock:
+    """Return a clock at half an hour before midnight in London, so that a replay on the next day must keep its day."""
+    clock = Clock()
+    clock.now = clock.now.replace(hour=23, minute=30)
+    return clock
+
+
+@pytest.fixture(scope="module")
+def names(jdbc: Any, postgres: PostgresServer, landing: Path, lake: Path, clock: Clock) -> Iterator[dict[str, Any]]:
+    """Run the page; return its names: those of a landing zone, a database and a sink that merges, and its own.
+
+    The tests go on from there, each with tables of its own.
+    """
+    watermarks = Watermarks(f"sqlite:{lake}/watermarks.db", clock=clock)
+    watermarks.create_table()
     stamped = "last_modified timestamptz"
     tables = {
         "tenancies": f"id bigint PRIMARY KEY, {stamped}",
@@ -70,29 +89,26 @@ def names(
         "INSERT INTO public.inspections VALUES (1, 10, '2026-01-01 12:00Z'), (2, 20, '2026-01-02 12:00Z')",
         "INSERT INTO public.buildings VALUES (10, 'Library', '2026-01-01 12:00Z'), (30, 'Pool', '2026-01-03 12:00Z')",
     )
-    yield {
-        "spark": jdbc, "watermarks": watermarks, "lake": str(tmp_path), "url": postgres.url,
+    names = {
+        "spark": jdbc, "watermarks": watermarks, "lake": str(lake), "url": postgres.url,
         "login": postgres.properties,
         "sink": DatabaseSink("public.joined", spark=jdbc, url=postgres.url, properties=postgres.properties),
     }  # fmt: skip
+    assert run_page("lake-jobs.md", names) == 6
+    yield names
     # Drop the batches, too: a later table of the same name must not find them.
     postgres.sql(*(f"DROP TABLE public.{name}" for name in [*tables, "glue_watermarks_batches"]))
 
 
 def test_tables_are_loaded_beside_one_that_fails_when_the_page_is_followed(
-    names: dict[str, Any], jdbc: Any, postgres: PostgresServer, landing: Path, clock: Clock
+    names: dict[str, Any], postgres: PostgresServer, landing: Path, clock: Clock
 ) -> None:
-    lake = names["lake"]
+    lake, started = names["lake"], clock.now
 
-    # Plan half an hour before midnight in London, so that a replay on the next day must keep the day of its plan.
-    clock.now = clock.now.replace(hour=23, minute=30)
-    found = run_page("lake-jobs.md", names)
-
-    assert found == 6
     assert names["exit_code"] == 1
     assert [line["rows"] for line in names["report"]] == [3, 0, 1, 2, 0, 2, 1]
-    assert rows_by_day(jdbc, f"{lake}/raw/housing_people") == {"20260315": 1, "20260316": 2}
-    assert rows_by_day(jdbc, f"{lake}/raw/tenancies") == rows_by_day(jdbc, f"{lake}/raw/streets") == {"20260316": 2}
+    assert rows_by_day(f"{lake}/raw/housing_people") == {"20260315": 1, "20260316": 2}
+    assert rows_by_day(f"{lake}/raw/tenancies") == rows_by_day(f"{lake}/raw/streets") == {"20260316": 2}
     (kept,) = Path(lake, "raw/ingestion_details").glob("part-*")
     assert [json.loads(line)["table"] for line in kept.read_text().splitlines()] == [
         "housing_people", "housing_rents", "housing_repairs", "tenancies", "arrears", "streets", "inspections",
@@ -104,7 +120,7 @@ def test_tables_are_loaded_beside_one_that_fails_when_the_page_is_followed(
         "UPDATE public.tenancies SET last_modified = now() - interval '1 hour'",
     )
     (landing / "housing_rents" / "stray.parquet").unlink()
-    put(jdbc, landing / "housing_people", "01", 4)
+    put(landing / "housing_people", "01", 4)
     foreign = Path(lake, "raw/arrears/foreign.csv")
     foreign.parent.mkdir(parents=True)
     foreign.write_text("x")
@@ -118,18 +134,15 @@ def test_tables_are_loaded_beside_one_that_fails_when_the_page_is_followed(
 
     assert [(line["rows"], line["error"]) for line in copied] == [(4, None), (1, None), (0, None)]
     assert [(line["rows"], line["error"]) for line in ingested] == [(2, None), (2, None), (2, None)]
-    assert rows_by_day(jdbc, f"{lake}/raw/housing_people") == {"20260301": 4, "20260315": 1, "20260316": 2}
-    assert rows_by_day(jdbc, f"{lake}/raw/arrears") == {"20260316": 2}
-    assert rows_by_day(jdbc, f"{lake}/raw/tenancies") == {"20260316": 2, "20260317": 2}
-    assert {str(row.import_timestamp) for row in jdbc.read.parquet(f"{lake}/raw/arrears").collect()} == {
-        str((clock.now.replace(day=16)).timestamp())
-    }
+    assert rows_by_day(f"{lake}/raw/housing_people") == {"20260301": 4, "20260315": 1, "20260316": 2}
+    assert rows_by_day(f"{lake}/raw/arrears") == {"20260316": 2}
+    assert rows_by_day(f"{lake}/raw/tenancies") == {"20260316": 2, "20260317": 2}
+    assert set(pd.read_parquet(f"{lake}/raw/arrears")["import_timestamp"]) == {str(started.timestamp())}
 
 
 def test_joined_table_has_each_pair_when_its_halves_arrive_in_different_runs(
     names: dict[str, Any], postgres: PostgresServer
 ) -> None:
-    run_page("lake-jobs.md", names)
     # The building of inspection 2 and the row of inspection 3 arrive late; building 10 has been renamed.
     postgres.sql(
         "INSERT INTO public.inspections VALUES (3, 30, '2026-01-04 12:00Z'), (4, 40, '2026-01-04 12:00Z')",
