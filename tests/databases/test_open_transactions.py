@@ -22,6 +22,7 @@ from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.sql.mysql import MySQL
 from tests.support.database_fixtures import BOTH
 from tests.support.databases import MariaServer
+from tests.support.long import cases
 from tests.support.row_windows import JOB_CLOCK, plan, taken
 
 Maker = Callable[..., JdbcTable]
@@ -179,7 +180,7 @@ def test_every_id_is_taken_once_when_transactions_open_commit_and_abort_in_any_o
     try:
         for connection in connections:
             connection.autocommit = False
-        for _ in range(120):
+        for _ in range(cases(50, long=300)):
             connection = rng.choice(connections)
             step = rng.random()
             if step < 0.5:

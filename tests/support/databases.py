@@ -98,6 +98,8 @@ class PostgresServer(Server):
     """PostgreSQL in a time zone that no test expects, so that no test can rely on it; it logs each statement."""
 
     numbered = "id serial PRIMARY KEY"
+    made_tables = 0
+    """How many tables `new_table` has made since they were last dropped."""
 
     @staticmethod
     def binaries() -> Path | None:
@@ -129,6 +131,8 @@ class PostgresServer(Server):
             "timezone": "America/New_York", "log_timezone": "UTC", "log_statement": "all", "log_destination": "stderr",
             "autovacuum": "off", "max_connections": 60, "max_prepared_transactions": 4,
             "wal_level": "logical",
+            # Compiling the queries for open transactions takes a second, and running them some milliseconds.
+            "jit": "off",
         }  # fmt: skip
         options = itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in settings.items())
         self.command = [str(folder / "postgres"), "-D", str(self.data), *options]
@@ -174,6 +178,7 @@ class PostgresServer(Server):
 
     def new_table(self, columns: str) -> str:
         name = f"table_{next(_numbers)}"
+        self.made_tables += 1
         self.sql(f"CREATE TABLE {name} ({columns})")
         return name
 

@@ -28,13 +28,15 @@ def replayed(window: RowWindow) -> RowWindow:
 
 
 def plan(source: Any, cursor: str | list[str], before: RowWindow | None = None, **options: Any) -> RowWindow:
-    """Plan a window of a database's table, without a delay by default."""
+    """Plan a window of a database's table in one connection, as a job does; without a delay by default."""
     names = [cursor] if isinstance(cursor, str) else cursor
-    return plan_after(before, source, names, **({"now": JOB_CLOCK, "delay": timedelta(0)} | options))
+    with source.asking():
+        return plan_after(before, source, names, **({"now": JOB_CLOCK, "delay": timedelta(0)} | options))
 
 
 def taken(source: Any, window: RowWindow, column: str = "id") -> list[Any]:
-    rows = source.rows(window)
+    with source.asking():
+        rows = source.rows(window)
     if isinstance(rows, ArrowStream):
         return sorted(rows.read_all()[column].to_pylist())
     return sorted(row[column] for row in rows.select(column).collect())
