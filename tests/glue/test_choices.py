@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +34,33 @@ def rows(frame: DynamicFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.toDF().collect()]
 
 
-@pytest.fixture
-def prices(landed: Callable[..., DynamicFrame]) -> DynamicFrame:
-    """Return a frame whose `price` has whole numbers, texts and fractions, and whose `bay.no` has two types."""
-    return landed(
+@pytest.fixture(scope="module")
+def prices(spark: Any, endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamicFrame]:
+    """Return a frame whose `price` has whole numbers, texts and fractions, and whose `bay.no` has two types.
+
+    All tests share it, because Spark reads the file to infer the types.
+    """
+    folder = tmp_path_factory.mktemp("prices")
+    written: list[dict[str, Any]] = [
         {"id": 1, "price": 7, "bay": {"no": 1}}, {"id": 2, "price": "8", "bay": {"no": "x"}}, {"id": 3, "price": 9.5},
         {"id": 4, "price": "free"}, {"id": 5},
-    )  # fmt: skip
+    ]  # fmt: skip
+    (folder / "a.json").write_text("\n".join(map(json.dumps, written)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", endpoint)
+        context = GlueContext(spark.sparkContext)
+        yield context.create_dynamic_frame.from_options("file", {"paths": [f"file://{folder}/"]}, "json")
 
 
-def test_json_of_mixed_types_is_text_when_it_is_read(prices: DynamicFrame) -> None:
+@pytest.fixture(scope="module")
+def price_rows(prices: DynamicFrame) -> list[dict[str, Any]]:
+    """Return the rows of `prices`."""
+    return rows(prices)
+
+
+def test_json_of_mixed_types_is_text_when_it_is_read(prices: DynamicFrame, price_rows: list[dict[str, Any]]) -> None:
     assert prices.toDF().schema.simpleString() == "struct<bay:struct<no:string>,id:bigint,price:string>"
-    assert [row["price"] for row in rows(prices)] == ["7", "8", "9.5", "free", None]
+    assert [row["price"] for row in price_rows] == ["7", "8", "9.5", "free", None]
 
 
 @pytest.mark.parametrize(
@@ -60,11 +75,12 @@ def test_json_of_mixed_types_is_text_when_it_is_read(prices: DynamicFrame) -> No
 def test_columns_are_cast_and_nothing_else_is_touched_when_specs_name_them(
     specs: Any, first: Any, second: Any, prices: DynamicFrame
 ) -> None:
-    found = ResolveChoice.apply(frame=prices, specs=specs)
+    resolved = ResolveChoice.apply(frame=prices, specs=specs)
+    found = rows(resolved)
 
-    assert found.toDF().columns == ["bay", "id", "price"]
-    assert [row["price"] for row in rows(found)[:2]] == [first, second]
-    assert [row["id"] for row in rows(found)] == [1, 2, 3, 4, 5]
+    assert resolved.toDF().columns == ["bay", "id", "price"]
+    assert [row["price"] for row in found[:2]] == [first, second]
+    assert [row["id"] for row in found] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("action", ["project:double", "make_cols", "make_struct"])
@@ -82,12 +98,12 @@ def test_column_of_text_is_refused_when_its_types_are_asked_for(path: str, actio
 
 @pytest.mark.parametrize("choice", ["make_cols", "make_struct", "cast:long", "project:string"])
 def test_warning_is_logged_when_all_choices_are_resolved_and_columns_are_text(
-    choice: str, prices: DynamicFrame, caplog: pytest.LogCaptureFixture
+    choice: str, prices: DynamicFrame, price_rows: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     same = prices.resolveChoice(choice=choice)
     of_numbers = prices.select_fields(["id"]).resolveChoice(choice=choice)
 
-    assert (rows(same), len(rows(of_numbers))) == (rows(prices), 5)
+    assert (rows(same), len(rows(of_numbers))) == (price_rows, 5)
     (warning,) = [text for text in caplog.messages if text.startswith("event=no_choices")]
     assert warning.startswith(f"event=no_choices choice={choice} texts=1: ")
 
