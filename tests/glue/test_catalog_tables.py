@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from scripts.helpers.errors import InvalidValueError, MisfitError, NotOffGlueError
 from scripts.helpers.glue import DynamicFrame, GlueContext, Job
@@ -17,7 +18,6 @@ from tests.glue.options import ENABLE, Put
 from tests.support.reasons import because
 
 Table = Callable[..., str]
-_numbers = itertools.count(1)
 HUDI = "org.apache.hudi.hadoop.HoodieParquetInputFormat"
 SYMLINKS = "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat"
 
@@ -57,14 +57,21 @@ def test_exclusions_of_a_table_are_refused_when_they_are_not_a_list(
         glue_context.create_data_frame.from_catalog(database, "events")
 
 
+@pytest.fixture(scope="module")
+def delta(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the location of a Delta table whose second version replaced the rows of the first."""
+    folder = tmp_path_factory.mktemp("delta")
+    for ids, mode in (([1, 2], "append"), ([3], "overwrite")):
+        write_deltalake(folder, pa.table({"id": pa.array(ids, pa.int32())}), mode=mode)  # type: ignore[call-overload]
+    return f"file://{folder}/"
+
+
 @pytest.mark.parametrize("told", ["table_type", "spark.sql.sources.provider", "classification"])
 def test_rows_are_those_of_the_last_version_when_the_table_is_one_of_delta(
-    told: str, lakehouse: GlueContext, table: Table, landing: str
+    told: str, lakehouse: GlueContext, table: Table, delta: str
 ) -> None:
-    for rows, mode in (([(1,), (2,)], "append"), ([(3,)], "overwrite")):
-        lakehouse.createDataFrame(rows, "id int").write.format("delta").mode(mode).save(landing)
     kind = {told: "DELTA" if told == "table_type" else "delta"}
-    database = table("events", landing, kind.get("classification", "parquet"), parameters=kind)
+    database = table("events", delta, kind.get("classification", "parquet"), parameters=kind)
 
     found = lakehouse.create_data_frame.from_catalog(database, "events")
 
@@ -72,12 +79,12 @@ def test_rows_are_those_of_the_last_version_when_the_table_is_one_of_delta(
 
 
 def test_rows_that_a_version_added_are_read_when_a_run_tracks_a_table_of_delta(
-    lakehouse: GlueContext, table: Table, landing: str, watermarks: Any
+    lakehouse: GlueContext, table: Table, tmp_path: Path, landing: str, watermarks: Any
 ) -> None:
     database = table("events", landing, "delta")
     batches = []
     for number in (1, 2):
-        lakehouse.createDataFrame([(number,)], "id int").write.format("delta").mode("append").save(landing)
+        write_deltalake(tmp_path / "landing", pa.table({"id": pa.array([number], pa.int32())}), mode="append")
         job = Job(lakehouse, watermarks)
         job.init("parking", ENABLE)
         frame = lakehouse.create_dynamic_frame.from_catalog(database, "events", transformation_ctx="events")
@@ -87,43 +94,52 @@ def test_rows_that_a_version_added_are_read_when_a_run_tracks_a_table_of_delta(
     assert batches == [[1], [2]]
 
 
-@pytest.fixture
-def iceberg(lakehouse: GlueContext, catalog: Any) -> Callable[[str], str]:
-    """Return a function that makes an Iceberg table with a deleted row and registers it at a location in Glue."""
+@pytest.fixture(scope="module")
+def iceberg(spark_with_tables: Any) -> tuple[str, str]:
+    """Return the database and the location of an Iceberg table with a deleted row, of which Spark has a catalog."""
+    name = "lake.of_iceberg.events"
+    spark_with_tables.sql(f"CREATE TABLE {name} (id int) USING iceberg")
+    spark_with_tables.sql(f"INSERT INTO {name} VALUES (1), (2)")
+    spark_with_tables.sql(f"DELETE FROM {name} WHERE id = 1")
+    described = spark_with_tables.sql(f"DESCRIBE EXTENDED {name}").where("col_name = 'Location'").first()
+    return "of_iceberg", described["data_type"]
 
-    def make(location: str) -> str:
-        database = f"of_iceberg_{next(_numbers)}"
-        name = f"lake.{database}.events"
-        lakehouse.sql(f"CREATE TABLE {name} (id int) USING iceberg")
-        lakehouse.sql(f"INSERT INTO {name} VALUES (1), (2)")
-        lakehouse.sql(f"DELETE FROM {name} WHERE id = 1")
-        described = lakehouse.sql(f"DESCRIBE EXTENDED {name}").where("col_name = 'Location'").first()
+
+@pytest.fixture
+def in_glue(catalog: Any) -> Iterator[Callable[[str, str], None]]:
+    """Return a function that registers an Iceberg table at a location in Glue's catalogue until the test ends."""
+    made = []
+
+    def register(database: str, location: str) -> None:
+        made.append(database)
         catalog.create_database(DatabaseInput={"Name": database})
-        storage: Any = {"Location": location or described["data_type"], "Columns": []}
+        storage: Any = {"Location": location, "Columns": []}
         given = {"Name": "events", "StorageDescriptor": storage, "Parameters": {"table_type": "ICEBERG"}}
         catalog.create_table(DatabaseName=database, TableInput=given)
-        return database
 
-    return make
+    yield register
+    for database in made:
+        catalog.delete_table(DatabaseName=database, Name="events")
+        catalog.delete_database(Name=database)
 
 
 def test_rows_are_those_of_the_current_snapshot_when_spark_has_the_table_of_iceberg(
-    lakehouse: GlueContext, iceberg: Callable[[str], str]
+    lakehouse: GlueContext, iceberg: tuple[str, str], in_glue: Callable[[str, str], None]
 ) -> None:
-    database = iceberg("")
+    in_glue(*iceberg)
 
-    found = lakehouse.create_data_frame.from_catalog(database, "events")
+    found = lakehouse.create_data_frame.from_catalog(iceberg[0], "events")
 
     assert ids(found) == [2]
 
 
 def test_iceberg_table_is_refused_when_spark_has_a_different_table_of_that_name(
-    lakehouse: GlueContext, iceberg: Callable[[str], str]
+    lakehouse: GlueContext, iceberg: tuple[str, str], in_glue: Callable[[str, str], None]
 ) -> None:
-    database = iceberg("s3://lake/elsewhere/")
+    in_glue(iceberg[0], "s3://lake/elsewhere/")
 
     with pytest.raises(NotOffGlueError, match="no Iceberg catalog of the Spark session has it"):
-        lakehouse.create_data_frame.from_catalog(database, "events")
+        lakehouse.create_data_frame.from_catalog(iceberg[0], "events")
 
 
 @pytest.mark.parametrize(
