@@ -15,8 +15,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from scripts.helpers.databases import table as tables
 from scripts.helpers.errors import CursorError
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.watermarks import Watermarks
@@ -27,7 +29,8 @@ from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 
 SECRET = "not-a-secret"
-ROWS = 110_000
+ROWS, MANY = 30_000, 20_000
+"""The rows of the table, and how many count as a large window, which several queries read."""
 PAUSE = 0.3
 """Seconds for which the writer keeps some transactions open after it has stamped their rows."""
 TOO_LATE = 1.0
@@ -109,6 +112,10 @@ def _commit_late(postgres: PostgresServer, name: str, stop: threading.Event) -> 
                     raise Rollback
 
 
+def ids_in(folder: Path) -> list[int]:
+    return sorted(pq.read_table(folder, columns=["id"])["id"].to_pylist())
+
+
 def with_rows(live: Watermarks) -> list[int]:
     """Return the number of rows written by each run that wrote any."""
     written = [int(entry.change.metrics.get("rows_written", 0)) for entry in live.history("parking")]
@@ -121,9 +128,10 @@ def with_rows(live: Watermarks) -> list[int]:
     ids=["delay", "snapshot"],
 )
 def test_sink_equals_source_and_each_version_came_once_when_rows_change_all_the_while(
-    jdbc: Any, postgres: PostgresServer, parking: str, run: Run, live: Watermarks, tmp_path: Path,
-    caplog: pytest.LogCaptureFixture, cursor: str, delay: str, more: list[str],
+    postgres: PostgresServer, parking: str, run: Run, live: Watermarks, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, cursor: str, delay: str, more: list[str],
 ) -> None:  # fmt: skip
+    monkeypatch.setattr(tables, "MANY", MANY)
     arguments = ["--jdbc-table", f"public.{parking}", "--cursor-column", cursor, *more]
     stop = threading.Event()
     writer = threading.Thread(target=keep_writing, args=(postgres, parking, stop))
@@ -139,11 +147,12 @@ def test_sink_equals_source_and_each_version_came_once_when_rows_change_all_the_
     codes.append(run(*arguments, "--delay", "0s"))
 
     assert set(codes) == {0}
-    rows = jdbc.read.parquet(str(tmp_path / "raw")).select("id", "version").collect()
+    columns = pq.read_table(tmp_path / "raw", columns=["id", "version"])
+    rows = list(zip(columns["id"].to_pylist(), columns["version"].to_pylist(), strict=True))
     assert len(rows) == len(set(rows))
     latest: dict[int, int] = {}
-    for row in rows:
-        latest[row["id"]] = max(latest.get(row["id"], 0), row["version"])
+    for number, version in rows:
+        latest[number] = max(latest.get(number, 0), version)
     assert latest == dict(postgres.sql(f"SELECT id, version FROM {parking}"))
     assert max(with_rows(live)) > ROWS - 5_000
     assert len(with_rows(live)) >= 3
@@ -242,7 +251,7 @@ DAYS = "(1, '2026-01-01'), (2, '2026-01-02'), (3, '2026-01-03')"
     ids=["timestamptz", "timestamp", "date", "numeric", "descending", "strings"],
 )
 def test_rows_are_those_of_the_bounds_when_they_are_given(
-    run: Run, jdbc: Any, postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    run: Run, postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture,
     declared: str, values: str, arguments: list[str], written: list[int],
 ) -> None:  # fmt: skip
     name = postgres.new_table(f"id int NOT NULL, at {declared} NOT NULL")
@@ -251,11 +260,11 @@ def test_rows_are_those_of_the_bounds_when_they_are_given(
     code = run("--jdbc-table", name, "--cursor-column", "at", *arguments)
 
     assert code == 0, caplog.text
-    assert sorted(row["id"] for row in jdbc.read.parquet(str(tmp_path / "raw")).collect()) == written
+    assert ids_in(tmp_path / "raw") == written
 
 
 def test_rows_wait_for_the_delay_by_the_clock_of_their_zone_when_it_is_named(
-    run: Run, jdbc: Any, postgres: PostgresServer, tmp_path: Path
+    run: Run, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     """Read as UTC, the row would be hours old."""
     name = postgres.new_table("id int NOT NULL, at timestamp NOT NULL")
@@ -267,7 +276,7 @@ def test_rows_wait_for_the_delay_by_the_clock_of_their_zone_when_it_is_named(
     code = run("--jdbc-table", name, "--cursor-column", "at", "--zone", "Pacific/Honolulu")
 
     assert code == 0
-    assert [row["id"] for row in jdbc.read.parquet(str(tmp_path / "raw")).collect()] == [1]
+    assert ids_in(tmp_path / "raw") == [1]
 
 
 def test_first_run_is_refused_when_the_zone_of_its_column_is_not_named(
@@ -304,7 +313,7 @@ def test_bound_is_refused_with_its_option_when_it_is_no_value_of_the_column() ->
 
 
 def test_rows_of_a_query_are_loaded_when_one_is_given_in_place_of_a_table(
-    jdbc: Any, postgres: PostgresServer, run: Run, tmp_path: Path
+    postgres: PostgresServer, run: Run, tmp_path: Path
 ) -> None:
     name = postgres.new_table("id int PRIMARY KEY, at timestamptz NOT NULL")
     postgres.sql(f"INSERT INTO {name} SELECT n, '2026-01-01Z' FROM generate_series(1, 4) n")
@@ -319,4 +328,4 @@ def test_rows_of_a_query_are_loaded_when_one_is_given_in_place_of_a_table(
     ]
 
     assert (done, wrong) == (exit_codes.OK, [exit_codes.BAD_DATA] * 4)
-    assert sorted(row.id for row in jdbc.read.parquet(str(tmp_path / "raw")).collect()) == [2, 3, 4]
+    assert ids_in(tmp_path / "raw") == [2, 3, 4]
