@@ -273,13 +273,13 @@ def test_zero_date_is_not_in_the_window_when_the_cursor_is_compound(jdbc: Any, m
 
 
 @pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
-@pytest.mark.parametrize("cursor", ["id", ["a", "id"], "s"], ids=str)
+@pytest.mark.parametrize("cursor", ["id", "s"])
 def test_rows_are_taken_once_when_batches_are_limited(
-    jdbc: Any, request: pytest.FixtureRequest, database: str, cursor: Any
+    jdbc: Any, request: pytest.FixtureRequest, database: str, cursor: str
 ) -> None:
     server = request.getfixturevalue(database)
-    name = server.new_table("id int NOT NULL, a int NOT NULL, s varchar(20) NOT NULL")
-    values = ", ".join(f"({number}, {number // 4}, 'k{number // 3:03}')" for number in range(20))
+    name = server.new_table("id int NOT NULL, s varchar(20) NOT NULL")
+    values = ", ".join(f"({number}, 'k{number // 3:03}')" for number in range(11))
     server.sql(f"INSERT INTO {name} VALUES {values}")
     source = JdbcTable(jdbc, server.url, name, properties=server.properties)
 
@@ -291,7 +291,7 @@ def test_rows_are_taken_once_when_batches_are_limited(
 
     # Three rows share each text, so a batch of at most seven rows ends after six.
     size = 6 if cursor == "s" else 7
-    assert batches == [list(range(20))[start : start + size] for start in range(0, 20, size)]
+    assert batches == [list(range(11))[start : start + size] for start in range(0, 11, size)]
 
 
 # --- a part of the table -----------------------------------------------------------------------------------------

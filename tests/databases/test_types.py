@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
@@ -77,12 +78,15 @@ def test_each_row_is_taken_once_when_rows_come_between_runs(
     second = plan(source, "at", first, strings=True)
     third = plan(source, "at", second, strings=True)
 
-    assert [taken(source, window) for window in (first, second, third)] == [[0], [1, 2], []]
     assert third.is_empty and second.low == first.high
+    # One job of Spark reads all windows, because each job costs more than the few rows.
+    frames = [source.rows(window) for window in (first, second, third)]
     by_spark = jdbc.version >= "3.4" or first.columns[0].type != "timestamp_ntz"
     if first.columns[0].type not in ("string", "decimal(20,0)") and by_spark:
-        again = source.rows(second).where(f"NOT ({second.predicate(SPARK)})")
-        assert again.count() == 0
+        frames.append(frames[1].where(f"NOT ({second.predicate(SPARK)})"))
+    numbered = [frame.selectExpr(f"{at} AS run", "id") for at, frame in enumerate(frames)]
+    found = functools.reduce(lambda some, more: some.union(more), numbered)
+    assert sorted(map(tuple, found.collect())) == [(0, 0), (1, 1), (1, 2)]
 
 
 @pytest.mark.parametrize("database", ["postgres", "maria", "sqlite"])
