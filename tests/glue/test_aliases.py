@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import boto3
+import pyarrow.parquet as pq
 import pytest
 
 from scripts.helpers.errors import InvalidValueError, NotOffGlueError
@@ -68,41 +69,41 @@ def test_class_does_what_the_method_does_when_applied(
 
 
 def test_files_are_read_and_written_when_methods_of_the_context_are_called(
-    glue_context: GlueContext, put: Put, landing: str, raw: str, spark: Any
+    glue_context: GlueContext, put_parquet: Put, landing: str, raw: str
 ) -> None:
-    put("a", "b")
+    put_parquet("a", "b")
 
-    frame = glue_context.create_dynamic_frame_from_options("file", {"paths": [landing]}, "json")
-    written = glue_context.write_dynamic_frame_from_options(frame, "file", {"path": raw}, "json")
+    frame = glue_context.create_dynamic_frame_from_options("file", {"paths": [landing]}, "parquet")
+    written = glue_context.write_dynamic_frame_from_options(frame, "file", {"path": raw}, "parquet")
 
     assert isinstance(frame, DynamicFrame)
     assert written is frame
-    assert sorted(row["id"] for row in spark.read.json(raw).collect()) == ["a", "b"]
+    assert sorted(pq.read_table(raw.removeprefix("file://"))["id"].to_pylist()) == ["a", "b"]
 
 
 def test_data_frame_is_read_when_methods_of_the_context_are_called(
-    glue_context: GlueContext, table: Callable[..., str], put: Put, landing: str
+    glue_context: GlueContext, table: Callable[..., str], put_parquet: Put, landing: str
 ) -> None:
-    put("a")
-    database = table("events", landing, "json")
+    put_parquet("a")
+    database = table("events", landing, "parquet")
 
-    of_options = glue_context.create_data_frame_from_options("file", {"paths": [landing]}, "json")
+    of_options = glue_context.create_data_frame_from_options("file", {"paths": [landing]}, "parquet")
     of_catalog = glue_context.create_data_frame_from_catalog(database, "events")
 
     assert [[row["id"] for row in df.collect()] for df in (of_options, of_catalog)] == [["a"], ["a"]]
 
 
 def test_frame_is_written_to_a_folder_and_to_a_table_when_methods_of_the_context_are_called(
-    glue_context: GlueContext, table: Callable[..., str], raw: str, spark: Any
+    glue_context: GlueContext, table: Callable[..., str], raw: str
 ) -> None:
-    database = table("raw", raw, "json")
+    database = table("raw", raw, "parquet")
     frame = glue_context.create_dynamic_frame_from_rdd([(1,)], "parking", ["id"])
 
-    written = glue_context.write_from_options(frame, "file", {"path": raw}, "json")
+    written = glue_context.write_from_options(frame, "file", {"path": raw}, "parquet")
     glue_context.write_data_frame_from_catalog(frame.toDF(), database, "raw")
 
     assert written is frame
-    assert [row["id"] for row in spark.read.json(raw).collect()] == [1, 1]
+    assert pq.read_table(raw.removeprefix("file://"))["id"].to_pylist() == [1, 1]
 
 
 def test_context_behaves_like_sparks_when_a_script_uses_it_as_a_sql_context(
@@ -146,10 +147,10 @@ def test_time_is_in_milliseconds_when_a_script_asks_the_context(
 
 @pytest.mark.parametrize("option", ["database", "name_space"])
 def test_catalogue_table_is_read_when_either_option_names_its_database(
-    option: str, glue_context: GlueContext, table: Callable[..., str], put: Put, landing: str
+    option: str, glue_context: GlueContext, table: Callable[..., str], put_parquet: Put, landing: str
 ) -> None:
-    put("a")
-    given = {option: table("events", landing, "json")}
+    put_parquet("a")
+    given = {option: table("events", landing, "parquet")}
 
     frame = glue_context.create_dynamic_frame_from_catalog(table_name="events", **given)
 

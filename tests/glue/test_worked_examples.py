@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from scripts.helpers.errors import InvalidValueError, SourceError
 from scripts.helpers.glue import ApplyMapping, GlueContext, Job
 from scripts.helpers.listing.bucket_pages import BucketPages
 from scripts.helpers.watermarks import Watermarks
-from tests.glue.options import PAUSE, Put
+from tests.glue.options import PAUSE, Put, row_of_parquet
 from tests.support.reasons import because
 
 Begin = Callable[..., Job]
@@ -31,7 +31,7 @@ def at(monkeypatch: pytest.MonkeyPatch, s3: Any, bucket: str) -> Callable[..., N
 
         monkeypatch.setattr(BucketPages, "date", property(lambda _: now, lambda *_: None), raising=False)
         for name, time in files.items():
-            s3.put_object(Bucket=bucket, Key=f"landing/{name}", Body=json.dumps({"id": name}).encode())
+            s3.put_object(Bucket=bucket, Key=f"landing/{name}", Body=row_of_parquet(name))
             held = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys[f"landing/{name}"]
             held.last_modified = time.replace(tzinfo=None)
 
@@ -40,17 +40,17 @@ def at(monkeypatch: pytest.MonkeyPatch, s3: Any, bucket: str) -> Callable[..., N
 
 @pytest.fixture
 def take(begin: Begin, glue_context: GlueContext, bucket: str) -> Callable[..., list[str]]:
-    """Return a function that runs the job over the bucket once and returns the files that it read."""
+    """Return a function that runs the job over the bucket once and returns the files that it read, or their ids."""
 
-    def run(run_id: str | None = None, mode: Any = None, **options: Any) -> list[str]:
+    def run(run_id: str | None = None, mode: Any = None, has_ids: bool = False, **options: Any) -> list[str]:
         job = begin(run_id, **(mode or {}))
         frame = glue_context.create_dynamic_frame.from_options(
-            "s3", {"paths": [f"s3://{bucket}/landing/"], **options}, "json", transformation_ctx="datasource0"
+            "s3", {"paths": [f"s3://{bucket}/landing/"], **options}, "parquet", transformation_ctx="datasource0"
         )
         df = frame.toDF()
-        found = sorted(row["id"] for row in df.collect()) if df.columns else []
+        found = [row["id"] for row in df.collect()] if has_ids else [Path(path).name for path in df.inputFiles()]
         job.commit()
-        return found
+        return sorted(found)
 
     return run
 
@@ -84,11 +84,11 @@ def test_overwritten_file_is_read_again_when_it_has_changed_since_the_last_run(
     at: Callable[..., None], take: Callable[..., list[str]], s3: Any, bucket: str
 ) -> None:
     at(T0, F1=T0)
-    batches = [take()]
+    batches = [take(has_ids=True)]
     at(T0 + HOUR)
-    s3.put_object(Bucket=bucket, Key="landing/F1", Body=b'{"id": "F1, changed"}')
+    s3.put_object(Bucket=bucket, Key="landing/F1", Body=row_of_parquet("F1, changed"))
     at(datetime.now(timezone.utc) + MINUTE)
-    batches.append(take())
+    batches.append(take(has_ids=True))
 
     assert batches == [["F1"], ["F1, changed"]]
 
@@ -141,14 +141,15 @@ def test_thousand_files_are_read_in_two_runs_when_bounded_files_is_500(
 
 
 def test_bytes_of_a_run_stay_below_bounded_size_when_it_is_given(
-    begin: Begin, glue_context: GlueContext, put: Put, landing: str
+    begin: Begin, glue_context: GlueContext, put_parquet: Put, landing: str
 ) -> None:
-    put(*"abcde", body=json.dumps({"id": "x" * 90}))
+    put_parquet(*"abcde")
+    bound = str(len(row_of_parquet("a")) * 5 // 2)
     counts = []
     for _ in range(4):
         job = begin()
         frame = glue_context.create_dynamic_frame.from_options(
-            "file", {"paths": [landing], "boundedSize": "250"}, "json", transformation_ctx="datasource0"
+            "file", {"paths": [landing], "boundedSize": bound}, "parquet", transformation_ctx="datasource0"
         )
         counts.append(frame.count() if frame.toDF().columns else 0)
         job.commit()
@@ -194,12 +195,12 @@ def test_generated_script_reads_maps_and_writes_new_files_when_it_runs_again(
 
 
 def test_files_of_other_partitions_stay_new_when_a_predicate_leaves_them_out(
-    begin: Begin, glue_context: GlueContext, table: Callable[..., str], catalog: Any, put: Put, landing: str
+    begin: Begin, glue_context: GlueContext, table: Callable[..., str], catalog: Any, put_parquet: Put, landing: str
 ) -> None:
     keys = [{"Name": "year", "Type": "string"}, {"Name": "month", "Type": "int"}]
-    database = table("events", landing, "json", PartitionKeys=keys)
+    database = table("events", landing, "parquet", PartitionKeys=keys)
     for month in ("04", "05"):
-        put(f"year=2017/month={month}/{month}.json")
+        put_parquet(f"year=2017/month={month}/{month}")
         storage = {"Location": f"{landing}year=2017/month={month}/"}
         catalog.create_partition(
             DatabaseName=database,
@@ -212,10 +213,10 @@ def test_files_of_other_partitions_stay_new_when_a_predicate_leaves_them_out(
         df = glue_context.create_data_frame.from_catalog(
             database=database, table_name="events", transformation_ctx="events", push_down_predicate=predicate
         )
-        batches.append([(row["id"][-7:], row["month"]) for row in df.collect()] if df.columns else [])
+        batches.append([(row["id"][-2:], row["month"]) for row in df.collect()] if df.columns else [])
         job.commit()
 
-    assert batches == [[("04.json", 4)], [], [("05.json", 5)]]
+    assert batches == [[("04", 4)], [], [("05", 5)]]
 
 
 def test_new_rows_of_a_database_are_read_when_bookmark_keys_are_named(
