@@ -123,6 +123,10 @@ def every(
     return pytest.mark.parametrize("target", marked, indirect=True)
 
 
+IN_A_BUCKET = ("pandas-s3", "pyarrow-s3", "deltalake-s3")
+"""Slow targets of tests that do not depend on the place: the same code writes the same files to a local folder."""
+
+
 def in_one_place(kind: Kind) -> bool:
     """Return False for Spark's formats in a bucket: this package treats them as it treats local ones."""
     return not (kind.on_s3 and kind.engine == "spark")
@@ -442,6 +446,13 @@ class Delta(Target):
         return DeltaTable(self.place.uri, storage_options=deltalake_place(self.sink().target)[1])
 
 
+def without_spark(target: Target) -> Target:
+    """Return a table of Spark as `deltalake` writes it, because Spark takes seconds for a commit; else the target."""
+    if isinstance(target, Delta) and target.spark is not None:
+        return Delta(TARGETS["deltalake"], target.place)
+    return target
+
+
 def _of_delta(value: Any, kind: Any) -> Any:
     """Convert a value of a file or of a partition to the type in the log."""
     if kind == "timestamp" and value is not None:
@@ -692,6 +703,13 @@ class Copy:
     def run(self, *batches: pa.Table, **options: Any) -> None:
         """Stage, commit and publish what is new."""
         self.begin(*batches, **options).__exit__(None, None, None)
+
+    def prepare(self, *batches: pa.Table) -> None:
+        """Run once for each batch, without Spark if the target allows both: the runs of the test come later."""
+        target, self.target = self.target, without_spark(self.target)
+        for batch in batches:
+            self.run(batch)
+        self.target = target
 
     def refused(self, batch: pa.Table, error: type[E], match: str = "", **options: Any) -> E:
         """Check that a batch is refused before its commit, and remove it from the source. Return the error."""

@@ -11,7 +11,7 @@ import pytest
 from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.errors import FencedError, StagedFilesLostError, TargetError
 from scripts.helpers.watermarks import Watermarks
-from tests.sinks.contract.targets import Copy, Target, every, in_one_format, in_one_place, numbers
+from tests.sinks.contract.targets import IN_A_BUCKET, Copy, Target, every, in_one_format, in_one_place, numbers
 from tests.support.steps import KilledError
 
 
@@ -23,7 +23,8 @@ def problems(copy: Copy) -> list[str]:
     return [f"{one.kind}: {one.detail}" for one in found]
 
 
-@every(slow=("orc-s3", "csv-s3", "json-s3"))
+# With Spark, the test of runs that die before their publication finds the same for tables.
+@every(slow=("orc-s3", "csv-s3", "json-s3", "delta-spark", "postgres-jdbc"))
 def test_rows_of_each_batch_are_there_once_after_their_commit_and_not_before_when_a_run_fails_in_between(
     target: Target, copy: Copy
 ) -> None:
@@ -42,7 +43,8 @@ def test_rows_of_each_batch_are_there_once_after_their_commit_and_not_before_whe
     assert problems(copy) == []
 
 
-@every(where=in_one_place)
+# A batch without rows does not reach the connector of a table, and Spark counts the rows of files in the same way.
+@every(where=in_one_place, slow=("delta-spark", *IN_A_BUCKET))
 def test_nothing_is_written_and_a_version_is_made_when_a_batch_is_empty(target: Target, copy: Copy) -> None:
     target.create(numbers().schema)
     copy.run(numbers(1))
@@ -59,7 +61,7 @@ EMPTY = [numbers().set_column(1, "word", pa.array([], kind)) for kind in (pa.nul
 EMPTY.append(pa.table({}))
 
 
-@every(where=lambda kind: not kind.is_lazy)
+@every(where=lambda kind: not kind.is_lazy, slow=IN_A_BUCKET)
 def test_nothing_is_written_and_a_version_is_made_when_a_batch_is_empty_and_its_columns_have_no_types(
     target: Target, copy: Copy
 ) -> None:
@@ -80,7 +82,7 @@ def test_nothing_is_written_and_a_version_is_made_when_a_batch_is_empty_and_its_
     assert problems(copy) == []
 
 
-@every(where=lambda kind: kind.family != "database" and in_one_place(kind))
+@every(where=lambda kind: kind.family != "database" and in_one_place(kind), slow=("delta-spark", *IN_A_BUCKET))
 def test_nothing_is_made_and_versions_are_when_the_first_batches_are_empty(target: Target, copy: Copy) -> None:
     copy.run(numbers())
     if "merge" in target.kind.can:
@@ -94,7 +96,7 @@ def test_nothing_is_made_and_versions_are_when_the_first_batches_are_empty(targe
     assert problems(copy) == []
 
 
-@every(where=in_one_format)
+@every(where=in_one_format, slow=("pyarrow-s3",))
 def test_rows_are_there_once_when_runs_die_between_commit_and_publication_and_others_publish_late_and_at_once(
     target: Target, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +135,7 @@ def test_rows_are_there_once_when_runs_die_between_commit_and_publication_and_ot
     assert problems(copy) == []
 
 
-@every(where=in_one_format, slow=("delta-spark", "iceberg-spark"))
+@every(where=in_one_format, slow=("delta-spark", "iceberg-spark", "postgres-jdbc", "deltalake-s3", "pyarrow-s3"))
 def test_each_run_reports_the_loss_and_rows_come_once_when_staged_files_are_deleted_before_their_publication(
     target: Target, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +188,7 @@ def test_loss_is_named_when_somebody_deletes_what_was_staged_while_its_files_are
     assert (len(half), target.ids()) == (1, [1, 2, 3])
 
 
-@every(where=in_one_format, slow=("delta-spark",))
+@every(where=in_one_format, slow=("delta-spark", "postgres-jdbc", "deltalake-s3", "pyarrow-s3"))
 def test_losers_are_swept_and_other_jobs_keep_theirs_when_a_batch_was_staged_several_times(
     watermarks: Watermarks, target: Target, copy: Copy
 ) -> None:
