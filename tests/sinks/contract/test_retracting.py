@@ -13,7 +13,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import Copy, Files, Kind, Target, every, in_one_format, in_one_place, numbers
 
 
-@every(where=in_one_format, slow=("delta-spark",))
+@every(where=in_one_format, slow=("delta-spark", "deltalake-s3", "pyarrow-s3"))
 def test_rows_of_later_versions_go_and_come_again_once_when_a_rewind_takes_them_back(
     watermarks: Watermarks, target: Target
 ) -> None:
