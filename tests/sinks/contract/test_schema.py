@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import TargetError, TargetSchemaError
-from tests.sinks.contract.targets import Copy, Kind, Target, every, in_one_place
+from tests.sinks.contract.targets import IN_A_BUCKET, Copy, Kind, Target, every, in_one_place
 
 FIRST = pa.table({"id": pa.array([1], pa.int64()), "word": ["a"], "rate": [0.5]})
 LATER = pa.table({"id": pa.array([2], pa.int64()), "word": ["b"], "rate": [1.5]})
@@ -34,10 +34,10 @@ NAMED = {"more": ("unknown", ["new"]), "fewer": ("missing", ["word"]), "retyped"
 """Of a change: where an error says which columns are concerned, and these."""
 
 
-@every(where=in_one_place)
+@every(where=in_one_place, slow=("pyarrow-s3", "deltalake-s3"))
 def test_batch_is_refused_or_its_rows_are_whole_when_its_columns_are_others(target: Target, copy: Copy) -> None:
     target.create(FIRST.schema)
-    copy.run(FIRST)
+    copy.prepare(FIRST)
     errors = refused(target.kind)
     before, rows = target.contents(), target.read()
 
@@ -66,38 +66,43 @@ def test_batch_is_refused_or_its_rows_are_whole_when_its_columns_are_others(targ
 NO_VALUES = [pa.null(), pa.float64(), pa.int64(), pa.bool_(), pa.timestamp("us")]
 
 
-@every(where=in_one_place)
+@every(where=in_one_place, slow=IN_A_BUCKET)
 def test_column_without_a_value_takes_the_type_of_the_target_or_is_left_out_when_rows_come_later(
     target: Target, copy: Copy
 ) -> None:
-    target.create(FIRST.schema)
-    copy.run(FIRST)
     # A lazy frame would have to be computed to find out.
     kinds = NO_VALUES[:1] if target.kind.is_lazy else NO_VALUES
+    names = [f"word_{at}" for at in range(len(kinds))]
     # CSV identifies a column by its position.
-    more = {} if target.kind.form == "csv" else {"new": pa.null() if target.kind.is_lazy else pa.float64()}
+    more = {} if target.kind.form == "csv" else {"new": pa.nulls(1, pa.null() if target.kind.is_lazy else pa.float64())}
 
-    for at, kind in enumerate(kinds, 2):
-        nothing = {"word": kind, **more}
-        values = {"id": pa.array([at], pa.int64()), **{name: pa.nulls(1, of) for name, of in nothing.items()}}
-        copy.run(
-            pa.table(
-                {"id": values["id"], "word": values["word"], "rate": [0.5], **({"new": values["new"]} if more else {})}
-            )
-        )
-    copy.refused(CHANGES["retyped"], refused(target.kind)["retyped"])
-    copy.run(LATER.set_column(0, "id", pa.array([9], pa.int64())))
+    def rows_with(at: int, *columns: pa.Array) -> pa.Table:
+        return pa.table({"id": pa.array([at], pa.int64()), **dict(zip(names, columns, strict=True))})
 
-    wanted = [(1, "a")] + [(at, None) for at in range(2, 2 + len(kinds))] + [(9, "b")]
-    assert sorted((row["id"], row["word"]) for row in target.read()) == wanted
-    assert {name for row in target.read() for name in row} == set(FIRST.column_names)
+    first, last = (rows_with(at, *[pa.array([word])] * len(names)) for at, word in ((1, "a"), (3, "b")))
+    target.create(first.schema)
+    copy.prepare(first)
+
+    without = rows_with(2, *(pa.nulls(1, kind) for kind in kinds))
+    for name, values in more.items():
+        without = without.append_column(name, values)
+    copy.run(without)
+    retyped = rows_with(3, *[pa.array([7], pa.int64())] * len(names))
+    error = copy.refused(retyped, refused(target.kind)["retyped"])
+    copy.run(last)
+
+    if isinstance(error, TargetSchemaError):
+        assert list(error.changed) == names
+    found = {row["id"]: {name: row.get(name) for name in names} for row in target.read()}
+    assert found == {at: dict.fromkeys(names, word) for at, word in ((1, "a"), (2, None), (3, "b"))}
+    assert {name for row in target.read() for name in row} == {"id", *names}
 
 
 def has_nested_columns(kind: Kind) -> bool:
     return kind.family != "database" and kind.form != "csv" and in_one_place(kind)
 
 
-@every(where=has_nested_columns)
+@every(where=has_nested_columns, slow=IN_A_BUCKET)
 def test_field_of_a_column_takes_the_type_of_the_target_when_it_has_no_value(target: Target, copy: Copy) -> None:
     def rows_with(at: int, kind: pa.DataType, value: int | None) -> pa.Table:
         inner = pa.struct([("n", kind), ("m", pa.int64())])
@@ -110,7 +115,8 @@ def test_field_of_a_column_takes_the_type_of_the_target_when_it_has_no_value(tar
 
     batches = [rows_with(1, pa.int64(), 7), rows_with(2, pa.null(), None), rows_with(3, pa.int64(), 8)]
 
-    for batch in batches:
+    copy.prepare(batches[0])
+    for batch in batches[1:]:
         copy.run(batch)
 
     found = sorted(target.read(), key=lambda row: row["id"])
@@ -120,7 +126,7 @@ def test_field_of_a_column_takes_the_type_of_the_target_when_it_has_no_value(tar
     assert [row["deep"] for row in found] == [batch["deep"][0].as_py() for batch in batches]
 
 
-@every("partition_by", where=in_one_place, slow=("delta-spark", "iceberg-spark"))
+@every("partition_by", where=in_one_place, slow=("delta-spark", "iceberg-spark", *IN_A_BUCKET))
 def test_batch_is_refused_when_its_partitions_are_others(target: Target, copy: Copy) -> None:
     copy.run(FIRST, partition_by=["word"])
     before = target.contents()
