@@ -8,17 +8,17 @@ import pyarrow as pa
 import pytest
 
 from scripts.helpers.errors import TargetError, UnpublishedError
-from tests.sinks.contract.targets import Copy, Target, every, numbers
+from tests.sinks.contract.targets import IN_A_BUCKET, Copy, Target, every, numbers
 
 EVENTS = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("word", pa.string())])
 
 
-@every("constrain")
+@every("constrain", slow=IN_A_BUCKET)
 def test_rows_are_counted_and_refused_before_the_commit_when_a_check_of_the_target_fails(
     target: Target, copy: Copy
 ) -> None:
     target.create(numbers().schema)
-    copy.run(numbers(1))
+    copy.prepare(numbers(1))
     target.constrain("small", "id < 5")
     before = target.contents()
 
@@ -49,7 +49,7 @@ def test_newest_row_of_each_key_is_what_counts_when_a_target_with_a_check_is_mer
     assert [row["word"] for row in target.read()] == ["b"]
 
 
-@every("constrain", slow=("delta-spark",))
+@every("constrain", slow=("delta-spark", *IN_A_BUCKET))
 def test_no_row_is_shown_when_a_target_gets_its_check_after_the_commit(
     target: Target, copy: Copy, caplog: pytest.LogCaptureFixture
 ) -> None:
