@@ -17,6 +17,8 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 
 from scripts.cli.main import cli
 from scripts.helpers.batch import after_restore
@@ -34,6 +36,12 @@ from tests.support.steps import KilledError
 from tests.support.table_items import all_items, item_of, put_item
 
 SLOW = ("delta-spark", "iceberg-spark")
+ALIKE = (*SLOW, "pandas-s3", "deltalake-stream", "postgres", "maria")
+"""Slow targets of tests of what a run does with the answer of its target.
+
+These targets answer by the same code as `pandas`, `deltalake` and `sqlite`. The tests that run on all targets show
+that each answers, names other jobs, and takes batches back.
+"""
 
 
 def with_records_of_its_own(kind: Kind) -> bool:
@@ -118,7 +126,7 @@ def test_rows_are_there_once_when_the_batches_are_taken_back(copy: Copy) -> None
     assert {one.partition(":")[0] for one in found_at(copy)} == {"retraction"}
 
 
-@every("batch_column", where=with_records_of_its_own, slow=SLOW)
+@every("batch_column", where=with_records_of_its_own, slow=ALIKE)
 def test_nothing_is_changed_when_rows_that_nothing_marks_were_to_be_taken_back(copy: Copy) -> None:
     copy.options = {}
     restored(copy)
@@ -133,7 +141,7 @@ def test_nothing_is_changed_when_rows_that_nothing_marks_were_to_be_taken_back(c
     assert copy.watermarks.latest(copy.job_id) == before
 
 
-@every(where=with_records_of_its_own, slow=SLOW)
+@every(where=with_records_of_its_own, slow=ALIKE)
 def test_rows_come_again_and_nothing_is_asked_twice_when_the_batches_are_kept(copy: Copy) -> None:
     restored(copy)
     before = copy.watermarks.latest(copy.job_id)
@@ -150,7 +158,7 @@ def test_rows_come_again_and_nothing_is_asked_twice_when_the_batches_are_kept(co
 
 
 @pytest.mark.parametrize("retract", [True, False], ids=["taken back", "kept"])
-@every(where=with_records_of_its_own, slow=SLOW)
+@every(where=with_records_of_its_own, slow=ALIKE)
 def test_first_run_stops_until_somebody_answers_when_the_table_is_another_one(
     copy: Copy, make_watermarks: Callable[..., Watermarks], retract: bool
 ) -> None:
@@ -167,7 +175,7 @@ def test_first_run_stops_until_somebody_answers_when_the_table_is_another_one(
     assert copy.target.ids() == ([1, 2, 3] if retract else [1, 1, 2, 2, 3])
 
 
-@every(where=with_records_of_its_own, slow=SLOW)
+@every(where=with_records_of_its_own, slow=ALIKE)
 def test_an_attempt_is_fenced_when_another_one_has_published_meanwhile(copy: Copy) -> None:
     copy.run(numbers(1))
 
@@ -197,7 +205,7 @@ def test_an_attempt_is_fenced_at_its_start_when_another_one_publishes_while_the_
     assert copy.target.ids() == [1, 2]
 
 
-@every(where=with_records_of_its_own, slow=SLOW)
+@every(where=with_records_of_its_own, slow=ALIKE)
 def test_runs_go_on_when_earlier_epochs_were_retracted(copy: Copy) -> None:
     copy.run(numbers(1, 2))
     copy.run(numbers(3))
@@ -229,7 +237,7 @@ def rewound_meanwhile(copy: Copy, *, loads: bool = True) -> None:
 
 
 @pytest.mark.parametrize("loads", [True, False], ids=["loaded again", "gone"])
-@every(where=with_records_of_its_own, slow=SLOW)
+@every(where=with_records_of_its_own, slow=ALIKE)
 def test_rows_are_read_again_when_they_were_taken_back_after_the_backup(copy: Copy, loads: bool) -> None:
     rewound_meanwhile(copy, loads=loads)
     before = copy.watermarks.latest(copy.job_id)
@@ -249,7 +257,7 @@ def test_rows_are_read_again_when_they_were_taken_back_after_the_backup(copy: Co
     assert copy.target.ids() == ([1, 2, 3, 4, 5, 6, 7] if loads else [1, 2, 3, 4, 6, 7])
 
 
-@every(where=with_records_of_its_own, slow=SLOW)
+@every(where=with_records_of_its_own, slow=ALIKE)
 def test_all_rows_are_read_again_when_none_is_left_of_the_versions_before_the_backup(copy: Copy) -> None:
     copy.run(numbers(1, 2))
     backup = all_items(copy.watermarks)
@@ -301,22 +309,23 @@ MERGE = {"keys": ["id"], "sequence_by": ["word"]}
 
 def rolled_back(copy: Copy, *, to_time: bool = False) -> None:
     """Load four batches, and roll the table back to the state after the second."""
-    copy.run(numbers(1))
-    copy.run(numbers(2))
+    load = copy.run if "keys" in copy.options else copy.prepare
+    load(numbers(1))
+    load(numbers(2))
     version, at = copy.target.newest(), copy.target.changed_at() if to_time else None
-    copy.run(numbers(3))
-    copy.run(numbers(4))
+    load(numbers(3))
+    load(numbers(4))
     if at is None:
         copy.target.roll_back(version)
     else:
         copy.target.roll_back_to_time(at)
 
 
-# Merges by Spark are slow, and a target records them as it records other batches.
+# Merges are slow, and a target records them as it records other batches. The test that pastes commands has merges too.
 ROLLED_BACK = [
     pytest.param(
         name, options, id=f"{name}-{shown}",
-        marks=[pytest.mark.long] if (one.engine, shown) == ("spark", "merge") else [],
+        marks=[pytest.mark.long] if shown == "merge" else [],
     )
     for name, one in TARGETS.items()
     if "roll_back" in one.can and one.engine in ("spark", "pandas")
@@ -839,7 +848,7 @@ def both(copy: Copy) -> Both:
     return made
 
 
-@every(where=with_records_of_its_own, slow=SLOW)
+@every(where=with_records_of_its_own, slow=ALIKE)
 def test_a_target_stops_the_run_until_it_is_answered_for_when_only_another_one_was(both: Both) -> None:
     assert both.second is not None
     answer(both, retract=True)
@@ -912,7 +921,7 @@ def test_first_run_names_the_other_jobs_once_when_their_batches_are_at_its_targe
     assert copy.target.ids() == [1, 2, 70, 71, 80, 81]
 
 
-@every(where=with_records_of_its_own, slow=SLOW)
+@every(where=with_records_of_its_own, slow=ALIKE)
 def test_nothing_is_said_when_the_other_batches_are_of_a_job_that_is_this_one_in_part_or_saves_nothing(
     watermarks: Watermarks, copy: Copy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -999,13 +1008,14 @@ def test_requests_to_s3_are_as_many_when_the_target_has_a_thousand_batches_or_an
         return sorted(name for name, _ in sent), asked.count("ListObjectsV2")
 
     def fill(first: int, last: int) -> None:
-        """Copy the file of the first batch under the names of further batches."""
+        """Store the file of the first batch under the names of further batches, without a request for each."""
         (start,) = [
             one["Key"] for one in own_s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}part-")["Contents"][:1]
         ]
+        data = own_s3.get_object(Bucket=bucket, Key=start)["Body"].read()
         for number in range(first, last):
             key = start.replace("-0000000001.", f"-{10**6 + number:010d}.")
-            own_s3.copy_object(Bucket=bucket, Key=key, CopySource={"Bucket": bucket, "Key": start})
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(bucket, key, data)
 
     own_s3.meta.events.register(
         "provide-client-params.s3",
