@@ -30,15 +30,15 @@ class CountedRuns:
     def ids(self, count: int) -> Any:
         return self.spark.range(1, count + 1)
 
-    def act(self, source: Any, action: Callable[[Any], object], **options: Any) -> dict[str, Any]:
+    def act(self, source: Any, action: Callable[[Any], object], column: str = "id", **options: Any) -> dict[str, Any]:
         """Run the job, call `action` on its rows, and return the metrics of the run."""
         with self.job() as job:
-            action(job.rows_since(source, "id", transformation_ctx="repairs", **options))
+            action(job.rows_since(source, column, transformation_ctx="repairs", **options))
         return self.metrics
 
-    def write(self, source: Any, column: str = "id", **options: Any) -> dict[str, Any]:
+    def write(self, source: Any) -> dict[str, Any]:
         with self.job() as job:
-            job.write(job.rows_since(source, column, transformation_ctx="repairs", **options), self.target)
+            job.write(job.rows_since(source, "id", transformation_ctx="repairs"), self.target)
         return self.metrics
 
     @property
@@ -84,7 +84,7 @@ def test_ends_are_exact_when_the_cursor_is_of_any_type(runs: CountedRuns, kind: 
     rows = runs.spark.sql(f"SELECT CAST('{text}' AS {kind}) AS `the column`")
     source = DataFrameRows(rows, zone=None if kind == "timestamp" else "UTC")
 
-    found = runs.write(source, "the column", strings=True)["contexts"]["repairs"]
+    found = runs.act(source, ACTIONS["collect"], "the column", strings=True)["contexts"]["repairs"]
 
     assert found == {"rows": 1, "minimum": value, "maximum": value}
     assert type(found["minimum"]) is type(value)
@@ -103,7 +103,7 @@ def test_ends_are_left_out_when_no_row_has_a_cursor(runs: CountedRuns) -> None:
 def test_end_is_left_out_when_its_text_is_long(runs: CountedRuns) -> None:
     source = runs.spark.sql(f"SELECT id FROM VALUES ('{'k' * 128}'), ('{'l' * 129}') AS source (id)")
 
-    found = runs.write(source, strings=True)["contexts"]["repairs"]
+    found = runs.act(source, ACTIONS["collect"], strings=True)["contexts"]["repairs"]
 
     assert found == {"rows": 2, "minimum": "k" * 128}
 
@@ -114,7 +114,7 @@ def test_instants_an_hour_apart_stay_apart_when_the_session_is_in_the_hour_that_
         "FROM VALUES ('2025-10-26T00:30:00Z'), ('2025-10-26T01:30:00Z') AS source (text)"
     )
 
-    found = runs.write(source, "at")["contexts"]["repairs"]
+    found = runs.act(source, ACTIONS["collect"], "at")["contexts"]["repairs"]
 
     assert found["maximum"] - found["minimum"] == datetime(2025, 1, 1, 1) - datetime(2025, 1, 1)
 
@@ -213,7 +213,7 @@ def test_sum_is_left_out_and_the_rest_kept_when_one_context_was_not_acted_on(run
 
 
 def test_nothing_is_counted_without_an_action_when_the_window_is_empty(runs: CountedRuns) -> None:
-    runs.write(runs.ids(3))
+    runs.act(runs.ids(3), ACTIONS["collect"])
 
     metrics = runs.act(runs.ids(3), lambda rows: None)
 
@@ -264,7 +264,7 @@ def test_sum_alone_is_kept_when_there_are_more_contexts_than_a_history_holds(run
 
 
 def test_history_prints_counts_and_no_cursor_when_shown(runs: CountedRuns) -> None:
-    runs.write(runs.ids(3))
+    runs.act(runs.ids(3), ACTIONS["collect"])
 
     (entry,) = runs.watermarks.history(JOB)
     assert "rows_collected=3" in repr(entry)
