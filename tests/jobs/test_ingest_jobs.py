@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.utils.config import Config
 
 from scripts.demo.local_s3 import find_jars, spark_conf
 from scripts.helpers.errors import FencedError
+from scripts.helpers.job import IncrementalJob
 from scripts.helpers.job_runs.client import JobRuns, SparkSubmit
 from scripts.helpers.watermarks import Watermarks
 from scripts.jobs import exit_codes, ingest_files, ingest_table
@@ -116,6 +119,30 @@ def land(s3: Any, bucket: str, name: str, *rows: dict[str, Any]) -> None:
     s3.put_object(Bucket=bucket, Key=f"landing/{name}", Body=body.encode())
 
 
+class Folders:
+    """A local source and target, which need fewer requests than S3, for tests in which S3 is not the point."""
+
+    def __init__(self, root: Path) -> None:
+        self.landing, self.raw = root / "landing", root / "raw"
+        self.arguments = ["--source", f"file://{self.landing}/", "--target", f"file://{self.raw}/"]
+        self.landing.mkdir()
+
+    def land(self, name: str, *rows: dict[str, Any]) -> None:
+        (self.landing / name).write_text("\n".join(json.dumps(row) for row in rows))
+
+    def put_table(self, name: str, **columns: Any) -> None:
+        pd.DataFrame(columns).to_parquet(self.landing / name)
+
+    @property
+    def written(self) -> pd.DataFrame:
+        return pd.read_parquet(self.raw)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path)
+
+
 def started_without_end(watermarks: Watermarks, job: str) -> str:
     """Start a run through the Job Runs API that no engine executes, so that it never ends."""
     jobs = JobRuns(watermarks, SparkSubmit("nowhere", scripts=["/a.py"]))
@@ -203,13 +230,15 @@ def test_ingest_files_replays_the_same_batch_when_killed_between_write_and_commi
 
 
 def test_ingest_table_takes_each_row_once_when_rows_are_added(
-    run_here: Callable[..., list[dict[str, Any]]], bucket: str, spark: Any
+    run_here: Callable[..., list[dict[str, Any]]], s3: Any, bucket: str, spark: Any
 ) -> None:
-    table = f"s3a://{bucket}/landing/"
-    spark.range(5).write.parquet(table)
+    def put(name: str, *ids: int) -> None:
+        s3.put_object(Bucket=bucket, Key=f"landing/{name}", Body=pd.DataFrame({"id": ids}).to_parquet())
+
+    put("0.parquet", *range(5))
 
     first = run_here(ingest_table.main, "--cursor-column", "id")
-    spark.range(5, 7).write.mode("append").parquet(table)
+    put("1.parquet", 5, 6)
     second = run_here(ingest_table.main, "--cursor-column", "id", "--delay", "0s")
 
     assert [report["rows_written"] for report in first + second] == [5, 2]
@@ -217,58 +246,57 @@ def test_ingest_table_takes_each_row_once_when_rows_are_added(
 
 
 def test_ingest_table_goes_on_until_no_row_is_left_when_batches_are_limited(
-    run_here: Callable[..., list[dict[str, Any]]], live: Watermarks, bucket: str, spark: Any
+    run_here: Callable[..., list[dict[str, Any]]], live: Watermarks, folders: Folders
 ) -> None:
-    spark.range(5).write.parquet(f"s3a://{bucket}/landing/")
+    folders.put_table("0.parquet", id=range(5))
 
-    batches = run_here(ingest_table.main, "--cursor-column", "id", "--max-rows", "2")
+    batches = run_here(ingest_table.main, *folders.arguments, "--cursor-column", "id", "--max-rows", "2")
 
     assert [batch["rows_written"] for batch in batches] == [2, 2, 1]
-    assert sorted(row["id"] for row in spark.read.parquet(f"s3a://{bucket}/raw/").collect()) == list(range(5))
+    assert sorted(folders.written["id"]) == list(range(5))
     assert live.latest("parking").version == 3
 
 
 def test_ingest_table_stops_when_columns_changed_and_changes_are_refused(
-    run_here: Callable[..., list[dict[str, Any]]], arguments: list[str], live: Watermarks, bucket: str, spark: Any
+    run_here: Callable[..., list[dict[str, Any]]], arguments: list[str], live: Watermarks, folders: Folders
 ) -> None:
-    options = ["--cursor-column", "id", "--delay", "0s", "--on-schema-change", "raise"]
-    spark.range(2).write.parquet(f"s3a://{bucket}/landing/")
+    options = [*folders.arguments, "--cursor-column", "id", "--delay", "0s", "--on-schema-change", "raise"]
+    folders.put_table("0.parquet", id=[0, 1])
     run_here(ingest_table.main, *options)
-    spark.sql("SELECT 2L AS id, 'red' AS colour").write.mode("overwrite").parquet(f"s3a://{bucket}/landing/")
+    folders.put_table("0.parquet", id=[2], colour=["red"])
 
     code = ingest_table.main([*arguments, *options])
     reported = run_here(ingest_table.main, *options[:-1], "warn")
 
     assert code == exit_codes.BAD_DATA
     assert [batch["rows_written"] for batch in reported] == [1]
-    assert spark.read.parquet(f"s3a://{bucket}/raw/").columns == ["id"]
+    assert list(folders.written.columns) == ["id"]
 
 
 def test_ingest_files_rescues_values_and_new_columns_when_told_so(
     run_here: Callable[..., list[dict[str, Any]]],
     arguments: list[str],
     live: Watermarks,
-    s3: Any,
-    bucket: str,
-    spark: Any,
+    folders: Folders,
 ) -> None:
-    options = ["--on-schema-change", "warn", "--rescue", "_rescued"]
-    land(s3, bucket, "1.json", {"id": 1})
-    run_here(ingest_files.main, *options)
-    land(s3, bucket, "2.json", {"id": "x", "colour": "red"})
+    options = [*folders.arguments, "--on-schema-change", "warn"]
+    rescue = ["--rescue", "_rescued"]
+    folders.land("1.json", {"id": 1})
+    run_here(ingest_files.main, *options, *rescue)
+    folders.land("2.json", {"id": "x", "colour": "red"})
 
-    stopped = ingest_files.main([*arguments, "--on-schema-change", "warn"])
-    run_here(ingest_files.main, *options)
+    stopped = ingest_files.main([*arguments, *options])
+    run_here(ingest_files.main, *options, *rescue)
 
     assert stopped == exit_codes.BAD_DATA
-    rows = spark.read.parquet(f"s3a://{bucket}/raw/").orderBy("id").collect()
-    assert [tuple(row) for row in rows] == [(None, '{"colour":"red","id":"x"}'), (1, None)]
+    rows = [(row["id"], row["_rescued"]) for row in pq.read_table(folders.raw).to_pylist()]
+    assert sorted(rows, key=str) == [(1, None), (None, '{"colour":"red","id":"x"}')]
 
 
 def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
-    environment: dict[str, str], arguments: list[str], s3: Any, bucket: str, wheel: Path, tmp_path: Path
+    environment: dict[str, str], arguments: list[str], folders: Folders, wheel: Path, tmp_path: Path
 ) -> None:
-    land(s3, bucket, "1.json", {"id": 1, "name": "one"})
+    folders.land("1.json", {"id": 1, "name": "one"})
     script = tmp_path / "ingest_files.py"
     script.write_text((REPOSITORY / "scripts/jobs/ingest_files.py").read_text())
     package = shutil.copy(
@@ -280,7 +308,7 @@ def test_ingest_files_runs_under_spark_submit_when_given_the_wheel(
     command = [str(submit), *conf, "--py-files", str(package), str(script), *own]
 
     done = subprocess.run(
-        [*command, "--schema", SCHEMA],
+        [*command, *folders.arguments, "--schema", SCHEMA],
         env=environment | {"PYSPARK_PYTHON": sys.executable},
         cwd=tmp_path,
         capture_output=True,
@@ -400,12 +428,14 @@ def test_job_uses_glues_session_and_passes_over_its_arguments_when_awsglue_is_pr
 
 
 def test_plan_of_a_dead_run_is_finished_when_the_command_takes_its_job_over(
-    run_here: Callable[..., list[dict[str, Any]]], live: Watermarks, s3: Any, bucket: str
+    run_here: Callable[..., list[dict[str, Any]]], live: Watermarks, folders: Folders
 ) -> None:
-    land(s3, bucket, "1.json", {"id": 1, "name": "one"})
+    folders.land("1.json", {"id": 1, "name": "one"})
     dead = live.begin("parking", "jr_dead")
 
-    batches = run_here(ingest_files.main, "--schema", SCHEMA, "--JOB_RUN_ID", "jr_next", "--take-over", "jr_dead")
+    options = [*folders.arguments, "--schema", SCHEMA, "--JOB_RUN_ID", "jr_next", "--take-over", "jr_dead"]
+
+    batches = run_here(ingest_files.main, *options)
 
     assert [batch["version"] for batch in batches] == [1]
     with pytest.raises(FencedError):
@@ -422,14 +452,13 @@ def test_no_other_run_is_fenced_when_the_run_to_take_over_has_lost_the_job(
     arguments: list[str],
     caplog: pytest.LogCaptureFixture,
     live: Watermarks,
-    s3: Any,
-    bucket: str,
+    folders: Folders,
     owner: str,
 ) -> None:
     """A retry of the run that took the job over enters as usual. A live run is left alone."""
-    land(s3, bucket, "1.json", {"id": 1, "name": "one"})
+    folders.land("1.json", {"id": 1, "name": "one"})
     run = live.begin("parking", owner)
-    options = ["--schema", SCHEMA, "--JOB_RUN_ID", "jr_next", "--take-over", "jr_dead"]
+    options = [*folders.arguments, "--schema", SCHEMA, "--JOB_RUN_ID", "jr_next", "--take-over", "jr_dead"]
 
     if owner == "jr_next":
         assert [batch["attempt"] for batch in run_here(ingest_files.main, *options)] == [2]
@@ -442,30 +471,29 @@ def test_no_other_run_is_fenced_when_the_run_to_take_over_has_lost_the_job(
 def test_command_says_so_when_there_is_nothing_to_take_over(
     run_here: Callable[..., list[dict[str, Any]]],
     live: Watermarks,
-    s3: Any,
-    bucket: str,
+    folders: Folders,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    land(s3, bucket, "1.json", {"id": 1, "name": "one"})
+    folders.land("1.json", {"id": 1, "name": "one"})
     live.begin("parking", "jr_dead").abort()
 
-    run_here(ingest_files.main, "--schema", SCHEMA, "--take-over", "jr_dead")
+    run_here(ingest_files.main, *folders.arguments, "--schema", SCHEMA, "--take-over", "jr_dead")
 
     assert "event=nothing_to_take_over job=parking run=jr_dead: no run has the job" in caplog.text
     assert live.latest("parking").version == 1
 
 
 def test_batches_go_on_until_nothing_is_left_when_a_batch_is_limited(
-    run_here: Callable[..., list[dict[str, Any]]], live: Watermarks, s3: Any, bucket: str
+    run_here: Callable[..., list[dict[str, Any]]], live: Watermarks, folders: Folders
 ) -> None:
-    for number in range(5):
-        land(s3, bucket, f"{number}.json", {"id": number, "name": "x"})
+    for number in range(3):
+        folders.land(f"{number}.json", {"id": number, "name": "x"})
 
-    batches = run_here(ingest_files.main, "--schema", SCHEMA, "--max-files", "2")
+    batches = run_here(ingest_files.main, *folders.arguments, "--schema", SCHEMA, "--max-files", "2")
 
-    assert [batch["files_read"] for batch in batches] == [2, 2, 1]
-    assert [batch["version"] for batch in batches] == [1, 2, 3]
-    assert live.latest("parking").version == 3
+    assert [batch["files_read"] for batch in batches] == [2, 1]
+    assert [batch["version"] for batch in batches] == [1, 2]
+    assert live.latest("parking").version == 2
 
 
 def test_only_recorded_files_are_read_when_there_are_metadata_tables(
@@ -501,14 +529,14 @@ def test_only_recorded_files_are_read_when_there_are_metadata_tables(
 def test_rest_is_taken_by_the_same_run_when_a_file_turns_out_to_be_unreadable(
     live: Watermarks,
     run_here: Callable[..., list[dict[str, Any]]],
-    s3: Any,
-    bucket: str,
+    folders: Folders,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    land(s3, bucket, "1.json", {"id": 1, "name": "x"})
-    s3.put_object(Bucket=bucket, Key="landing/2.json.gz", Body=gzip.compress(b'{"id": 2, "name": "y"}')[:-9])
+    folders.land("1.json", {"id": 1, "name": "x"})
+    (folders.landing / "2.json.gz").write_bytes(gzip.compress(b'{"id": 2, "name": "y"}')[:-9])
+    options = [*folders.arguments, "--schema", SCHEMA, "--format", "json", "--on-unreadable", "set_aside"]
 
-    batches = run_here(ingest_files.main, "--schema", SCHEMA, "--format", "json", "--on-unreadable", "set_aside")
+    batches = run_here(ingest_files.main, *options)
 
     assert [batch["files_read"] for batch in batches] == [1]
     assert "event=batch_again job=parking error=" in caplog.text
@@ -518,19 +546,21 @@ def test_rest_is_taken_by_the_same_run_when_a_file_turns_out_to_be_unreadable(
 def test_modes_read_and_save_as_the_arguments_say_when_files_are_ingested(
     live: Watermarks,
     run_here: Callable[..., list[dict[str, Any]]],
-    s3: Any,
-    bucket: str,
+    folders: Folders,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def ingest(*options: str, run_id: str) -> list[int]:
-        batches = run_here(ingest_files.main, "--schema", SCHEMA, "--JOB_RUN_ID", run_id, *options)
+        own = [*folders.arguments, "--schema", SCHEMA, "--JOB_RUN_ID", run_id]
+        batches = run_here(ingest_files.main, *own, *options)
         return [batch["files_read"] for batch in batches]
 
     pause = ("--job-bookmark-option", "job-bookmark-pause")
     for number in range(1, 5):
-        land(s3, bucket, f"{number}.json", {"id": number, "name": "x"})
+        folders.land(f"{number}.json", {"id": number, "name": "x"})
         if number < 4:
-            ingest(run_id=f"jr_{number}")
+            # The job commits the file as `ingest_files` would; it need not be read.
+            with IncrementalJob(live, "parking", f"jr_{number}") as job:
+                job.new_files(folders.arguments[1])
         if number == 1:
             failed = started_without_end(live, "parking")
 
