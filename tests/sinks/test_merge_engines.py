@@ -244,20 +244,19 @@ def test_rows_tie_when_duckdb_compares_values_that_differ(name: str) -> None:
 
 def test_rows_tie_when_spark_compares_values_that_differ(spark: Any) -> None:
     columns = ", ".join(f"{name} {kind}" for name, (_, kind, _) in VALUES.items())
-    rows, expected = [], {}
-    for at, name in enumerate(VALUES):
-        for case, (one, other, equal) in enumerate(pairs_of(name)):
-            expected[at, case] = equal
-            for value in (one, other):
-                others = [value if name == column else None for column in VALUES]
-                rows.append((at, case, 1, False, *others))
-    events = spark.createDataFrame(rows, f"id long, pair long, at long, {DELETED} boolean, {columns}")
+    pairs = [(name, *pair) for name in VALUES for pair in pairs_of(name)]
+    rows = []
+    for number, (name, one, other, equal) in enumerate(pairs):
+        for value in (one, other):
+            others = [value if name == column else None for column in VALUES]
+            rows.append((number, equal, 1, False, *others))
+    events = spark.createDataFrame(rows, f"id long, equal boolean, at long, {DELETED} boolean, {columns}")
 
-    merge = Merge.of(["id", "pair"], "at")
-    found = {at: SPARK_FRAMES.ties(events.where(f"id = {at}"), merge) for at in range(len(VALUES))}
+    merge = Merge.of("id", "at")
+    ties = {equal: SPARK_FRAMES.ties(events.where(f"equal = {equal}"), merge) for equal in (True, False)}
 
-    unequal = {at: sum(1 for (of, _), equal in expected.items() if of == at and not equal) for at in found}
-    assert found == unequal
+    # Each pair has a key of its own: no pair of equal values ties, and every other pair does.
+    assert ties == {True: 0, False: sum(not equal for *_, equal in pairs)}
 
 
 KEPT: dict[str, pa.Array] = {
