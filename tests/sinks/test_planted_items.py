@@ -50,8 +50,8 @@ from tests.support.steps import KilledError, commit
 from tests.support.table_items import put_item
 from tests.support.written import WrittenPostgres
 
-WALKS = {"files": 5, "sqlite": 5, "delta": 2, "iceberg": 2, "postgres": 2}
-"""How many walks there are, by the kind of target; fifty times as many in `make test-long`."""
+WALKS = {"files": 3, "sqlite": 3, "delta": 2, "iceberg": 2, "postgres": 2}
+"""How many walks there are, by the kind of target; seventy times as many in `make test-long`."""
 AT_ONCE = 10
 WHY = ("--why", "a test", "--who", "sam", "--yes")
 LARGE = "".join(random.Random(1).choices("0123456789abcdef", k=200_000))
@@ -306,7 +306,7 @@ def two(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str, str], 
 
 def parts(kind: str) -> list[Any]:
     """Return the numbers of the walks in parts, so that several processes can share them."""
-    total = WALKS[kind] * cases(1, long=40)
+    total = WALKS[kind] * cases(1, long=70)
     return [
         pytest.param(kind, range(at, min(at + AT_ONCE, total)), id=f"{kind}-{at}") for at in range(0, total, AT_ONCE)
     ]
