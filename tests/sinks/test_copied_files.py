@@ -35,6 +35,7 @@ from tests.support.staging import staged_by
 from tests.support.steps import KilledError
 
 JOB = "repairs"
+PROVIDER = "pyiceberg.table.locations.SimpleLocationProvider"
 SINCE = datetime(2026, 11, 29, tzinfo=timezone.utc)
 
 
@@ -194,7 +195,7 @@ VALUES = {
     "wall": pa.array(
         [datetime(2026, 11, 29, 0, 0, 0, 1), None, datetime(1969, 1, 1), datetime(1, 1, 1)], pa.timestamp("us")
     ),
-    "price": pa.array([Decimal("-99999999999999999.9"), None, Decimal("0.1"), Decimal("5.0")], pa.decimal128(18, 1)),
+    "price": pa.array([Decimal("-99999999999999.9"), None, Decimal("0.1"), Decimal("5.0")], pa.decimal128(15, 1)),
     "rate": pa.array([float("nan"), float("-inf"), None, -0.0]),
     "part": pa.array([{"x": 1}, {"x": None}, None, {"x": 3}]),
     "list": pa.array([[1], [None], None, []]),
@@ -230,11 +231,14 @@ FILTERS = [
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Lake]:
-    """Return a function that returns a table of either kind with each row of VALUES in a file of its own."""
+    """Return a function that returns a table of either kind with each row of VALUES in a file of its own.
+
+    It has no column of doubles, because Delta's log has no bounds of any column of such a table.
+    """
 
     @cache
     def fill(kind: str) -> Lake:
-        lake, rows = LAKES[kind](tmp_path_factory.mktemp(kind)), pa.table(VALUES)
+        lake, rows = LAKES[kind](tmp_path_factory.mktemp(kind)), pa.table(VALUES).drop_columns("rate")
         for version in range(1, len(rows) + 1):
             lake.publish(version, rows.slice(version - 1, 1))
         return lake
@@ -247,7 +251,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Lake]:
 def test_reader_that_skips_files_by_their_statistics_finds_each_row(
     filled: Callable[[str], Lake], kind: str, where: str
 ) -> None:
-    expected, found = asked(pa.table(VALUES), where), filled(kind).rows(where)
+    expected, found = asked(pa.table(VALUES).drop_columns("rate"), where), filled(kind).rows(where)
 
     assert expected
     assert told(found) == told(expected)
@@ -256,7 +260,7 @@ def test_reader_that_skips_files_by_their_statistics_finds_each_row(
 def test_spark_finds_each_row_by_a_filter_when_deltalake_appended_it(
     filled: Callable[[str], Lake], spark_with_tables: Any
 ) -> None:
-    wheres = [*FILTERS, "rate > 5", "part.x = 3", "rate < 0"]
+    wheres = [*FILTERS, "part.x = 3"]
 
     there = spark_with_tables.read.format("delta").load(str(filled("delta").folder / "repairs"))
     # One query for all filters; Delta skips files for each filter.
@@ -265,6 +269,70 @@ def test_spark_finds_each_row_by_a_filter_when_deltalake_appended_it(
 
     assert found == {where: len(asked(pa.table(VALUES), where)) for where in wheres}
     assert set(found) == set(wheres)
+
+
+def test_log_has_bounds_of_each_column_when_readers_can_rely_on_them(filled: Callable[[str], Lake]) -> None:
+    """Otherwise the tests of filters would show nothing."""
+    added = pa.table(DeltaTable(str(filled("delta").folder / "repairs")).get_add_actions(flatten=True))
+
+    # The second file has none, because no time of the log is above its last microsecond.
+    assert set(added["min.id"].to_pylist()) == {-(2**63), 7, None}
+    for name in ("small", "word", "short", "day", "moment", "wall", "price", "part.x", "yes"):
+        assert set(added[f"min.{name}"].to_pylist()) > {None}, name
+
+
+HIGHEST = "\U0010ffff"
+BOUNDS: dict[str, tuple[pa.DataType, list[Any], str, int]] = {
+    "zero": (pa.decimal128(10, 2), [Decimal("0.00"), Decimal("9.99"), Decimal("12.50")], "odd > 5", 2),
+    "at most zero": (pa.decimal128(10, 2), [Decimal("-9.99"), Decimal("0.00")], "odd < -5", 1),
+    "small": (pa.decimal128(8, 8), [Decimal("0.00000001")], "odd > 0", 1),
+    "long": (pa.decimal128(18, 0), [Decimal(123456789012345678)], "odd > 123456789012345677", 1),
+    "all digits": (pa.decimal128(38, 0), [Decimal(10**38 - 1)], "odd > 5", 1),
+    "fifteen digits": (pa.decimal128(15, 2), [Decimal("9999999999999.99")], "odd > 9999999999999.98", 1),
+    "double": (pa.float64(), [1.5, 3.5], "odd > 3", 1),
+    "private letter": (pa.string(), ["\U00100000"], "odd = '\U00100000'", 1),
+    "highest letters": (pa.string(), [HIGHEST * 34], f"odd = '{HIGHEST * 34}'", 1),
+}
+"""For each kind of bound: a type, the values of a file, a condition on them, and how many rows it has."""
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("kind", LAKES)
+def test_reader_finds_rows_when_bounds_are_hard_to_write(tmp_path: Path, kind: str, name: str) -> None:
+    of, values, where, rows = BOUNDS[name]
+    lake = LAKES[kind](tmp_path)
+    lake.publish(1, pa.table({"id": pa.array(range(len(values)), pa.int64()), "odd": pa.array(values, of)}))
+
+    found = lake.rows(where)
+    assert len(found) == rows
+    assert len(lake.rows(f"NOT ({where})")) == len(values) - rows
+
+
+def test_batch_is_published_when_a_dot_in_a_name_makes_two_paths_equal(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    inner = pa.array([{"b": {"c": 1}}, None], pa.struct([("b", pa.struct([("c", pa.int64())]))]))
+    rows = pa.table({"id": [1, 2], "a": inner, "a.b": [None, {"c": "text"}]})
+
+    lake.publish(1, rows)
+
+    assert told(lake.rows()) == told(rows.to_pylist())
+
+
+def test_spark_finds_least_and_greatest_when_doubles_were_appended(tmp_path: Path, spark_with_tables: Any) -> None:
+    """Spark answers these from the bounds in the log, and takes NaN for the largest number."""
+    lake = DeltaLake(tmp_path)
+    lake.publish(
+        1, pa.table({"id": [1, 2, 3], "rate": [1.5, 3.5, 2.0], "small": pa.array([1.5, None, 2.5], pa.float32())})
+    )
+    rows = spark_with_tables.read.format("delta").load(lake.path)
+    ends = [*rows.selectExpr("min(rate)", "max(rate)", "min(small)", "max(small)", "min(id)", "max(id)").first()]
+
+    lake.publish(2, pa.table({"id": [4, 5], "rate": [float("nan"), 9.5], "small": pa.array([-0.5, 0.0], pa.float32())}))
+    rows = spark_with_tables.read.format("delta").load(lake.path)
+
+    assert ends == [1.5, 3.5, 1.5, 2.5, 1, 3]
+    assert sorted(row.id for row in rows.where("rate > 9.5 OR small < 0").collect()) == [4]
+    assert repr(rows.selectExpr("max(rate)").first()[0]) == "nan"
 
 
 def test_batch_is_there_once_when_two_publishers_have_copied_it_before_either_commits(
@@ -440,7 +508,17 @@ def keep_elsewhere(lake: IcebergLake) -> None:
         transaction.set_properties({"write.data.path": f"file://{lake.folder}/elsewhere"})
 
 
-@pytest.mark.parametrize("change", [partition, make_anew, widen, keep_elsewhere])
+def require(lake: IcebergLake) -> None:
+    with lake.table().update_schema(allow_incompatible_changes=True) as schema:
+        schema.update_column("word", required=True)
+
+
+def keep_by_provider(lake: IcebergLake) -> None:
+    with lake.table().transaction() as transaction:
+        transaction.set_properties({"write.py-location-provider.impl": PROVIDER})
+
+
+@pytest.mark.parametrize("change", [partition, make_anew, widen, keep_elsewhere, require, keep_by_provider])
 def test_rows_are_written_again_when_an_iceberg_table_has_changed_since_they_were_staged(
     tmp_path: Path, change: Callable[[IcebergLake], None]
 ) -> None:

@@ -15,9 +15,7 @@ one fails, looks at the table again, and finds that the batch is there.
 from __future__ import annotations
 
 import json
-import math
 import re
-import sys
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,7 +95,6 @@ ANY_WRITER_CHECKS = re.compile(r'"(delta\.identity\.|CURRENT_DEFAULT)|"(contains
 MAX_BOUND = 32
 """Letters of a text in statistics: readers keep them in memory."""
 LAST_LETTER = "\U0010ffff"
-LARGEST = {"float": 3.4028234663852886e38, "double": sys.float_info.max}
 
 
 class DeltaSink(LakeSink):
@@ -648,16 +645,22 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
         there = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
         chunks.setdefault(footer.schema.column(at).path, []).extend(there)
     bounds: dict[str, Any] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    # A field of a struct may have the same path as a column with a dot in its name.
+    is_unique = all(len(there) == footer.num_row_groups for there in chunks.values())
     # Python has no dates and times of some years.
     with suppress(OverflowError, ValueError):
-        if all(_describe(field, field.name, chunks, *bounds.values()) for field in schema):
+        if is_unique and all(_describe(field, field.name, chunks, *bounds.values()) for field in schema):
             found |= bounds
-    return json.dumps(found)
+    # `deltalake` reads some escaped letters as other letters.
+    return json.dumps(found, ensure_ascii=False)
 
 
 def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, high: Any, nulls: Any) -> bool:
     """Add the statistics of a column; return False if its bounds are not known."""
     kind, name, types = field.type, field.name, pa.types
+    # Readers cannot tell a dot in a name from the dot between the names of a struct and its field.
+    if "." in name:
+        return False
     if types.is_struct(kind):
         for bounds in (low, high, nulls):
             bounds[name] = {}
@@ -665,8 +668,7 @@ def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, 
         return all(_describe(one, f"{path}.{one.name}", chunks, *inner) for one in kind)
     if types.is_nested(kind) or types.is_binary(kind):
         return True
-    # A dot in a name cannot be told from the dot between the names of a struct and its field.
-    if "." in name or not all(one and one.has_null_count for one in chunks[path]):
+    if not all(one and one.has_null_count for one in chunks[path]):
         return False
     nulls[name] = sum(one.null_count for one in chunks[path])
     with_values = [one for one in chunks[path] if one.num_values]
@@ -680,18 +682,23 @@ def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, 
 def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
     """Return a column's bounds for Delta's log, maybe wider than the values; ValueError if it cannot hold them."""
     if isinstance(least, str):
-        return least[:MAX_BOUND], most if len(most) <= MAX_BOUND else f"{most[:MAX_BOUND]}{LAST_LETTER}"
+        high = most[:MAX_BOUND]
+        while high < most:
+            high += LAST_LETTER
+        return least[:MAX_BOUND], high
     if isinstance(least, datetime):
         zone, until = "Z" if least.tzinfo else "", most + timedelta(microseconds=999)
         low, high = (one.replace(tzinfo=None).isoformat(timespec="milliseconds") for one in (least, until))
         return f"{low}{zone}", f"{high}{zone}"
     if isinstance(least, Decimal):
-        return math.nextafter(float(least), -math.inf), math.nextafter(float(most), math.inf)
-    if isinstance(least, float):
-        # Parquet's bounds leave out NaN, which Spark takes for the largest number.
-        if not math.isfinite(least) or not math.isfinite(most):
+        low, high = float(least), float(most)
+        # `deltalake` reads a decimal with more digits, or with an exponent, as NULL.
+        if kind.precision > EXACT_IN_DOUBLES or "e" in f"{low} {high}":
             raise ValueError(most)
-        return -LARGEST[str(kind)], LARGEST[str(kind)]
+        return low, high
+    if isinstance(least, float):
+        # Parquet's bounds leave out NaN. Spark takes NaN for the largest number, and answers MIN and MAX by bounds.
+        raise ValueError(most)
     return (least.isoformat(), most.isoformat()) if isinstance(least, date) else (least, most)
 
 

@@ -1034,7 +1034,7 @@ class _ArrowLog(_Log):
             or table.spec().fields
             or table.sort_order().fields
             or metadata.format_version > 2
-            or {*FOLDERS, "write.object-storage.enabled"} & set(table.properties)
+            or {*FOLDERS, "write.object-storage.enabled", "write.py-location-provider.impl"} & set(table.properties)
             or not all(has_fields(footer, table.schema()) for footer in staged.footers().values())
         ):
             return None
@@ -1100,14 +1100,15 @@ def with_field_ids(rows: Any, schema: pa.Schema) -> Any:
 
 
 def has_fields(footer: pq.FileMetaData, schema: Any) -> bool:
-    """Return whether a Parquet file has all fields of a table of `pyiceberg`, by ids, names and types."""
+    """Return whether a Parquet file has all fields of a table of `pyiceberg`, and requires what the table requires."""
     from pyiceberg.io.pyarrow import pyarrow_to_schema
 
     try:
         found = pyarrow_to_schema(footer.schema.to_arrow_schema())
     except ValueError:
         return False  # The file has no field ids.
-    return bool(_fields_in(found) == _fields_in(schema))
+    required = [at for at in schema.field_ids if schema.find_field(at).required]
+    return _fields_in(found) == _fields_in(schema) and all(found.find_field(at).required for at in required)
 
 
 def _fields_in(schema: Any) -> set[tuple[int, str, str]]:
