@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +28,8 @@ from scripts.helpers.sinks.given_frames import events_of
 from scripts.helpers.sinks.merging import DELETED, SPARK_FRAMES, TableMerge
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.merge_reference import SCHEMA, Event, MergedTable, expected, frame, rules
+from tests.support.patience import PATIENCE
+from tests.support.places import REPOSITORY
 from tests.support.staging import staged_by
 
 
@@ -75,6 +79,24 @@ def test_versions_that_the_table_has_are_marked_when_spark_works_out_where_they_
     found = SPARK_FRAMES.versions(events, there, gone, rules("history")).collect()
 
     assert sorted((row.valid_from, row.valid_to, row[DELETED]) for row in found) == [(1, 2, True), (3, None, False)]
+
+
+FORKING = """
+import os
+import sys
+from tests.sinks.merge_reference import Event
+from tests.sinks.test_delta_merging import Table
+Table(sys.argv[1], "newest").merge([Event(1, 1, "a")])
+if os.fork():
+    sys.exit(os.wait()[1])
+"""
+
+
+def test_child_ends_when_the_process_has_merged_without_spark_before_it_forks(tmp_path: Path) -> None:
+    name = f"{tmp_path}/repairs"
+    subprocess.run([sys.executable, "-c", FORKING, name], cwd=REPOSITORY, check=True, timeout=PATIENCE)
+
+    assert Table(name, "newest").rows == [(1, 1, "a")]
 
 
 def publish_between(monkeypatch: pytest.MonkeyPatch, table: Table, output: Output, *others: list[Event]) -> int:

@@ -45,7 +45,7 @@ from scripts.helpers.sinks.connectors import (
 )
 from scripts.helpers.sinks.delta_log import LOG, Commits, history_in, rolled_back_in, versions_in
 from scripts.helpers.sinks.files import staging_for
-from scripts.helpers.sinks.merging import DELETED, Merge, Step, TableMerge, Tables, from_source, quote
+from scripts.helpers.sinks.merging import DELETED, Merge, Step, TableMerge, Tables, from_source, one_database, quote
 from scripts.helpers.sinks.outputs import application_of, batch_values
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.sinks.sink import Witnessed
@@ -253,6 +253,7 @@ class _Log(LakeLog, Tables):
     def has(self, table: str) -> bool:
         return self.version(table) is not None
 
+    @one_database()
     def _merge(self, merge: TableMerge, events: Any, record: Record | None) -> None:
         """Merge events into an existing table, and record the batch if `record` is given.
 

@@ -63,6 +63,7 @@ from scripts.helpers.sinks.merging import (
     Step,
     TableMerge,
     aliases_of,
+    one_database,
     quote,
 )
 from scripts.helpers.sinks.outputs import (
@@ -324,6 +325,7 @@ class ArrowMerge(TableMerge):
         self._wanted = _those(self.rules.keys, events)
         super().check(events)
 
+    @one_database()
     def publish(self, table: Any, events: pa.Table, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
         """Merge staged events into a table of `pyiceberg`, which fails if the table has changed since it was loaded.
 

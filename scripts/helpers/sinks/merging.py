@@ -23,9 +23,11 @@ quote names. The sinks write the statements.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from tempfile import gettempdir
 from typing import Any, Protocol
 
@@ -260,6 +262,34 @@ def _in_order_on_spark(value: SQL, kind: T.DataType, depth: int = 0) -> SQL:
 # --- DuckDB -----------------------------------------------------------------------------------------
 
 
+def _database() -> Any:
+    import duckdb
+
+    # Fetch no extension. DuckDB deletes the folder of temporary files with the database.
+    config: dict[str, Any] = {
+        "memory_limit": MEMORY, "threads": min(THREADS, os.cpu_count() or 1),
+        "temp_directory": f"{gettempdir()}/glue-watermarks-{new_token()}", "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False, "python_enable_replacements": False, "integer_division": True,
+    }  # fmt: skip
+    # The conditions of a table come from other people, so no SQL may open files.
+    return duckdb.connect(":memory:", config=config).execute("SET enable_external_access = false")
+
+
+_connect: ContextVar[Callable[[], Any]] = ContextVar("connect", default=_database)
+
+
+@contextmanager
+def one_database() -> Iterator[None]:
+    """Open DuckDB at most once for the statements of this block: opening takes longer than most statements do.
+
+    It is closed at the end: a process that is forked while DuckDB is open crashes, or hangs, when it exits.
+    """
+    with ExitStack() as stack:
+        database = cache(lambda: stack.enter_context(_database()))
+        stack.callback(_connect.reset, _connect.set(lambda: database().cursor()))
+        yield
+
+
 class _ArrowEngine:
     """DuckDB in memory, for tables of pyarrow."""
 
@@ -279,19 +309,8 @@ class _ArrowEngine:
         return pa.table(found | {ROW: row})
 
     def sql(self, text: SQL, **relations: pa.Table) -> pa.Table:
-        import duckdb
-
-        # Fetch no extension. DuckDB deletes the folder of temporary files with the connection.
-        config: dict[str, Any] = {
-            "memory_limit": MEMORY, "threads": min(THREADS, os.cpu_count() or 1),
-            "temp_directory": f"{gettempdir()}/glue-watermarks-{new_token()}", "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False, "python_enable_replacements": False,
-            "integer_division": True,
-        }  # fmt: skip
         names = {name: sql("{}_{}", internal("relation"), whole(number)) for number, name in enumerate(relations)}
-        with duckdb.connect(":memory:", config=config) as connection:
-            # The conditions of a table come from other people, so no SQL may open files.
-            connection.execute("SET enable_external_access = false")
+        with _connect.get()() as connection:
             for name, relation in relations.items():
                 connection.register(names[name], relation)
             found: pa.Table = connection.sql(with_names(text, names)).to_arrow_table()
@@ -553,6 +572,7 @@ class TableMerge:
         """The columns that the memory of deletes has."""
         return [*self.rules.keys, *self.rules.sequence_by]
 
+    @one_database()
     def check(self, events: Any) -> None:
         """Raise if events cannot be ordered, among themselves or against the rows and deletes that the table has.
 
