@@ -19,6 +19,7 @@ from tests.support.components import missing_component
 from tests.support.rest_catalog import RestCatalog, rest_catalog
 from tests.support.steps import KilledError
 
+pytestmark = pytest.mark.if_changed("targets")
 Write = Callable[["Copy", IncrementalJob, Any], None]
 
 
