@@ -186,7 +186,7 @@ def journal_of(arguments: argparse.Namespace) -> S3MetadataJournal | None:
     from scripts.helpers.listing.metadata_tables import S3MetadataJournal
     from scripts.helpers.sinks.connectors import arrow_catalog
 
-    catalog = arrow_catalog(arguments.metadata_journal, SourceError, "use S3MetadataJournal(…, catalog=…)")
+    catalog = arrow_catalog(arguments.metadata_journal, None, SourceError, "use S3MetadataJournal(…, catalog=…)")
     return S3MetadataJournal(catalog, _namespace(arguments.metadata_journal))
 
 
@@ -197,7 +197,7 @@ def inventory_of(arguments: argparse.Namespace) -> S3MetadataInventory | None:
     from scripts.helpers.listing.metadata_tables import S3MetadataInventory
     from scripts.helpers.sinks.connectors import arrow_catalog
 
-    catalog = arrow_catalog(arguments.metadata_inventory, SourceError, "use S3MetadataInventory(…, catalog=…)")
+    catalog = arrow_catalog(arguments.metadata_inventory, None, SourceError, "use S3MetadataInventory(…, catalog=…)")
     return S3MetadataInventory(catalog, _namespace(arguments.metadata_inventory))
 
 

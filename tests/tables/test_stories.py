@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable as DeltaFiles
 from deltalake import write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
 
 from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError, SourceLostError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.sinks.places import place_of
-from scripts.helpers.tables import DeltaTable
+from scripts.helpers.tables import DeltaTable, IcebergTable
 from scripts.helpers.watermarks import Watermarks
 from tests.support.reasons import because
 from tests.support.steps import KilledError
@@ -435,3 +437,25 @@ def test_context_of_rows_is_not_taken_for_one_of_a_table_when_the_source_changes
 def _frame(table: Any) -> Any:
     found = table.files.to_pyarrow_table() if isinstance(table, DeltaByHand) else table.files.scan().to_arrow()
     return found.to_pandas()
+
+
+def test_lists_and_maps_of_structs_stay_null_or_empty_when_pyiceberg_reads_a_table(
+    tmp_path: Path, watermarks: Watermarks
+) -> None:
+    inner = pa.struct([("n", pa.int64())])
+    schema = pa.schema([("id", pa.int64()), ("many", pa.list_(inner)), ("by_name", pa.map_(pa.string(), inner))])
+    rows = [
+        {"id": 1, "many": None, "by_name": None},
+        {"id": 2, "many": [], "by_name": []},
+        {"id": 3, "many": [None, {"n": 1}], "by_name": [("a", {"n": None})]},
+    ]
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
+    catalog.create_namespace("raw")
+    file = f"{tmp_path}/rows.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), file)
+    catalog.create_table("raw.sales", schema).add_files([file])
+
+    with IncrementalJob(watermarks, "sales") as job:
+        found = job.rows_since(IcebergTable("lake.raw.sales", catalog=catalog, returns="arrow"))
+
+    assert found.to_pylist() == rows

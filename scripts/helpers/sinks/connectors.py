@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from importlib import import_module
 from typing import Any
 from urllib.parse import quote as quoted
@@ -182,8 +183,32 @@ def spark_table(name: str, spark: SparkSession) -> Any:
     return table
 
 
-def arrow_catalog(name: str, of: type[SourceError | TargetError], instead: str) -> Any:
-    """Return the catalog of `pyiceberg` that the name of a table begins with.
+@cache
+def keep_null_lists() -> None:
+    """Make `pyiceberg` keep NULL in a column of lists of structs, or of maps to structs, in this process.
+
+    It reads and writes such a NULL as an empty list or map: https://github.com/apache/iceberg-python/issues/3833.
+    """
+    from pyiceberg.io.pyarrow import ArrowProjectionVisitor
+
+    def keeping(projected: Callable[..., Any]) -> Callable[..., Any]:
+        def keep(visitor: Any, kind: Any, values: Any, *parts: Any) -> Any:
+            found = projected(visitor, kind, values, *parts)
+            if found is None or found.null_count == values.null_count:
+                return found
+            inner = (found.keys, found.items) if isinstance(found, pa.MapArray) else (found.values,)
+            # Arrow takes no mask beside offsets that are a slice of others, so these are copied.
+            offsets = pa.array(found.offsets.to_numpy())
+            return type(found).from_arrays(offsets, *inner, type=found.type, mask=values.is_null())
+
+        return keep
+
+    for name in ("list", "map"):
+        setattr(ArrowProjectionVisitor, name, keeping(getattr(ArrowProjectionVisitor, name)))
+
+
+def arrow_catalog(name: str, given: Any, of: type[SourceError | TargetError], instead: str) -> Any:
+    """Return the given catalog of `pyiceberg`; if there is none, the one that the name of a table begins with.
 
     Errors have the type `of`. Their text suggests `instead`, the call for a script that configures a catalog itself.
     """
@@ -191,6 +216,9 @@ def arrow_catalog(name: str, of: type[SourceError | TargetError], instead: str) 
     check_installed("iceberg", ["pyiceberg.catalog"])
     from pyiceberg.catalog import load_catalog
 
+    keep_null_lists()
+    if given is not None:
+        return given
     redact_logs()  # The catalog creates clients that log on their own.
     try:
         return load_catalog(catalog)

@@ -1084,8 +1084,7 @@ class _ArrowLog(_Log):
         return str(table.metadata.model_dump_json())
 
     def _catalog(self) -> Any:
-        if self._given is None:
-            self._given = arrow_catalog(self._target, TargetError, "use IcebergSink(…, catalog=…)")
+        self._given = arrow_catalog(self._target, self._given, TargetError, "use IcebergSink(…, catalog=…)")
         return self._given
 
 

@@ -100,7 +100,7 @@ def _delta(target: str, s3_client: S3Client | None) -> pa.Table:
 
 
 def _iceberg(target: str, s3_client: S3Client | None) -> pa.Table:
-    catalog = arrow_catalog(target, TargetError, "give the rows of the table as target=")
+    catalog = arrow_catalog(target, None, TargetError, "give the rows of the table as target=")
     return catalog.load_table(target.partition(".")[2]).scan().to_arrow()
 
 

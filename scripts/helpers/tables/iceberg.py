@@ -313,8 +313,7 @@ class _ArrowEngine:
         self._name, self._catalog = name, catalog
 
     def check(self) -> None:
-        if self._catalog is None:
-            self._catalog = arrow_catalog(self._name, SourceError, "use IcebergTable(…, catalog=…)")
+        self._catalog = arrow_catalog(self._name, self._catalog, SourceError, "use IcebergTable(…, catalog=…)")
 
     def check_feed(self) -> None:
         raise SourceError(self._name, f"pyiceberg makes no rows of changes. {NO_SPARK}", reason="change_feed")

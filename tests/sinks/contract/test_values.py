@@ -486,6 +486,28 @@ def test_values_are_read_back_by_their_names_when_columns_have_names_of_ours_or_
     assert shown(target.read()) == shown(rows.to_pylist())
 
 
+@every("merge", where=lambda kind: kind.family in ("delta", "iceberg") and kind.engine != "spark", slow=IN_A_BUCKET)
+def test_lists_and_maps_of_structs_stay_null_or_empty_when_a_row_of_their_file_is_merged(
+    watermarks: Watermarks, target: Target
+) -> None:
+    inner = pa.struct([("n", pa.int64())])
+    kinds = {"many": pa.list_(inner), "by_name": pa.map_(pa.string(), inner), "deep": pa.list_(pa.list_(inner))}
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), *kinds.items()])
+    rows: list[dict[str, Any]] = [
+        {"many": None, "by_name": None, "deep": None},
+        {"many": [], "by_name": [], "deep": [None, []]},
+        {"many": [None, {"n": None}, {"n": 1}], "by_name": [("a", None), ("b", {"n": 1})], "deep": [[{"n": 1}], None]},
+    ]
+    rows = [{"id": number, "at": 1, **row} for number, row in enumerate([*rows, rows[0]])]
+    copy = Copy(watermarks, target, keys="id", sequence_by="at")
+
+    copy.run(pa.Table.from_pylist(rows, schema=schema))
+    later = {**rows[3], "at": 2}
+    copy.run(pa.Table.from_pylist([later], schema=schema))
+
+    assert shown(target.read()) == shown(pa.Table.from_pylist([*rows[:3], later], schema=schema).to_pylist())
+
+
 @every(where=lambda kind: kind.family in ("delta", "iceberg"), slow=IN_A_BUCKET)
 def test_rows_are_refused_before_a_table_is_made_when_a_field_of_a_column_has_no_type(
     target: Target, copy: Copy
