@@ -28,6 +28,9 @@ TAKEN = ["appendOnly", "checkConstraints", "changeDataFeed", "columnMapping", "d
 READER = {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening"}
 
 
+REQUIRED = {"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": False, "metadata": {}}]}
+"""A struct in Delta's log with a field that must have a value."""
+
 CONDITIONS: dict[str, tuple[dict[str, Any], list[Any], list[Any], str]] = {
     "invariant": (
         {"type": "long", "metadata": {"delta.invariants": '{"expression":{"expression":"odd < 5"}}'}},
@@ -42,9 +45,21 @@ CONDITIONS: dict[str, tuple[dict[str, Any], list[Any], list[Any], str]] = {
         ["abc", "ab "], ["abcd", "\u00e9\u00e9\u00e9\u00e9"], r"varchar\(3\) of column 'odd'",
     ),
     "nested": (
-        {"type": {"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": False, "metadata": {}}]},
-         "metadata": {}},
+        {"type": REQUIRED, "metadata": {}},
         [{"n": 1}, {"n": 2}], [{"n": None}, None], r"NOT NULL of column 'odd\.n'",
+    ),
+    "elements": (
+        {"type": {"type": "array", "elementType": "long", "containsNull": False}, "metadata": {}},
+        [[1], []], [[None], [2, None]], r"NOT NULL of column 'odd\.element'",
+    ),
+    "within elements": (
+        {"type": {"type": "array", "elementType": REQUIRED, "containsNull": True}, "metadata": {}},
+        [[{"n": 1}], []], [[{"n": None}], [{"n": 2}, {"n": None}]], r"NOT NULL of column 'odd\.element\.n'",
+    ),
+    "within values": (
+        {"type": {"type": "map", "keyType": "string", "valueType": REQUIRED, "valueContainsNull": True},
+         "metadata": {}},
+        [[("a", {"n": 1})], []], [[("a", {"n": None})], [("b", {"n": None})]], r"NOT NULL of column 'odd\.value\.n'",
     ),
     "identity": (
         {"type": "long", "metadata": {"delta.identity.start": 1, "delta.identity.step": 1,
@@ -108,7 +123,11 @@ def test_rows_are_counted_and_refused_before_the_commit_when_a_column_wants_more
 ) -> None:
     field, fit, unfit, called = CONDITIONS[condition]
     path = tmp_path / "t"
-    kind = {"varchar": pa.string(), "nested": pa.struct([("n", pa.int64())]), "generated": pa.int32()}
+    inner = pa.struct([("n", pa.int64())])
+    kind = {
+        "varchar": pa.string(), "nested": inner, "generated": pa.int32(), "elements": pa.list_(pa.int64()),
+        "within elements": pa.list_(inner), "within values": pa.map_(pa.string(), inner),
+    }  # fmt: skip
     schema = pa.schema([("odd", kind.get(condition, pa.int64())), ("word", pa.string())])
     columns = [{"name": "odd", "nullable": True, **field}, {"name": "word", "type": "string", "nullable": True,
                                                             "metadata": {}}]  # fmt: skip
@@ -120,7 +139,10 @@ def test_rows_are_counted_and_refused_before_the_commit_when_a_column_wants_more
 
     def frame(values: list[Any]) -> Any:
         rows = pa.table({"odd": pa.array(values, schema.field("odd").type), "word": ["a"] * len(values)})
-        return rows if spark is None else spark.createDataFrame(rows.to_pylist(), spark_schema(schema))
+        if spark is None:
+            return rows
+        listed = [{**row, "odd": dict(row["odd"]) if "values" in condition else row["odd"]} for row in rows.to_pylist()]
+        return spark.createDataFrame(listed, spark_schema(schema))
 
     with pytest.raises(
         TargetError, check=because("unfit_table"), match=f"its {called} refuses 2 rows. Correct or filter them. Nothing"

@@ -261,7 +261,7 @@ def test_rows_are_refused_when_a_needed_value_is_missing(tmp_path: Path, engine:
     if engine is not None:
         rows = engine.createDataFrame([(1, 1, None)], SCHEMA)
 
-    with pytest.raises(InvalidValueError, match="'word' is NULL in 1 row"):
+    with pytest.raises(InvalidValueError, match="'word' has 1 NULL"):
         staged_by(table.sink, BatchId("repairs", "e1", 1), 1, rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import struct
 import threading
@@ -35,7 +36,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.sinks.choice import Layout, opened, sink_for
 from scripts.helpers.sinks.iceberg import IcebergSink, MovedError
-from scripts.helpers.sinks.merging import Merge
+from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.outputs import branch_of, folder_of, mark_of
 from scripts.helpers.sinks.places import LocalPlace, Place, place_of
 from scripts.helpers.watermarks import Watermarks
@@ -328,6 +329,47 @@ def test_values_are_not_left_out_when_their_column_got_another_name_after_they_w
         arrow.sink().publish(output)
 
     assert arrow.seen == [1]
+
+
+REQUIRED = pa.field("n", pa.int64(), nullable=False)
+INNER, STRUCT = pa.struct([("n", pa.int64())]), pa.struct([REQUIRED])
+WITHIN: dict[str, tuple[pa.DataType, pa.DataType, list[Any], list[Any], str]] = {
+    "field": (STRUCT, INNER, [{"n": 1}], [{"n": None}], "'v.n' has 1 NULL"),
+    "element": (pa.list_(REQUIRED), pa.list_(pa.int64()), [[1], None], [[1, None], [None]], "'v.element' has 2 NULLs"),
+    "field-of-elements": (
+        pa.list_(STRUCT), pa.list_(INNER), [[{"n": 1}], []], [[{"n": None}]], "'v.element.n' has 1 NULL",
+    ),
+    "field-of-values": (
+        pa.map_(pa.string(), STRUCT), pa.map_(pa.string(), INNER),
+        [[("a", {"n": 1})], None], [[("a", {"n": 1}), ("b", {"n": None})]], "'v.value.n' has 1 NULL",
+    ),
+}  # fmt: skip
+"""Types of a column in a table and in the rows, values that fit and some that do not, and what the error says."""
+
+
+@pytest.mark.parametrize("rules", [None, Merge.of("id", "at")], ids=["append", "merge"])
+@pytest.mark.parametrize("within", WITHIN)
+def test_rows_are_refused_before_the_commit_when_a_required_value_within_a_column_is_missing(
+    arrow: Table, within: str, rules: Merge | None
+) -> None:
+    kind, given, fit, unfit, told = WITHIN[within]
+    ids = [("id", pa.int64()), ("at", pa.int64())]
+    arrow.make("", pa.schema([*ids, ("v", kind)]))
+    sink = arrow.sink() if rules is None else arrow.sink().merging(rules)
+
+    def stage(version: int, values: list[Any]) -> Output:
+        numbers = pa.array(range(len(values)), pa.int64())
+        rows = pa.table({"id": numbers, "at": numbers, "v": pa.array(values, given)})
+        if rules is not None:
+            rows = rows.append_column(DELETED, pa.array([False] * len(values)))
+        return staged_by(sink, BatchId(JOB, "e1", version), 1, rows)
+
+    with pytest.raises(InvalidValueError, match=re.escape(told)):
+        stage(1, [*fit, *unfit])
+    sink.publish(stage(1, fit))
+
+    found = arrow.catalog.load_table(arrow.name.partition(".")[2]).scan().to_arrow().sort_by("id")
+    assert found["v"].to_pylist() == fit
 
 
 def test_nothing_is_staged_when_the_rows_have_no_columns(table: Table) -> None:

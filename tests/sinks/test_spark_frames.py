@@ -85,7 +85,7 @@ def test_batch_is_refused_before_the_commit_when_a_value_is_null_as_it_is_writte
 ) -> None:
     target.make("i bigint NOT NULL")
 
-    with pytest.raises(InvalidValueError, match="'i' is NULL in 3 rows"):
+    with pytest.raises(InvalidValueError, match="'i' has 3 NULLs"):
         target.write(gone_later(0))
 
     assert target.rows == []

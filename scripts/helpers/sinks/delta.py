@@ -31,7 +31,7 @@ from scripts.helpers.listing.paths import is_hidden
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.dialect import SPARK, Dialect
-from scripts.helpers.rows.sql import SQL, joined, of_catalogue, sql, whole
+from scripts.helpers.rows.sql import SQL, internal, joined, of_catalogue, sql, whole
 from scripts.helpers.sinks.connectors import (
     address_of,
     check_delta_on_spark,
@@ -349,10 +349,38 @@ def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dia
             found[f"GENERATED ALWAYS AS IDENTITY {of}"] = sql("FALSE")
         if limit := re.fullmatch(r"(?:var)?char\((\d+)\)", more.get("__CHAR_VARCHAR_TYPE_STRING", "")):
             found[f"{limit[0]} {of}"] = sql("COALESCE(LENGTH(RTRIM({})), 0) <= {}", column, whole(int(limit[1])))
-        if quoted[1:] and not field["nullable"]:
-            # Delta applies this even if the struct around the field is NULL.
-            found[f"NOT NULL {of}"] = sql("{} IS NOT NULL", column)
+    for field in columns["fields"]:
+        for within, condition in _required_within(field["type"], field["name"], dialect.quote(field["name"]), dialect):
+            found[f"NOT NULL of column {within!r}"] = condition
     return found
+
+
+def _required_within(kind: Any, path: str, value: SQL, dialect: Dialect) -> Iterator[tuple[str, SQL]]:
+    """Yield the conditions that no field or element within a value is NULL that must not be, with their paths.
+
+    Delta applies them even if the struct around a field is NULL, and readers do as well. Within lists and maps no
+    engine checks them as it writes: afterwards `pyarrow` cannot read the table.
+    """
+    if not isinstance(kind, dict):
+        return
+    if kind["type"] == "struct":
+        for field in kind["fields"]:
+            inner, within = f"{path}.{field['name']}", sql("{}.{}", value, dialect.quote(field["name"]))
+            if not field["nullable"]:
+                yield inner, sql("{} IS NOT NULL", within)
+            yield from _required_within(field["type"], inner, within, dialect)
+        return
+    name = "element" if kind["type"] == "array" else "value"
+    item = sql("{}_{}", internal("item"), whole(path.count(".")))
+    values = value if name == "element" else sql("MAP_VALUES({})", value)
+    conditions = list(_required_within(kind[f"{name}Type"], f"{path}.{name}", item, dialect))
+    if not kind["containsNull" if name == "element" else "valueContainsNull"]:
+        conditions.append((f"{path}.{name}", sql("{} IS NOT NULL", item)))
+    for inner, condition in conditions:
+        if dialect is SPARK:
+            yield inner, sql("COALESCE(NOT EXISTS({}, {} -> NOT ({})), TRUE)", values, item, condition)
+        else:
+            yield inner, sql("COALESCE(LEN([{1} FOR {1} IN {0} IF NOT ({2})]), 0) = 0", values, item, condition)
 
 
 def _fields_in(struct: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

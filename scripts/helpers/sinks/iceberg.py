@@ -86,6 +86,7 @@ from scripts.helpers.sinks.staged_rows import (
     columns_of,
     condition_for_batches,
     with_later_columns,
+    with_required_within,
 )
 from scripts.helpers.sinks.staging import Attempts, StagedRows, Staging
 from scripts.helpers.sinks.table_sink import (
@@ -610,8 +611,10 @@ class IcebergSink(LakeSink):
 
     def _checked(self, rows: Any) -> tuple[Any, TableShape]:
         rows, shape = super()._checked(rows)
-        is_copied = self.rules is None and isinstance(self._log, _ArrowLog) and columns_of(rows)
-        return with_field_ids(rows, shape.schema) if is_copied else rows, shape
+        if not isinstance(self._log, _ArrowLog) or not columns_of(rows):
+            return rows, shape
+        rows = with_required_within(self.name, rows, shape.schema)
+        return with_field_ids(rows, shape.schema) if self.rules is None else rows, shape
 
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
         if isinstance(of, Output) and of.rows == 0 and not self._log.exists():

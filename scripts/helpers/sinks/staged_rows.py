@@ -286,12 +286,41 @@ def with_required(target: str, rows: Any, required: Collection[str]) -> Any:
     return rows
 
 
+def with_required_within(target: str, rows: Any, schema: pa.Schema) -> Any:
+    """Return rows of pyarrow; InvalidValueError if a field within a column is NULL, but required in a table's schema.
+
+    For an `ArrowStream` the error is raised when the batch is read. `pyarrow` cannot write such a NULL into the table.
+    """
+    if isinstance(rows, ArrowStream):
+        return rows.mapped(lambda table: with_required_within(target, table, schema))
+    for name in set(rows.column_names) & set(schema.names):
+        check_required(target, dict(_nulls_within(schema.field(name).type, rows[name], name)))
+    return rows
+
+
+def _nulls_within(kind: pa.DataType, values: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Yield the paths of required fields, elements and values within a column of a table's type, with their NULLs."""
+    if pa.types.is_struct(kind):
+        parts = [(field, field.name, pc.struct_field(values, field.name)) for field in kind]
+    elif pa.types.is_map(kind):
+        entries = pc.list_flatten(values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field]))))
+        parts = [(kind.item_field, "value", pc.struct_field(entries, [1]))]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        parts = [(kind.value_field, "element", pc.list_flatten(values))]
+    else:
+        return
+    for field, name, part in parts:
+        if not field.nullable:
+            yield f"{path}.{name}", part.null_count
+        yield from _nulls_within(field.type, part, f"{path}.{name}")
+
+
 def check_required(target: str, nulls: Mapping[str, int]) -> None:
-    """Raise InvalidValueError for the first column that must not be NULL, but is NULL in some row by the counts."""
+    """Raise InvalidValueError for the first column that must not be NULL, but is NULL somewhere by the counts."""
     for name, count in nulls.items():
         if count:
             raise InvalidValueError(
-                f"Column {name!r} is NULL in {count_of(count, 'row')}, and the table {target!r} has it as NOT NULL. "
+                f"Column {name!r} has {count_of(count, 'NULL')}, and the table {target!r} has it as NOT NULL. "
                 "Filter or fill those rows. Nothing is written."
             )
 

@@ -186,7 +186,7 @@ def test_batch_is_refused_before_its_commit_when_a_column_that_needs_a_value_has
     ]))  # fmt: skip
     rows = [pa.table({"id": [1, 2], name: ["x", value]}) for value in (None, "y")]
 
-    with pytest.raises(InvalidValueError, match=r"'a\.b' is NULL in 1 row"):
+    with pytest.raises(InvalidValueError, match=r"'a\.b' has 1 NULL"):
         staged_by(target.sink(), batch(1), 1, target.frame(rows[0]))
     refused = target.ids(), target.sink().staged(mark_of(JOB))
     target.sink().publish(staged_by(target.sink(), batch(1), 1, target.frame(rows[1])))
