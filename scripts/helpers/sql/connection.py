@@ -41,7 +41,7 @@ def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator
     dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
     connection = dialect.createConnectionFactory(found).apply(-1)
     try:
-        # Without autocommit, one transaction could show all statements the data as it was at the first statement.
+        # With autocommit each query sees the newest rows. One long transaction could hide what others commit meanwhile.
         if not connection.getAutoCommit():
             connection.setAutoCommit(True)
         if found.sessionInitStatement().isDefined():
@@ -70,7 +70,7 @@ class Connections(threading.local):
 
     @contextmanager
     def kept(self) -> Iterator[ExitStack]:
-        """Share the connection of the first query with the queries that follow, and close it at the end."""
+        """Let all queries inside the block use one connection: the first opens it, the block's end closes it."""
         if self._kept is not None:
             yield self._kept
             return
@@ -118,7 +118,7 @@ def ask(
             reader = spark.read.format("jdbc").options(**options, query=query, customSchema=schema)
             return [tuple(row) for row in reader.load().collect()]
         statement = connection.createStatement()
-        # Spark's reader ignores the case of option names, so `queryTimeout` must work here in any case. 0: no limit.
+        # Find `queryTimeout` in upper or lower case, as Spark's reader ignores the case of names. 0 means no limit.
         by_lower_name = {name.lower(): value for name, value in options.items()}
         statement.setQueryTimeout(int(by_lower_name.get("querytimeout", 0)))
         found = rows_of(statement.executeQuery(query))
@@ -140,7 +140,7 @@ def columns_of_query(connections: Connections, query: SQL) -> list[tuple[str, st
     """Return name, type, precision and scale of each column of a query, by preparing it without running it.
 
     Return None on Spark Connect, and if the driver cannot describe the query. Nullability is left out, because drivers
-    report that of the column's table, which an outer join changes.
+    report a column of the query as NOT NULL even where an outer join fills it with NULL.
     """
     with connections.one() as connection:
         found = None if connection is None else connection.prepareStatement(query).getMetaData()
@@ -201,7 +201,7 @@ def typed_database_errors(source: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # An error that Spark itself raises on an executor, for a value that does not fit.
+        # Spark or the database raised the error for a value that does not fit the type of its column.
         if misfit := UNFIT.search(str(error)):
             raise unfit(source, misfit[0]) from None
         for cause in _causes(error):
@@ -294,7 +294,7 @@ def driver_error(error: Exception) -> DriverError | None:
         if not state and not code and kind.endswith(".OperationalError") and package != "sqlite3":
             state = next((state for state, said in PERMANENT_ERRORS.items() if said.search(str(error))), CONNECTION)
         return DriverError(state, kind, _meaning(state, code, kind, str(error)))
-    # Use the outermost cause that a driver raised: it has a SQLSTATE, or is of a driver's class.
+    # Take the outermost of the Java exceptions that a driver raised: those with a SQLSTATE, or of a driver's class.
     for cause in _causes(error):
         kind = cause.getClass().getName()
         state, code = _ask(cause, "getSQLState"), int(_ask(cause, "getErrorCode") or 0)

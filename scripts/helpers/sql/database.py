@@ -44,9 +44,9 @@ class TableColumn:
     filled
         When the database sets the value itself: ``default`` if a row has none, ``always``, or None for never.
     wide
-        The type without a length, a precision, a scale or a domain; empty if it is unknown.
+        The base type without numbers, such as ``numeric`` for ``numeric(9,2)`` or a domain of it; empty if unknown.
     base
-        The type of the values, with its length and without a domain; empty if it is `declared`.
+        The base type with its numbers, such as ``numeric(9,2)`` for a domain of it; empty if it is as declared.
     """
 
     declared: str
@@ -91,7 +91,7 @@ class Declared:
         return re.sub(r"\([^)]*\)", "", self.text)
 
     def decimal(self, unbounded: str | None) -> str | None:
-        """Return Spark's decimal type; `unbounded` if no digits are declared, None if Spark has no such decimal."""
+        """Return Spark's type for a decimal: `unbounded` if no digits are declared, None if Spark has no such type."""
         if not self.numbers:
             return unbounded
         precision, scale = (*self.numbers, 0)[:2]
@@ -112,7 +112,7 @@ class Declared:
     def tick(self, digits: int) -> timedelta:
         """Return the smallest step between times with these fractional digits; at least a microsecond."""
         shown = self.numbers[0] if self.numbers else digits
-        # Python and Spark hold microseconds and cut finer digits. A microsecond above the cut value is past the row.
+        # Python and Spark cut digits after the microsecond, so a row is less than a microsecond above its cut value.
         return timedelta(microseconds=10 ** (6 - min(shown, 6)))
 
 
@@ -198,11 +198,11 @@ class Database(Dialect):
         return self.bytes_as_text(value.encode().hex())
 
     def bytes_as_text(self, digits: str) -> SQL:
-        """Write the value that text columns are compared with, from the hex digits of its bytes."""
+        """Write a text in the form that text columns are compared with; `digits` are its bytes in hex."""
         raise NotImplementedError
 
     def cursor(self, column: CursorColumn) -> SQL:
-        """Write a cursor column as it is compared: texts byte by byte, without padding."""
+        """Write a cursor column in the form used in comparisons: texts compare byte by byte, without padding."""
         name = self.quote(column.name)
         return self.binary(name) if column.type == "string" else name
 
@@ -220,7 +220,7 @@ class Database(Dialect):
             return self._text_of(text, column.name)
         found = column.from_text(text)
         # A decimal without declared digits is read as one of 38 digits. A value that does not fit would be rounded, and
-        # the bound would be below or above its row.
+        # a bound made of the rounded value would be below or above the row that has the value.
         try:
             return column.check(found)
         except CursorError:
@@ -237,7 +237,7 @@ class Database(Dialect):
             raise CursorError(name, "its largest value is not a text. Fix or filter that row.") from None
 
     def outermost(self, column: CursorColumn, function: SQL, rows: SQL) -> SQL:
-        """Return the query for the exact text of the MIN or MAX in some rows, given as ``FROM`` and what follows it."""
+        """Return the query for the exact text of a column's MIN or MAX; `rows` is the query from its ``FROM`` on."""
         return sql("(SELECT {} {})", self.exact(sql("{}({})", function, self.cursor(column)), column.type), rows)
 
     def uuid_version(self, column: CursorColumn) -> SQL:
@@ -274,9 +274,9 @@ class Database(Dialect):
         return None
 
     def corrected(self, expression: SQL, kind: str, name: str) -> SQL:
-        """Write the exact text of a column; for `corrected_kinds`, NULL if the driver returns the value unchanged.
+        """Write the exact text of a column; for `corrected_kinds`, NULL where the driver's own value is right.
 
-        The name of the column is used in an error of the database that matches `UNFIT`.
+        For a time that no reader can represent, the database raises an error that contains `name` and matches `UNFIT`.
         """
         return self.exact(expression, kind)
 
@@ -285,9 +285,9 @@ class Database(Dialect):
         return query
 
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
-        """Write a column for a reader without Spark, and the type it is read as; None if it cannot be read exactly.
+        """Return a column's SQL and type for a reader without Spark; None if the column cannot be read exactly.
 
-        For columns that are not read as exact text.
+        It is not called for columns that are read as exact text.
         """
         kind, _ = self.cursor_type(declared) or (self.kind(declared), None)
         return None if kind is None else (column, kind)
@@ -295,7 +295,7 @@ class Database(Dialect):
     def inside(self, expression: SQL, kind: str, name: str) -> SQL:
         """Write a time so that every reader gets its value: as exact text, or as a time limited to the years 1 to 9999.
 
-        The name of the column is used in an error of the database that matches `UNFIT`.
+        For a time that no reader can represent, the database raises an error that contains `name` and matches `UNFIT`.
         """
         return self.exact(expression, kind)
 
@@ -316,30 +316,30 @@ class Database(Dialect):
         raise NotImplementedError
 
     def identity(self, parts: Sequence[str]) -> SQL:
-        """Return the query that identifies a table: its database, schema and name on the server, and its number.
+        """Return the query that identifies a table: its database, schema and name, and the server's number for it.
 
         The number changes if the table is dropped and created again. It is NULL if the database has no such number.
         """
         raise NotImplementedError
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        """Return the query for the open transactions that may hold numbers of a column; their names are never reused.
+        """Return the query that names the open transactions that may hold numbers of a column; no name is used twice.
 
-        A name of NULL means that the server cannot list them for this table. Empty if the database has no such query.
+        A NULL name: the server cannot list them for this table. Empty SQL: the database has no such query.
         """
         return sql("")
 
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
         """Return the query for the open transactions that have written to any table: name, and beginning in UTC.
 
-        A row without a beginning has as name the reason why some are hidden. Empty if the database has no such query.
+        A row with the beginning NULL: some are hidden, and the name is the reason. Empty SQL: there is no such query.
 
         Parameters
         ----------
         parts
             The parts of the table's name; empty for a query.
         delay
-            If the server does not keep the beginning: how long a transaction may have been open when first seen.
+            How long a transaction counts as open when it is first seen, if the server does not keep its beginning.
         """
         return sql("")
 
@@ -348,21 +348,21 @@ class Database(Dialect):
         return options
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return options for a connection whose transaction `writers` and `open_since` name `OWN`; old lists lack it.
+        """Return options for a connection whose transaction the queries of `writers` and `open_since` show as `OWN`.
 
-        Each query for the list opens such a connection. None if the list is never old: any connection will do.
+        A list without `OWN` is out of date. None if no list is ever out of date: any connection will do.
         """
         return None
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
-        """Return the query for the sequences that number a column: name, step, and whether it starts again (1, 0).
+        """Return the query for the sequences that number a column: name, step, and 1 if it restarts at its end, else 0.
 
-        A step of NULL means that `sequence` has to be queried. Empty if the database has no such query.
+        A NULL step: the query of `sequence` returns it. Empty SQL: the database has no such query.
         """
         return sql("")
 
     def sequence(self, name: str) -> SQL:
-        """Return the query for a sequence, by the name that `sequences` found: step, and whether it starts again."""
+        """Return the query for a sequence that `sequences` found: step, and 1 if it restarts at its end, else 0."""
         raise NotImplementedError
 
     def count_up_to(self, limit: int, table: SQL, predicate: SQL) -> SQL:
@@ -381,14 +381,14 @@ class Database(Dialect):
 
 
 def can_reach_end(step: SQL, smallest: SQL, largest: SQL) -> SQL:
-    """Write the condition that a sequence can reach its end. One that may use all bigints never does."""
+    """Write the condition that a sequence can run out of numbers. One with the range of bigint counts as endless."""
     return sql(
         "CASE WHEN {} > 0 THEN {} < 9223372036854775806 ELSE {} > -9223372036854775807 END", step, largest, smallest
     )
 
 
 # --- writing --------------------------------------------------------------------------------------
-# For a database that is written to: how rows arrive, column types, and statements.
+# The rest is only for databases that are written to: how rows arrive, column types, and statements.
 #
 # Rows arrive in a **landing** table, times and decimals as text, so that neither a driver nor a session's time zone can
 # change them. The server copies them from there into the **staging** table, whose columns have the types of the target,
@@ -417,7 +417,7 @@ class Arriving:
 
     @property
     def base(self) -> str:
-        """The type; for a decimal, without its digits."""
+        """The type without the digits of a decimal: ``decimal`` for ``decimal(10,2)``."""
         return self.kind.partition("(")[0]
 
     @property
@@ -492,8 +492,8 @@ class WritableDatabase(Database):
         """Return the queries for the unique keys of a table and for its CHECK constraints.
 
         Each part of a unique key is a row: the name of the key, the part in SQL (NULL if the database cannot show it),
-        and the condition of the key. In other rows the second column is text that contains CHECK constraints. Nothing
-        is returned for a table that may change or ignore a row on INSERT: it checks other rows than the staged ones.
+        and the condition of the key. In other rows the second column is text that contains CHECK constraints. Keys of a
+        table whose triggers or rules may change or drop inserted rows are left out: they hold for those rows only.
         """
         raise NotImplementedError
 
@@ -550,7 +550,7 @@ class WritableDatabase(Database):
         )  # fmt: skip
 
     def create_like(self, table: SQL, columns: Sequence[SQL], like: SQL, own: Sequence[SQL] = ()) -> SQL:
-        """Return the CREATE TABLE for columns of another table, all made nullable, and for bigint columns `own`."""
+        """Return the CREATE TABLE for nullable copies of another table's columns, and for new bigint columns `own`."""
         values = joined(", ", [*columns, *(sql("CAST(0 AS bigint) AS {}", name) for name in own)])
         return sql("CREATE TABLE {} AS SELECT {} FROM {} WHERE 1 = 0", table, values, like)
 

@@ -69,7 +69,7 @@ class MySQL(WritableDatabase):
     modules: tuple[str, ...] = ("pymysql", "MySQLdb", "mysql", "mariadb")
     quotes = ("`", "`")
     driver = "com.mysql.cj.jdbc.Driver"
-    # By default the drivers return True for 2 and -5 in a TINYINT(1), and a date for a YEAR.
+    # Without the last two options the drivers return True for 2 and -5 in a TINYINT(1), and a date for a YEAR.
     options = MappingProxyType({"useCursorFetch": "true", "tinyInt1isBit": "false", "yearIsDateType": "false"})
     session: SQL | None = UTC
     now = sql("CONCAT(DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%d %H:%i:%s.%f'), '+00:00')")
@@ -105,7 +105,7 @@ class MySQL(WritableDatabase):
     insert = sql("INSERT IGNORE")
     engine = sql(" ENGINE=InnoDB")
     by_bytes, moment, landing_text = COLLATED_BY_BYTES, sql("timestamp"), sql("longtext{}", COLLATED_BY_BYTES)
-    compares_staged = True  # MySQL can cast to few types, so the staged value cannot be computed from the landed one.
+    compares_staged = True  # MySQL's CAST has few types, so the staged value cannot be computed from the landed one.
     attempt = sql("CONNECTION_ID()")
     rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
 
@@ -141,14 +141,14 @@ class MySQL(WritableDatabase):
         return sql("SUBSTR(CAST({} AS CHAR), 15, 1)" if column.type == "uuid" else "SUBSTR(HEX({}), 13, 1)", name)
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        # '0000-00-00' is below every date, so it is the last value only if there is no other date.
+        # Return NULL for the zero date: it is below every date, so it is the MAX only if there is no other date.
         if kind in ("timestamp", "timestamp_ntz"):
             text = sql("NULLIF(DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s.%f'), '0000-00-00 00:00:00.000000')", expression)
             return sql("CONCAT({}, '+00:00')", text) if kind == "timestamp" else text
         if kind == "date":
             return sql("NULLIF(DATE_FORMAT({}, '%Y-%m-%d'), '0000-00-00')", expression)
         if kind == "double":
-            # Add a double: the server writes only 6 digits of a FLOAT.
+            # Adding a double makes the server write all digits: it writes only 6 digits of a FLOAT.
             return sql("CAST({} + 0e0 AS CHAR)", expression)
         return sql("HEX({})" if kind in ("string", "binary(16)") else "CAST({} AS CHAR)", expression)
 
@@ -196,7 +196,7 @@ class MySQL(WritableDatabase):
         return sql("TABLE_SCHEMA = {} AND TABLE_NAME = {}", schema, self.text(parts[-1]))
 
     def identity(self, parts: Sequence[str]) -> SQL:
-        # database_name is NULL because MySQL's schemas are databases; table_oid because no number survives an ALTER.
+        # database_name is NULL: a schema of MySQL is a database. table_oid is NULL: an ALTER changes a table's number.
         return sql(
             "SELECT {0} AS database_name, TABLE_SCHEMA AS schema_name, TABLE_NAME AS table_name, {0} AS table_oid"
             " FROM information_schema.TABLES WHERE {1}",
@@ -204,9 +204,9 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        # Find the transactions on any table, because no list that MySQL and MariaDB share shows the tables that each
-        # has written to. Name each by the second of its start and by its id, which it gets with its first row: an XA
-        # transaction keeps both when its client disconnects. States of earlier versions name it by thread and second.
+        # List transactions on any table, because MySQL and MariaDB share no list that shows which tables each wrote to.
+        # Each has three rows: its start and its id, which an XA transaction keeps when its client disconnects, and its
+        # thread with the start, as states of earlier versions of this package name it.
         return sql(
             "SELECT CASE WHEN trx_mysql_thread_id = CONNECTION_ID() THEN {} WHEN kind = 1 THEN CONCAT('since ',"
             " trx_started) WHEN kind = 2 THEN CONCAT('transaction ', trx_id)"
@@ -237,7 +237,7 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
-        # Subtract a second: a statement reads the clock before its transaction begins, and InnoDB keeps whole seconds.
+        # Subtract a second: a statement may stamp rows just before trx_started, which InnoDB keeps in whole seconds.
         began = sql("{} - INTERVAL 1 SECOND", self.instant_of_server(sql("trx_started")))
         return sql(
             "SELECT CASE WHEN trx_mysql_thread_id = CONNECTION_ID() THEN {} WHEN trx_mysql_thread_id = 0"
@@ -248,15 +248,15 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        # InnoDB refreshes its list only after 0.1 s without a query for it. Open a connection for each such query: on
-        # one used before, an old list might show the earlier query as OWN, and be taken for a new list.
+        # InnoDB refreshes its list only after 0.1 s without a query for it. Each query opens a new connection, because
+        # an old list might show the previous query of a reused connection as OWN, and so be taken for a new list.
         begins = sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return {**self.filling_options(options), "sessionInitStatement": begins}
 
     def instant_of_server(self, wall_clock: SQL) -> SQL:
         """Write the instant, in UTC, of a wall clock in the zone of the server's machine, which InnoDB's list uses."""
         instant = sql("CONVERT_TZ({}, 'SYSTEM', '+00:00')", wall_clock)
-        # In autumn an hour repeats. Take the earlier one: a transaction that began then may have rows that early.
+        # When clocks go back, an hour occurs twice. Take its first time, because the transaction may have begun then.
         hour_before = sql("{} - INTERVAL 1 HOUR", instant)
         is_repeated = sql("CONVERT_TZ({}, '+00:00', 'SYSTEM') = {}", hour_before, wall_clock)
         return sql("CASE WHEN {} THEN {} ELSE {} END", is_repeated, hour_before, instant)
@@ -268,7 +268,7 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # An ALTER may change the creation time too, so a difference only means that the table has to be searched.
+        # An ALTER may change the creation time too, so callers search the table for a batch if the time has changed.
         return sql("SELECT CAST(CREATE_TIME AS CHAR) FROM information_schema.TABLES WHERE {}", self._is_table(parts))
 
     def is_transactional(self, parts: Sequence[str]) -> SQL:

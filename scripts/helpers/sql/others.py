@@ -129,8 +129,8 @@ class Oracle(FetchingDatabase):
         return sql("TIMESTAMP {}", in_quotes(f"{wall_text(value)} +00:00"))
 
     def wall_clock(self, value: datetime) -> SQL:
-        # Write whole seconds as a DATE, so that Oracle can use an index on a DATE column. Compared with a TIMESTAMP,
-        # it would cast every DATE of the table and use no index.
+        # Write whole seconds as a DATE, so that Oracle can use an index on a DATE column. To compare the column with a
+        # TIMESTAMP, Oracle would cast every DATE of the table and use no index.
         if value.microsecond:
             return super().wall_clock(value)
         return sql("TO_DATE({}, 'YYYY-MM-DD HH24:MI:SS')", in_quotes(wall_text(value)[:19]))

@@ -144,7 +144,7 @@ class PostgreSQL(WritableDatabase):
         return names.get(kind) or super().declared(kind, precision, scale)
 
     def serves(self, column: CursorColumn) -> bool:
-        # An index helps even for texts: the catalogue query reports only indexes that sort by bytes.
+        # An index helps for texts, too, because the catalogue query reports only indexes that sort by bytes.
         return True
 
     def bytes_as_text(self, digits: str) -> SQL:
@@ -175,7 +175,7 @@ class PostgreSQL(WritableDatabase):
 
     def exact(self, expression: SQL, kind: str) -> SQL:
         if kind in TIMES:
-            # A cursor outside the years 1 to 9999 is not an error: like any row from the future, it is left for later.
+            # A time outside the years 1 to 9999 becomes their end. Like any row from the future, it is left for later.
             return _text_of_time(_clamped_time(expression, kind, *ENDS[kind]), kind)
         if kind == "string":
             return sql("encode(convert_to({}, 'UTF8'), 'hex')", expression)
@@ -187,8 +187,8 @@ class PostgreSQL(WritableDatabase):
         text = _text_of_time(self.inside(expression, kind, name), kind)
         if kind not in self.corrected_kinds:
             return text
-        # Spark and the driver read a day before 1582-10-15 (in the JVM's zone) in the calendar of that time. Only such
-        # values are read as text, because reading all of them as text takes three times as long.
+        # Spark and the driver read a day before 1582-10-15 (in the JVM's zone) by the Julian calendar. Only such days
+        # are read as text, because reading all values as text takes three times as long.
         years = sql("{} BETWEEN '1582-10-16 00:00:00+00' AND {}", expression, ENDS[kind][1])
         return sql("CASE WHEN NOT {} THEN {} END", years, text)
 
@@ -204,14 +204,14 @@ class PostgreSQL(WritableDatabase):
             return column, declared
         if other := AS_JDBC.get(declared) or AS_JDBC.get(declared.partition("(")[0]):
             return other[0](column), other[1]
-        # Every type can be cast to text, which drivers also return for types without a class of their own.
+        # Cast types that Spark lacks to text, which every type can be cast to and which drivers return for them anyway.
         return (
             (sql("CAST({} AS text)", column), "string") if kind in (None, "uuid") else super().plain(column, declared)
         )
 
     def inside(self, expression: SQL, kind: str, name: str) -> SQL:
-        # Infinity becomes the first or last time of the years 1 to 9999. Other times outside fail in a cast, because
-        # readers would get another time. The cast depends on the row: a constant would fail before any row is read.
+        # Infinity becomes the first or last time of the years 1 to 9999. For other times outside of these years a cast
+        # raises an error. The cast contains the row's value, as a constant would fail before any row is read.
         error = sql("left(CAST({} AS text), 0) || {}", expression, self.text(TIME_OUTSIDE.format(name, kind)))
         failing = sql("CAST({} AS {})", error, self.types[kind])
         ends = (sql("CASE WHEN isfinite({}) THEN {} ELSE {} END", expression, failing, end) for end in ENDS[kind])
@@ -254,12 +254,12 @@ class PostgreSQL(WritableDatabase):
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
         # Find transactions with a lock that an INSERT takes, on the table or a sequence. `nextval` locks its sequence
-        # until the transaction ends, so this finds transactions without a row, too. NULL if locks do not show writers.
+        # until the transaction ends, so transactions without a row are found, too. A NULL row: locks do not show all.
         is_table = sql(
             "EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {} AND r.relkind IN ('r', 'p'))", self._oid(parts)
         )
-        # Sequences that the column owns (serial, identity), that its default calls, or that the code of its default or
-        # of triggers names.
+        # These sequences may number the column: those that it owns (serial, identity), that its default calls, or that
+        # the code of its default or of triggers names.
         owned = sql(
             "SELECT d.objid AS oid FROM pg_depend d JOIN numbered c ON d.refobjid = c.oid AND d.refobjsubid = c.place"
             " WHERE d.classid = CAST('pg_class' AS regclass) AND d.refclassid = CAST('pg_class' AS regclass)"
@@ -277,8 +277,8 @@ class PostgreSQL(WritableDatabase):
             " WHERE s.seqrelid IN ({} UNION {} UNION {}))",
             owned, called, named,
         )  # fmt: skip
-        # With CACHE, a session takes numbers in advance and uses them in a later transaction. The same may hold where
-        # code passes an expression to `nextval`, not a literal, because that can be any sequence.
+        # With CACHE, a session takes numbers in advance and uses them in a later transaction, which locks do not show.
+        # If code passes an expression to `nextval`, not a literal, any sequence may be meant, also one with CACHE.
         is_early = sql(
             "EXISTS (SELECT 1 FROM numbers WHERE cache > 1)"
             " OR EXISTS (SELECT 1 FROM code WHERE body ~* 'nextval[[:space:](]+[^[:space:]('']')"
@@ -291,7 +291,7 @@ class PostgreSQL(WritableDatabase):
             " holders AS (SELECT l.virtualtransaction, l.pid FROM locks l WHERE l.locktype = 'relation'"
             " AND l.mode = 'RowExclusiveLock' AND l.relation IN (SELECT oid FROM kin UNION SELECT oid FROM numbers))"
             " SELECT CAST(h.virtualtransaction AS text) AS writer FROM holders h"
-            # Name them by transaction id, too: a prepared transaction gets another virtual id when the server restarts.
+            # Name holders by transaction id, too: a restart of the server changes a prepared transaction's virtual id.
             " UNION SELECT 'transaction ' || l.transactionid FROM holders h JOIN locks l"
             " ON l.virtualtransaction = h.virtualtransaction AND l.pid IS NOT DISTINCT FROM h.pid"
             " WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'"
@@ -306,8 +306,8 @@ class PostgreSQL(WritableDatabase):
         return sql("(WITH RECURSIVE {} SELECT CASE WHEN {} THEN 1 ELSE 0 END)", self._kin(parts), FOREIGN)
 
     def _kin(self, parts: Sequence[str]) -> SQL:
-        """Write the tables that a table's rows are stored in or read through; for a query, all in the database."""
-        # The partitions of a table, and the tables that a view reads.
+        """Write ``kin``: the tables that a table's rows are stored in or read through; for a query, every table."""
+        # A table's rows are stored in its partitions, and a view reads the rows of other tables.
         parents = sql(
             "SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = f.oid UNION ALL SELECT d.refobjid"
             " FROM pg_rewrite w JOIN pg_depend d ON d.classid = CAST('pg_rewrite' AS regclass) AND d.objid = w.oid"
@@ -343,16 +343,16 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
-        # Find the transactions of this database, on any table, that have an id or wait for a lock to write. `now()` is
-        # the beginning of a transaction, even in the last table it writes to. A prepared transaction keeps no
-        # beginning, and a user without the role pg_read_all_stats cannot see when other users' transactions began.
-        # A transaction that waits to write has no id yet. VACUUM has such a lock on indexes only, and writes no row.
+        # Find the transactions of this database, on any table, that have an id, or that wait for a lock to write and so
+        # have no id yet. `now()` is a transaction's beginning in all tables that it writes to. The server keeps no
+        # beginning of a prepared transaction, and a user without the role pg_read_all_stats cannot see when other
+        # users' transactions began. VACUUM has such a lock on indexes only, and writes no row.
         waiting = sql(
             "SELECT l.pid FROM pg_locks l JOIN pg_class r ON r.oid = l.relation WHERE l.locktype = 'relation'"
             " AND l.database = a.datid AND l.mode = 'RowExclusiveLock' AND r.relkind IN ('r', 'p')"
         )
         prepared = sql("p.prepared - INTERVAL {}", in_quotes(f"{delay.total_seconds():f} seconds"))
-        # The order of the two reads matters: a transaction that is prepared in between is in the first one.
+        # Read pg_stat_activity first: it still shows a transaction that is prepared before the second read.
         return sql(
             "WITH RECURSIVE {} SELECT 'pid ' || a.pid AS writer, {began} AS began FROM pg_stat_activity a"
             " WHERE {began} IS NOT NULL AND a.datname = current_database() AND a.pid <> pg_backend_pid()"
@@ -364,7 +364,7 @@ class PostgreSQL(WritableDatabase):
             " UNION ALL SELECT {}, NULL WHERE {}",
             self._kin(parts), waiting, _text_in_utc(prepared), in_quotes(UNSEEN),
             in_quotes(ELSEWHERE), WRITTEN_ELSEWHERE,
-            # With track_activities off, a transaction's beginning is hidden. Take the session's, which is never later.
+            # With track_activities off, a transaction's beginning is hidden. The session's beginning is never later.
             began=_text_in_utc(sql("COALESCE(a.xact_start, a.backend_start)")),
         )  # fmt: skip
 

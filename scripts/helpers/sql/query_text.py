@@ -29,8 +29,8 @@ class Grammar:
     limits
         A pattern for the clauses that limit the number of rows.
     gaps
-        A pattern for the clauses that leave out rows at random, or rows that another transaction has locked. They are
-        refused in nested subqueries too. A limit is allowed there, as it may be intended: the last price of each item.
+        A pattern for the clauses that leave out rows at random, or rows that another transaction has locked. Nested
+        subqueries may not contain them either, but may contain a limit, as for the last price of each item.
     orders_within
         Whether the database accepts ORDER BY and WITH in a subquery.
     """
@@ -75,7 +75,7 @@ class Grammar:
 
 
 def _clause(word: str) -> str:
-    """Return a pattern for a clause that begins with a word. The word must be no name, and not precede ALL or NULL."""
+    """Return a pattern for a clause that begins with a word; it skips names, and the word before ALL or NULL."""
     return rf"(?<![.\w$@])(?<!\bas ){word}\b(?! ?(?:all|null)\b)"
 
 

@@ -37,7 +37,7 @@ class SQLite(WritableDatabase):
     modules = ("sqlite3",)
     driver = "org.sqlite.JDBC"
     now = sql("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000+00:00'")
-    # A NUMERIC column turns text that looks like a number into one: times stay text, decimals keep 15 digits only.
+    # A NUMERIC column turns a text that looks like a number into a number, which keeps only 15 digits of a decimal.
     held = MappingProxyType({
         "integer": (*WHOLE, "boolean"), "text": ("string", "decimal", *TIMES), "real": ("float", "double"),
         "numeric": NUMERIC, "blob": (*NUMERIC, "decimal", "string", "binary"),
@@ -60,7 +60,7 @@ class SQLite(WritableDatabase):
     rights = "Let the process write to the file and its folder"
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        # Only one transaction writes at a time, so numbers are committed in order, and there are no writers to await.
+        # Only one transaction writes at a time, so numbers are committed in order, and readers wait for no transaction.
         return sql("SELECT NULL AS writer WHERE 1 = 0")
 
     def __init__(self, loose: frozenset[str] = frozenset()) -> None:
@@ -86,7 +86,7 @@ class SQLite(WritableDatabase):
         return sql("{} COLLATE BINARY", name)
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        # 'blob', which is not hex, stands for bytes: they sort above all text and are refused later.
+        # Bytes sort above all text. Write 'blob' for them: it is not hex, so `value` refuses it.
         if kind == "string":
             return sql("CASE typeof({0}) WHEN 'text' THEN hex({0}) WHEN 'blob' THEN 'blob' END", expression)
         return sql("CAST({} AS TEXT)", expression)
@@ -146,8 +146,8 @@ class SQLite(WritableDatabase):
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # SQLite does not number tables: a new one may get the old one's row and page. A random text makes callers
-        # search the table each time, cheaply, from its last rowid on. A table WITHOUT ROWID gets none.
+        # SQLite has no number that differs if a table is created again. A random text makes callers search the table
+        # each time, which is cheap from its last rowid. For a table WITHOUT ROWID the query returns no row.
         return sql(
             "SELECT hex(randomblob(8)) FROM {}.sqlite_master WHERE type = 'table' AND name = {} COLLATE NOCASE "
             "AND sql NOT LIKE '%WITHOUT ROWID%'",
@@ -161,8 +161,8 @@ class SQLite(WritableDatabase):
         )  # fmt: skip
 
     def constraints(self, parts: Sequence[str]) -> Sequence[SQL]:
-        # Leave out partial keys, tables whose ON CONFLICT may ignore rows, and CHECKs of tables that declare a COLLATE,
-        # because the columns of a staging table do not have the collation of the target.
+        # Leave out partial keys, and tables whose ON CONFLICT may ignore rows. Leave out CHECKs of tables that declare
+        # a COLLATE: the columns of the staging table lack the collation, so a CHECK could have another result there.
         query = sql(
             "SELECT l.name, {0} || ' COLLATE ' || x.coll, NULL FROM {1}, pragma_index_list(m.name) l, "
             'pragma_index_xinfo(l.name) x WHERE l."unique" = 1 AND l.partial = 0 AND x.key = 1 AND {2} UNION ALL '
