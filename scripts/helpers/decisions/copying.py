@@ -3,7 +3,7 @@
 Each step accepts what an interrupted copy has already done, and repeating a step changes nothing::
 
     target: head, arriving from the source        the job is at the source
-    source: head, moved to the target             nothing begins at either
+    source: head, moved to the target             no run can begin in either table
     target: all items of the source
     target: head, arrived                         the job is at the target
 """
@@ -54,7 +54,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     """
     source = changes.lookups.store
     here, place = source.table.place, target.table.place
-    # List the target before reading its head: if that is from an earlier stay, so are the items, and may be deleted.
+    # List the items before the head is read: if the head is from an earlier stay of the job, the items may be deleted.
     listed, _ = _of_job(target, job_id)
     there = target.read_head(job_id)
     stored, head = changes.read_for_change(job_id)
@@ -62,7 +62,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     if stored is None:
         raise UnknownJobError(job_id, source.table_name)
     again = source.read_head(job_id)
-    # Check this first: a decision may have deleted chunks meanwhile, and the job would look damaged.
+    # Check the head before the items: if a decision has deleted chunks meanwhile, the job would look damaged.
     _check_same(again is not None and again.identity == head.identity, source, job_id)
     if head.arriving_from is not None or head.moved_to not in (None, place):
         raise JobMovedError(job_id, source.table_name, str(head.elsewhere))

@@ -126,8 +126,8 @@ class Decisions:
             check_expected(head, proposal.expected)
             if before is None and not proposal.may_be_new:
                 raise UnknownJobError(job_id, self._store.table_name)
-            # Make the decision again for each head, with new names for its chunks. The chunks of a try that lost are
-            # unused, so `doctor`, which raises the fence first, may delete them at any moment.
+            # Make the decision again for each head, with new names for its chunks. `doctor` raises the fence, so that
+            # the first try loses, and may then delete the chunks of that try at any moment.
             decided = proposal.change(head)
             if decided.after is head:
                 return head
@@ -286,8 +286,8 @@ class Decisions:
     ) -> Head:
         """Start a new epoch, from the watermarks of `back_to` if that is an earlier version; see `Head.restored`.
 
-        InvalidValueError if `retract` has rows without a mark of their batch. Output of versions above `back_to` is
-        taken back if its rows are marked with their batch; otherwise it stays, with a WARNING.
+        Output of versions above `back_to` is taken back if it shows its batch, files in their names and rows in a batch
+        column; otherwise it stays, with a WARNING. Output in `retract` that does not is an InvalidValueError.
         """
         order = make_order(who, why, self._lookups.clock())
         return self.take(Proposal(job_id, lambda head: self.restored(head, order, seen, retract, back_to), expected))
@@ -365,7 +365,7 @@ class Decisions:
         return tuple(output for entry in entries if entry.version > version for output in entry.change.outputs)
 
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
-        """Return the output of later versions: with `retract` all of it, otherwise enough to warn of it."""
+        """Return the output of later versions: with `retract` of all, otherwise of the newest ones, for a warning."""
         first = min((output.version for output in head.unpublished if output.version > version), default=head.version)
         outputs = self._later_outputs(head, version, None if retract else max(LOOKED_AT, head.version - first + 1))
         for output in outputs if retract else ():
@@ -376,7 +376,7 @@ class Decisions:
         return outputs
 
     def _checked(self, made: JobDecision) -> Order:
-        """Return the order of a decision; InvalidValueError for arguments that may not be combined."""
+        """Return the `Order` of a decision: who, why and when. InvalidValueError for arguments that do not fit."""
         order = make_order(made.who, made.why, self._lookups.clock())
         if made.context is not None:
             check_context(made.context)
@@ -430,12 +430,12 @@ class Decisions:
         return entry
 
     def _in_force(self, head: Head, entry: LogEntry) -> LogEntry:
-        """Return the entry with the output of every version, up to its own, whose rows its watermarks include."""
+        """Return a log entry with the output of all versions up to it whose rows count as loaded at its watermarks."""
         outputs: list[Output] = []
         back_to = None
         for one in self._lookups.history_of(head, LOOKED_AT, before=entry.version + 1):
             op, run_id = one.change.op, one.change.run_id
-            # Skip versions between a rewind and the version that it went back to.
+            # Skip versions between a rewind and the version that it went back to: their rows do not count as loaded.
             if back_to is not None and run_id != back_to:
                 continue
             if op in ("RESET", "REWIND") and run_id is None:
@@ -445,7 +445,7 @@ class Decisions:
         return replace(entry, change=replace(entry.change, outputs=tuple(reversed(outputs))))
 
     def _copied(self, head: Head, entry: LogEntry, context: str | None) -> tuple[LogEntry, dict[str, list[bytes]]]:
-        """Return the entry with its spilled states copied, and the new chunks, because the old ones may expire with it.
+        """Return a log entry with copies of its spilled states, whose chunks may expire with it, and the new chunks.
 
         States that the head also refers to are not copied; with `context`, only that context is copied.
         """
@@ -465,7 +465,7 @@ class Decisions:
 
 
 def _declared(head: Head, states: Mapping[str, Any], order: Order, chunks: Mapping[str, list[bytes]]) -> Decided:
-    """Set states by hand; states that are too large for the head are put into chunks, added to those given."""
+    """Return the decision to set states by hand; `chunks` are stored with the chunks of states too large for a head."""
     watermarks = {**head.watermarks, **states}
     in_head, large = spill_large(watermarks, "s", new_token(), "watermark", head.watermarks)
     return Decided(head.declared(in_head, order), {**chunks, **large}, states)
@@ -507,7 +507,7 @@ def _latest_started(job_id: str, runs: Iterable[Mapping[str, Any]], found: Mappi
 
 
 def make_order(who: str | None, why: str, at: datetime) -> Order:
-    """Make the order of a decision; `who` defaults to the system's user. InvalidValueError for an invalid text."""
+    """Make the `Order` of a decision; `who` defaults to the system's user. InvalidValueError for an invalid text."""
     who = who or _system_user()
     for name, text in (("who", who), ("why", why)):
         if not isinstance(text, str) or not text.strip() or len(text) > MAX_WHY or not text.isprintable():

@@ -220,7 +220,7 @@ def _is_over(item: items.Item, now: datetime) -> bool:
 
 
 def _missing_log(store: Store, head: Head, found: dict[str, items.Item], repair: bool) -> Iterable[Finding]:
-    """Yield gaps in the log, but none before the oldest entry or before one with an expiry: they may have expired."""
+    """Yield gaps in the log, but none before the oldest entry or one with an expiry: such entries may have expired."""
     log = {int(key.removeprefix(items.LOG_PREFIX)): item for key, item in found.items() if _is_log(key)}
     ending = [version for version, item in log.items() if items.TTL_ATTRIBUTE in item]
     first = max(ending, default=min(log, default=head.version))
@@ -252,7 +252,7 @@ def _chunks(
         if _is_log(key):
             by_chunk = _by_chunk(items.log_from_item(item).watermarks)
             held |= by_chunk
-            # DynamoDB deletes expired items in any order, so the chunks of an expired entry may be deleted before it.
+            # DynamoDB deletes expired items in any order, so an expired entry may have lost its chunks already.
             if key in live:
                 needed |= by_chunk
     for key in sorted(needed.keys() - found.keys()):
