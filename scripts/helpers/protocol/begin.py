@@ -35,7 +35,7 @@ MAX_LEASE_LIMIT = timedelta(days=366)
 
 def check_max_lease(max_lease: timedelta) -> timedelta:
     """Return `max_lease`; raise InvalidValueError unless it is from 15 minutes to 366 days."""
-    # At least the default lease; otherwise every begin() without lease= is refused.
+    # A limit below the default lease is refused here, otherwise every begin() without lease= would be refused.
     if not DEFAULT_LEASE <= max_lease <= MAX_LEASE_LIMIT:
         raise InvalidValueError(
             f"max_lease is {max_lease.total_seconds():.15g} seconds; it must be from {DEFAULT_LEASE.total_seconds():g} "
@@ -56,7 +56,7 @@ def begin_run(
     check_run_id(run_id)
     if lease <= timedelta(0):
         raise InvalidValueError(f"The lease is {lease.total_seconds():g} seconds; it must be above 0.")
-    # Check before anything is read. A lease of years would block the job after a crash, or overflow the calendar.
+    # Check the lease before anything is read. One of years would block the job after a crash, or overflow the calendar.
     if lease > max_lease:
         raise InvalidValueError(
             f"The lease is {lease.total_seconds():.15g} seconds; the limit is {max_lease.total_seconds():.15g}. Give a "
@@ -66,7 +66,7 @@ def begin_run(
     lookups = changes.lookups
     store, clock = lookups.store, lookups.clock
     token = new_token()
-    # Do not retry for longer than the lease lasts: the lease of a claim written after that would be over already.
+    # Do not retry the claim for longer than its lease lasts, because it would then be written when its lease is over.
     budget = min(BUDGET_SECONDS, lease.total_seconds())
     before, head = changes.read_to_claim(job_id)
     for _ in TO_BEGIN.races(store.sleep):
@@ -77,11 +77,11 @@ def begin_run(
         before, head = (outcome.to, outcome.to) if outcome.to else changes.read_to_claim(job_id)
     run = Run(store, after, clock, lease, changes.retention, lookups.checked)
     try:
-        # Do this before the run can commit: only the present head has the content of a missing log entry.
+        # Complete the log before the run can commit: only the present head has the content of a missing log entry.
         if after.logged != after.version:
             changes.complete_log(after)
     except WatermarkError as error:
-        # Abort here: the caller never gets the handle that could abort the run, and the job would stay blocked.
+        # Abort here, because the caller never gets the run that it could abort, and the job would stay blocked.
         with suppress(WatermarkError):
             run.abort(error)
         raise
@@ -117,7 +117,7 @@ def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mappi
 
 
 def _contexts(changes: Changes, head: Head) -> list[str]:
-    """Return the names of a job's watermarks that are states of sources, and not values of the playbook's calls."""
+    """Return the names of a job's watermarks that are states of sources, not values passed to `add_watermark`."""
     last = head.last
     # `commit_at_once` uses one token for plan and commit; in a run the two differ. A map in a version that a run made
     # is always a state. In any other version, a map is a state only if it has a `kind`.
@@ -140,7 +140,7 @@ def _is_repeated(changes: Changes, head: Head, run_id: str, watermarks: dict[str
     found = items.run_from_item(stored)
     if not same_values(found["watermarks"], watermarks):
         return False
-    # After a rewind or a reset the caller wants the same values committed again, as a new version.
+    # After a rewind or a reset, a call with the same values is not a repeat: the caller wants them as a new version.
     later = Between(head.job_id, items.log_key(found["version"] + 1), items.log_key(MAX_COUNT))
     entries = store.query(later)
     return all(items.log_from_item(entry).change.op == "COMMIT" for entry in entries)

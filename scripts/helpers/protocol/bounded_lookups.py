@@ -44,7 +44,7 @@ class BoundedLookups(Lookups):
             try:
                 found[name] = self.state_at(head, name)
             except TooLargeError:
-                # Replace the state by a reference that nothing reads back, even if it is packed in the head itself.
+                # Replace the state by an empty reference, which readers do not follow, even if the head has the state.
                 found[name] = Spilled("", 0, lengths[name], "")
         return replace(head, watermarks=found)
 
@@ -68,7 +68,7 @@ class BoundedLookups(Lookups):
     def _read(self, job_id: str, reference: Spilled) -> Any:
         key = job_id, reference
         if key not in self._known:
-            # All chunks but the last are full, so do not trust a length that is too small for the number of chunks.
+            # Do not trust a length that is too small for the number of chunks: all chunks but the last are full.
             self._count(job_id, max(reference.length, (reference.chunks - 1) * CHUNK_BYTES))
             self._known[key] = super()._read(job_id, reference)
         return self._known[key]

@@ -29,7 +29,7 @@ def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> N
     Chunks expire later than every version that refers to them, even if the clock of another machine set the expiry of
     that version. Older versions that share these chunks and have no expiry yet get the same expiry as this version.
     Chunks that `head` refers to stay, and so does a run item that a later version has rewritten. The log entry's expiry
-    is written last, so that a log entry with an expiry always has a run item with one.
+    is written last, so if the log entry has an expiry, the run item has one, too.
     """
     if entry.version >= head.version:
         return
@@ -45,7 +45,7 @@ def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> N
 
 
 def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: datetime) -> tuple[list[LogEntry], datetime]:
-    """Return the older versions that share chunks in `gone` and have no expiry yet, and a time when all may expire.
+    """Return the older versions without an expiry that share chunks in `gone`, and the time when all may expire.
 
     The versions that share a chunk are consecutive, so the search ends at the first version that shares none.
     """
@@ -84,14 +84,14 @@ class Changes:
         self._store = lookups.store
 
     def read_for_change(self, job_id: str) -> tuple[Head | None, Head]:
-        """Read the head and complete its log: (the stored head or None, the head to change)."""
+        """Read the head and complete its log; return the stored head, or None, and the head to change."""
         stored, head = self.read_to_claim(job_id)
         # Complete the log before the change: the next head no longer has the content of a missing entry.
         self.complete_log(head)
         return stored, head
 
     def read_to_claim(self, job_id: str) -> tuple[Head | None, Head]:
-        """Read the head: (the stored head or None, the head to change). Its log entry may still be missing."""
+        """Return the stored head, or None, and the head to change. Its log entry may still be missing."""
         self.lookups.check_job(job_id)
         stored = self._store.read_head(job_id)
         if stored is None:
@@ -103,8 +103,8 @@ class Changes:
             check_adoptable(imported)
             # Store the import as a version, so that the history shows the state before the first run of this package.
             outcome = self._store.swap(None, imported)
-            # If the write lost, another first run has imported the same item, and its head can be used. (A head is
-            # never deleted; if it is gone all the same, the next conditional write fails and reads again.)
+            # If the write lost, another first run has imported the same item: use the head of that run. (A head is
+            # never deleted. If it is gone all the same, the caller's conditional write fails, and reads again.)
             stored = imported if isinstance(outcome, Written) else outcome.to or imported
         return stored, stored
 

@@ -144,7 +144,7 @@ def spill_large(
     for index, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):
         if total <= MAX_BYTES:
             break
-        # Keep entries with references: cleanup does not see them inside chunks, and would delete what they refer to.
+        # Leave entries with references in the head: cleanup finds no references in chunks, and would delete their data.
         if sizes[name] < WORTH_BYTES or references({name: kept[name]}):
             continue
         reference, parts = cut(kept[name], f"{kind}#{token}-{index}", f"{what} {name!r}")
@@ -189,7 +189,7 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
     if len(raw) != reference.length or hashlib.sha256(raw).hexdigest() != reference.sha256:
         raise ValueError("length or checksum differ")
     try:
-        # Check the content too: anyone who can write to the head can change the hash to match.
+        # Check the content too: anyone who can write to the table can change a chunk, and the hash in the head with it.
         attribute, types = plain_json(raw, MAX_MARKS)
         return decode(from_json(attribute), types)["value"]
     except ImplausibleError:

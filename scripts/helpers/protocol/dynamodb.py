@@ -91,14 +91,14 @@ class DynamoTable:
     """One DynamoDB table. Every read is strongly consistent."""
 
     def __init__(self, name: str, client: DynamoDBClient) -> None:
-        redact_logs()  # Do this before a client that the caller passed logs its first request.
+        redact_logs()  # Hide secrets before a client that the caller passed logs its first request.
         self.name, self.client = name, client
 
     # --- items ----------------------------------------------------------------------------------
 
     @cached_property
     def place(self) -> str:
-        """The ARN of the table and its creation time, as a later table in this account may have the same name."""
+        """The ARN of the table and its creation time, because a table that is created later may have the same ARN."""
         found = self._call("describe_table", {"TableName": self.name})["Table"]
         return f"{found['TableArn']}, made {found['CreationDateTime'].astimezone(timezone.utc):%Y-%m-%d %H:%M:%S.%fZ}"
 
@@ -175,7 +175,7 @@ class DynamoTable:
     # --- failures -------------------------------------------------------------------------------
 
     def _call_once(self, action: str, request: dict[str, Any], refused_again: str) -> None:
-        """Call an action that succeeds only once; ignore the error `refused_again` if botocore sent it twice."""
+        """Call an action that succeeds only once; ignore the error `refused_again` if botocore repeated the request."""
         try:
             self._call(action, request)
         except ConfigurationError as error:

@@ -70,7 +70,7 @@ class Fields:
         found = self._given(field, default)
         if found is default:
             return default
-        # isinstance() would accept True as 1.
+        # Compare the type itself, because isinstance() would accept True as 1.
         if type(found) is not int or not least <= found <= most:
             raise self.wrong(field, f"a whole number from {least:,} to {most:,}")
         return found

@@ -168,14 +168,14 @@ class Head:
     took back and that may still be at its target; each run that begins deletes it before it plans.
     `retracted` are ranges of versions (first, last) whose output is gone, so no rewind may go back to them.
     `epochs` are the former epochs of the job, each with its last version: their output may still wait to be published.
-    `answers` are the later versions of former epochs that an operator let a target keep after a restore, by epoch and
-    `target_key`; they count only for these targets. Older items have them in `epochs`, where they count for all.
+    `answers` are the last versions of former epochs that an operator let a target keep after a restore, by epoch and
+    `target_key`: each is for one target. Older items have such versions in `epochs`, which are for all targets.
     `releases` are the claims that operators ended since the last version; the next version records them in the history.
     `recent` are the newest commits, oldest first, which show what is usual for the job.
     `logged` is the newest version whose log entry was known to exist when the head was written; 0 if unknown.
     `planned_at` is the latest time that scripts saw as the time of a plan, if it is after the time of `last`.
-    `at_targets` is what each target must have: the output with rows that was last published there, except output that
-    was taken back or is read again. The target that was published to last comes last.
+    `at_targets` has, for each target, the output with rows that was last published there and must still be there. It
+    leaves out output that was taken back or is read again. The target with the newest output comes last.
     `failure` is the error of the last run that failed since the last version, if the run could store it.
     `moved_to` is the table that the job was moved to; `arriving_from` is the table that has the job until its copy here
     is complete. While either is set, no run may begin here and nothing may change.
@@ -213,14 +213,14 @@ class Head:
 
     @property
     def last_versions(self) -> Mapping[str, int]:
-        """The epochs of the job, each with the last version that any target may have."""
+        """The epochs of the job, each with the last version of it that may be at some target."""
         found = {**self.epochs, self.epoch: self.version}
         for epoch, answered in self.answers.items():
             found[epoch] = max(found.get(epoch, 0), *answered.values())
         return found
 
     def last_versions_at(self, target: str) -> Mapping[str, int]:
-        """Return the epochs of the job, each with the last version that one target may have."""
+        """Return the epochs of the job, each with the last version of it that may be at `target`."""
         found, key = {**self.epochs, self.epoch: self.version}, target_key(target)
         for epoch, answered in self.answers.items():
             found[epoch] = max(found.get(epoch, 0), answered.get(key, 0))
@@ -236,8 +236,8 @@ class Head:
             self.claim.token if self.claim else None,
             self.plan.plan_id if self.plan else None,
             self.last.commit_id if self.last else None,
-            # Two operators may release the same run at once. Without the token the second could mistake the first one's
-            # write for its own, as if only the answer had been lost, and believe that its own reason is kept.
+            # Two operators may release the same run at once. Without the token, the release that lost could mistake the
+            # other one for its own write whose answer was lost, and report a reason that the head does not have.
             self.releases[-1].token if self.releases else None,
             # Only these fields distinguish moves to two different tables, or a move and a fence raised by `doctor`.
             self.moved_to,
@@ -251,7 +251,7 @@ class Head:
 
     @property
     def elsewhere(self) -> str | None:
-        """The table that has the job instead of this one; None if the job is in this table."""
+        """The other table that has the job now; None if the job is in this table."""
         return self.moved_to or self.arriving_from
 
     def is_as_far_as(self, other: Head) -> bool:
@@ -350,8 +350,8 @@ class Head:
     def amended(self, plan: Plan) -> Head:
         """Replace the frozen plan by one without unreadable files. PlanConflictError if no plan is frozen.
 
-        The batch keeps its id: it is not committed yet, and staged output counts only if a commit names it. With a new
-        id, a custom sink that replaces batches by id would keep what was written for the first plan.
+        The batch may keep its id: no commit names it yet, and staged output counts only if a commit names it. With a
+        new id, a custom sink that replaces batches by id would keep rows that were written for the first plan.
         """
         if self.claim is None or self.plan is None:
             raise PlanConflictError(self.job_id, "there is no frozen plan to amend. Call freeze first.")
@@ -397,9 +397,9 @@ class Head:
         )
 
     def published(self, outputs: Outputs, lacks_after: int | None = None) -> Head:
-        """Remove published output from `unpublished`, and record it in `at_targets`, as what its target must have.
+        """Remove published output from `unpublished`, and record in `at_targets` that its target must have it.
 
-        `lacks_after` is the last version that the target had, if later ones were missing there; otherwise None.
+        `lacks_after` is the last version that the target had, if it had lost later versions; otherwise None.
         """
         head = replace(self, unpublished=tuple(output for output in self.unpublished if output not in outputs))
         for output in filter(lambda output: output.has_rows, outputs):
@@ -417,11 +417,11 @@ class Head:
         return replace(self, at_targets=tuple(one for one in self.at_targets if target_key(one.target) != key))
 
     def taken_back(self, retractions: tuple[Retraction, ...]) -> Head:
-        """Remove retractions that are done, and that no late writer can undo; nothing else changes."""
+        """Remove retractions whose output is gone and cannot be written again by a late run; nothing else changes."""
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
     def released(self, *, is_run: bool = True, failure: str | None = None) -> Head:
-        """Abort: end the claim; the plan stays for the next run. Without `is_run`, `begun` does not count the claim."""
+        """Abort: end the claim; the plan stays for the next run. If `is_run` is False, `begun` skips the claim."""
         if not is_run:
             return replace(self, claim=None, last=self.fenced().last)
         return replace(self, claim=None, failure=failure)
@@ -434,8 +434,8 @@ class Head:
         """Go back to the watermarks of an earlier version, all of them or those of one context.
 
         `outputs` is the output of later versions that the history has; with `retract`, all of it is deleted from its
-        targets. InvalidValueError for a version whose output is gone: its watermarks cover rows that are no longer at a
-        target.
+        targets. InvalidValueError for a version whose output was taken back: its watermarks would count rows as loaded
+        that are no longer at a target.
         """
         for first, last in self.retracted:
             if first <= entry.version <= last:
@@ -480,7 +480,7 @@ class Head:
         the head after `rewound` or `reset`, if the watermarks cover rows that are gone.
         """
         decided = back or self._decided("SET", self.watermarks, order, self._run_in_force)
-        # The new retractions belong to the epoch that ends here, so they are added after the epoch has changed.
+        # The new retractions are of the epoch that ends here. Add them when the epoch has changed, as former output.
         taken = (*decided.retracting[len(self.retracting) :], *taken)
         epochs = {**self.epochs, self.epoch: self.version}
         after = replace(decided, epoch=new_epoch(), epochs=epochs, retracting=self.retracting)
@@ -497,8 +497,8 @@ class Head:
         release = Release(self.claim.run_id, order.at.astimezone(timezone.utc), order.who, order.why, order.token)
         # Unlike all other decisions, a release makes no version. A batch id is (job, epoch, version): with another
         # version the next run would write the rows of the open plan under another id, and a sink that already has them
-        # from the dead run would store them twice. The log has exactly one entry for each version, so the head keeps
-        # who and why, in the same write, until the next version's log entry has them.
+        # from the dead run would store them twice. The log has one entry for each version, so there is none for the
+        # release: the head keeps who released the run and why, until the next version's entry takes them.
         return replace(self.fenced(), claim=None, releases=(*self.releases, release)[-MOST_RELEASES:])
 
     def fenced(self) -> Head:
@@ -521,7 +521,7 @@ class Head:
         return replace(self.arrived(there), claim=None, arriving_from=source)
 
     def arrived(self, there: Head | None) -> Head:
-        """Complete the move from another table; `there` is the head that this table kept from an earlier stay.
+        """Complete the move from another table; `there` is the head that the new table kept from an earlier stay.
 
         The job keeps its epoch, so that targets recognize the batches that they have. The epochs of the earlier stay
         are kept too, because targets may have output of them.
@@ -531,7 +531,7 @@ class Head:
         stay = {} if there is None else there.answers
         answers = {epoch: {**stay.get(epoch, {}), **self.answers.get(epoch, {})} for epoch in {**stay, **self.answers}}
         answers.pop(self.epoch, None)
-        # The fence must not be lower than in the earlier stay, otherwise runs from that time could write again.
+        # Keep the higher fence: with a lower one, runs from the job's earlier stay in the table could write again.
         fence = max(fence, self.fence)
         return replace(self, moved_to=None, arriving_from=None, epochs=epochs, answers=answers, fence=fence)
 
@@ -540,7 +540,7 @@ class Head:
         return any(first <= version <= last for first, last in self.retracted)
 
     def keeps(self, output: Output) -> bool:
-        """Return whether no pending retraction deletes the rows of an output from its target."""
+        """Return whether an output stays at its target: no retraction in `retracting` deletes its rows."""
         taken = (one for one in self.retracting if (one.target, one.epoch) == (output.target, output.epoch))
         return not output.is_retractable or not any(one.covers(output.version) for one in taken)
 
@@ -549,16 +549,16 @@ class Head:
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # The list no longer has the earlier version of this target, so keep only the fact that rows are lost.
+            # `at_targets` has only the last output of each target, so keep only the fact that earlier rows are lost.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
         return replace(self, at_targets=tuple(kept)).published(left).at_targets
 
     def _without_output(self, after: Head, version: int, outputs: Outputs, retract: bool, order: Order) -> Head:
-        """Take back output of versions above `version`; without `retract` only of versions not wholly published."""
+        """Take back output of versions above `version`; without `retract` only of versions with unpublished output."""
         unseen = tuple(output for output in self.unpublished if output.version > version)
-        # The rows of such a version are read again for all of its targets, also for targets that already have them.
+        # A version is read again for all of its targets, so take it back also from targets that have its rows already.
         waiting = {(output.epoch, output.version) for output in unseen}
         partly = tuple(
             output for output in outputs if (output.epoch, output.version) in waiting and output.is_retractable
@@ -573,17 +573,17 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # To record a retraction, a table takes `closed` as its last version, which no batch of a former epoch can have.
+        # A table records a retraction by `closed` as its last version: a version above all batches of a former epoch.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 
     def _answered(self, found: Sequence[tuple[str, str, int]]) -> Head:
-        """Record up to which version of a former epoch a target is settled; `found` has (target, epoch, version)."""
+        """Record the last version of a former epoch that a target may have; `found` has (target, epoch, version)."""
         answers = {epoch: dict(answered) for epoch, answered in self.answers.items()}
         for target, epoch, last in found:
             answered, key = answers.setdefault(epoch, {}), target_key(target)
             answered[key] = max(last, answered.get(key, 0))
-        # Dropping old answers is safe: the target, then the operator, will be asked again, and no row is written twice.
+        # Old answers may be dropped: a run that finds the target ahead asks the operator again, so no row comes twice.
         for epoch in self.answers.keys() - {epoch for _, epoch, _ in found}:
             if sum(map(len, answers.values())) > MOST_ANSWERS:
                 del answers[epoch]

@@ -75,7 +75,7 @@ def _released(entry: LogEntry) -> str | None:
 
 
 def _left_out(found: Any) -> str | None:
-    """Return which columns of the sources a version left out: the first ones by name, then the number of the others."""
+    """Return the names of columns that a version left out, by source, such as ``"a, b and 3 more; c"``; else None."""
     told = []
     for left_out in found.values() if isinstance(found, Mapping) else ():
         if isinstance(left_out, Mapping) and isinstance(left_out.get("names"), list):
