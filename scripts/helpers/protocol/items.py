@@ -1,6 +1,6 @@
-"""Convert records to table items, and back. Pure.
+"""Convert heads, log entries and runs to items of the table, and back. Pure.
 
-Range keys sort so that the original class, which reads the last item of a job, finds the head:
+The head must be the last item of its job, because the original class reads the last one. Range keys sort so:
 ``!`` (log, chunks) < run ids < ``~latest``.
 """
 
@@ -46,7 +46,7 @@ MAX_FAILURE_BYTES = 1_000
 
 
 def log_key(version: int) -> str:
-    """Return the range key of a version's log entry; keys sort as versions do."""
+    """Return the range key of a version's log entry. The keys of a job's entries sort by version."""
     return f"{LOG_PREFIX}{version:019d}"
 
 
@@ -56,7 +56,7 @@ def chunk_key(chunks_id: str, index: int) -> str:
 
 
 def run_record_key(run_id: str) -> str:
-    """Return the range key of a run's record; keys sort by when runs started, and attempt 10 comes after attempt 2.
+    """Return the range key of a run's record. Keys sort as run ids do, with attempt 10 of a run after its attempt 2.
 
     >>> run_record_key("jr_0_attempt_2")
     '!r#jr_0_attempt_02'
@@ -65,7 +65,7 @@ def run_record_key(run_id: str) -> str:
 
 
 def run_of_record_key(range_key: str) -> str:
-    """Return the id of the run whose record has a range key."""
+    """Return the run id that `run_record_key` made this range key from."""
     run_id = range_key.removeprefix(RUN_RECORD_PREFIX)
     return _ATTEMPT.sub(lambda found: f"_attempt_{int(found[1])}", run_id)
 
@@ -85,7 +85,7 @@ def is_ours(item: Item) -> bool:
 
 
 def key(job_id: str, range_key: str) -> Item:
-    """Return the primary key of an item."""
+    """Return the primary key of an item, as the attributes of its hash key and its range key."""
     return {HASH_KEY: {"S": job_id}, RANGE_KEY: {"S": range_key}}
 
 
@@ -101,8 +101,8 @@ def head_to_item(head: Head) -> Item:
         item |= _written(CLAIM, head.claim)
     if head.plan:
         item |= {"planId": {"S": head.plan.plan_id}, "plan": {"M": _plan_to_map(head.plan)}}
-    # Write `logged` only if it is the head's version. If it is missing, the next begin checks whether the log entry
-    # exists, as it does for heads from versions of the package that do not know `logged`.
+    # `logged` equal to the head's version says that its log entry exists. Any other value is left out. If `logged` is
+    # missing, as in heads of older versions of this package, the next begin checks whether the entry exists.
     if head.logged != head.version:
         item.pop("logged", None)
     return item
@@ -130,7 +130,7 @@ def run_to_item(entry: LogEntry) -> Item:
 
 
 def encode_metrics(metrics: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> tuple[Attribute, Attribute]:
-    """Encode the counts of a run; a name that a watermark also has is refused, because the watermark must win."""
+    """Encode the counts of a run. InvalidValueError if a count has the name of one of the `next_watermarks`."""
     for name in metrics:
         if name in next_watermarks:
             raise InvalidValueError(reason="reserved_name", name=name, reserved=sorted(next_watermarks))
@@ -143,7 +143,7 @@ def _change_to_map(change: Change) -> Item:
 
 
 def _outputs(outputs: Sequence[Output | Retraction]) -> Attribute:
-    # Stored as one text: no request reads a part of it, and maps would need a separate map of types for each target.
+    # All records are stored as one text: no request reads a single record, and a map would need a map of types as well.
     return {"S": json.dumps([output.record() for output in outputs])}
 
 
@@ -178,7 +178,7 @@ def _time(moment: datetime) -> Attribute:
 
 
 def _moment(moment: datetime) -> Attribute:
-    """Encode a time of this machine's clock. InvalidValueError for a time that readers would refuse."""
+    """Encode a time of this machine's clock. InvalidValueError if it is so far off that reading it would fail."""
     if not EARLIEST <= moment <= LATEST:
         raise InvalidValueError(f"The clock says {moment:%Y-%m-%d}. Set the clock of the machine that the job runs on.")
     return _time(moment)
@@ -188,7 +188,7 @@ def _moment(moment: datetime) -> Attribute:
 
 
 def head_from_item(item: Item) -> Head:
-    """Read a head. NewerFormatError for a later format, CorruptItemError for an altered item."""
+    """Return the head that an item stores; NewerFormatError for a later format, CorruptItemError if it was altered."""
     check_format(item)
     return reading(item, _head)
 
@@ -200,18 +200,18 @@ def log_from_item(item: Item) -> LogEntry:
 
 
 def run_from_item(item: Item) -> dict[str, Any]:
-    """Read a run item, of this package or of the original class, as the playbook's dict."""
+    """Return a run item, of this package or of the original class, as the dict that `get_watermark` returns."""
     return reading(item, _run)
 
 
 def start_of_run(item: Item) -> datetime:
-    """Return the time when the run of a record began to work; if it never did, the time when it was started."""
+    """Return from a run's record when the run began to work or, if it never did, when it was requested."""
     check_format(item)
     return reading(item, lambda item: _moment_in(item, "runningSince" if "runningSince" in item else "startedOn"))
 
 
 def reading(item: Item, read: Callable[[Item], T]) -> T:
-    """Return what `read` makes of an item; CorruptItemError if the item was altered."""
+    """Return the result of `read(item)`; CorruptItemError if it fails because the item was altered."""
     try:
         return read(item)
     except ImplausibleError as error:
@@ -235,11 +235,11 @@ def check_format(item: Item) -> None:
 
 def _head(item: Item) -> Head:
     claim = plan = None
-    # If one attribute of a claim or a plan exists, all are read: half of one means an altered item. Ignoring it would
-    # let a second run begin, or lose a batch.
+    # If any attribute of a claim or a plan exists, all must: the item was altered if one is missing. Ignoring half a
+    # claim would let a second run begin; ignoring half a plan would lose a batch.
     if "ownerTok" in item or "owner" in item:
         claim = Claim(**_read(CLAIM, item))
-        # Treat an implausible lease as over, otherwise a lease until the year 9000 would block the job. That is safe,
+        # Treat a lease with an implausible end, such as the year 9000, as over; it would block the job. That is safe,
         # because the fence, not the lease, prevents two runs from both committing.
         if not EARLIEST <= claim.lease_until <= claim.since + LONGEST_LEASE:
             claim = replace(claim, lease_until=claim.since)
@@ -257,7 +257,7 @@ def _head(item: Item) -> Head:
 
 def _log_entry(item: Item) -> LogEntry:
     version = _whole(item, "version")
-    # Pages of a history are requested by version. An entry under the key of another version would be read for ever.
+    # A history's next page starts below the version of its last entry. An entry under a wrong key could repeat forever.
     if item[RANGE_KEY]["S"] != log_key(version):
         raise ImplausibleError(f"it says that it is version {version}")
     return LogEntry(
@@ -290,9 +290,9 @@ def _run(item: Item) -> dict[str, Any]:
 
 
 def _legacy_watermarks(item: Item) -> dict[str, Any]:
-    """Return the values of an item of the original class, with its other attributes under their own names.
+    """Return the watermarks of an item of the original class, and its other attributes, as one dict.
 
-    Its `key=` names the attribute that has the values, and scripts could add attributes. None may be lost.
+    Scripts could choose another attribute for the watermarks with `key=`, and could add attributes. None may be lost.
     """
     others = {name: attribute for name, attribute in item.items() if name not in (HASH_KEY, RANGE_KEY, WATERMARKS)}
     if WATERMARKS not in item and not any("M" in attribute for attribute in others.values()):
@@ -309,7 +309,7 @@ def _text(item: Item, name: str) -> str:
 
 
 def _values_in(item: Item, name: str, types: str) -> dict[str, Any]:
-    """Return a map of values; an error names the map, but not the value that cannot be read."""
+    """Return the decoded map `name`; an error names the map, but never quotes the value that cannot be read."""
     found, kinds = {"M": attribute_of(item, name, "M")}, {"M": attribute_of(item, types, "M")}
     try:
         return values.decode(found, kinds)
@@ -372,7 +372,7 @@ def _releases_in(item: Item, name: str) -> tuple[Release, ...]:
 
 
 def _lease_in(item: Item, name: str) -> timedelta | None:
-    """Return the length of a lease as each heartbeat sets it; None if it is implausible.
+    """Return for how long each heartbeat renews the lease; None if the stored number of seconds is implausible.
 
     The length is only shown to operators and decides nothing, so a bad value does not make the head unreadable.
     """
@@ -382,7 +382,7 @@ def _lease_in(item: Item, name: str) -> timedelta | None:
 
 def _whole(item: Item, name: str) -> int:
     text = attribute_of(item, name, "N")
-    # DynamoDB writes a whole number without a point. More digits than these would take long to parse.
+    # DynamoDB returns a whole number without a decimal point. Longer texts are refused, as they take long to parse.
     if not _WHOLE.fullmatch(text):
         raise ImplausibleError(f"{name} is not a whole number")
     found = int(text)
@@ -399,14 +399,14 @@ def _moment_in(item: Item, name: str) -> datetime:
 
 
 class _Codec(NamedTuple):
-    """Functions that encode a value, and that read the attribute of a given name from an item."""
+    """Two functions: `write` turns a value into an attribute; `read` returns the value of an item's named attribute."""
 
     write: Callable[[Any], Attribute]
     read: Callable[[Item, str], Any]
 
 
 class _Stored(NamedTuple):
-    """An attribute and the field that it stores. A value equal to `default` is left out; with `...`, none ever is."""
+    """An attribute and the field that it stores. It is not written for the value `default`; `...` means always."""
 
     attribute: str
     field: str
@@ -456,7 +456,7 @@ HEAD = (
     _Stored("epochs", "epochs", _Codec(_counts, _epochs_in), {}),
     _Stored("answers", "answers", _Codec(_answers, _answers_in), {}),
     _Stored("releases", "releases", _RELEASES, ()),
-    # The next fields need no new format: versions of the package without them read the head and leave them out.
+    # The next fields were added without a new format, because older versions of the package read a head without them.
     _Stored(
         "recent",
         "recent",

@@ -31,7 +31,7 @@ GROW_BELOW, SHRINK_ABOVE = 24, 48
 One more request takes as long as some dozens of items more in a page."""
 BEFORE_HEAD = "~"
 LAST = "\U0010ffff" * 256
-"""The largest range key that DynamoDB accepts, of 1,024 bytes: any key after it belongs to another job."""
+"""The largest range key that DynamoDB accepts, of 1,024 bytes. Any item after it belongs to another job."""
 LEGACY_RANGES = (("\x00", "!"), ('"', BEFORE_HEAD), ("\x7f", LAST))
 """Range keys that the original class may have used, from first to last: those that start with neither '!' nor '~'."""
 
@@ -50,7 +50,7 @@ class ListedJob:
 
 
 class ListedJobs(Table[ListedJob]):
-    """Jobs by name; the printed table does not show values of watermarks."""
+    """Jobs, sorted by name. The printed table does not show values of watermarks."""
 
     columns = (
         Column("job", lambda job: job.job_id),
@@ -91,16 +91,16 @@ def list_jobs(
 ) -> JobList:
     """List all jobs of a table; the cost depends on the number of jobs, not on the length of their histories.
 
-    A job's head is its last item. If a page ends inside a history, the next page starts right
-    before the head of that job: a start key need not exist (AWS Database Blog, "Generate a distinct
-    set of partition keys for an Amazon DynamoDB table efficiently"). If histories are short,
-    pages grow, because reading through them is cheaper. Each head is read consistently; jobs that
-    begin meanwhile may or may not be listed.
+    A job's head is its last item. If a page ends inside a history, the next page skips to just before the head of
+    that job. This is possible because a start key need not exist (AWS Database Blog, "Generate a distinct set of
+    partition keys for an Amazon DynamoDB table efficiently"). If histories are short, pages grow, because reading
+    through a short history costs less than one more request. Each head is read consistently; a job whose first run
+    begins during the list may be missing.
 
     Parameters
     ----------
     segments
-        Parts of the table that are read in parallel.
+        Number of parts into which the table is divided, which are read in parallel.
     max_requests
         Number of requests after which the list ends.
     on_page
@@ -119,7 +119,7 @@ def list_jobs(
         try:
             list(pool.map(_Walk.run, walks))
         except BaseException:
-            # The pool waits for all threads before the error is raised: without the flag they would read to the end.
+            # Stop the other threads: the pool waits for them before it raises, and they would read to the table's end.
             tally.stopped = True
             raise
     found = sorted((job for walk in walks for job in walk.found), key=lambda job: job.job_id)
@@ -127,7 +127,7 @@ def list_jobs(
 
 
 class _Tally:
-    """The counts of all segments together, and whether the segments must stop."""
+    """The cost and the number of jobs of all segments together. `stopped` tells every walk to end."""
 
     def __init__(self, max_requests: int | None, on_page: Callable[[int, ListCost], None] | None) -> None:
         self.cost, self.jobs, self.stopped = ListCost(), 0, False
@@ -143,7 +143,7 @@ class _Tally:
             return True
 
     def count_request(self, items_read: int) -> None:
-        """Count a request that is not a page of the walk, and its items."""
+        """Count a request for the items of one job, which is sent beside the pages of the walk."""
         with self._lock:
             before = self.cost
             self.cost = ListCost(before.requests + 1, before.items + items_read, before.units + 1)
@@ -158,7 +158,7 @@ class _Tally:
 
 
 class _Walk:
-    """A walk through one segment of the table, from job to job."""
+    """Reads one segment of the table page by page, and collects its jobs in `found`."""
 
     def __init__(self, store: Store, tally: _Tally, segment: int, segments: int) -> None:
         self.found: list[ListedJob] = []
@@ -184,7 +184,7 @@ class _Walk:
                 return
             self._adapt(page.items, jumped=start is not None and start[items.RANGE_KEY]["S"] == BEFORE_HEAD)
             start = _next_start(last)
-        # The limit ended the list inside a job. Leave the job out if its head was not read, as one may still follow.
+        # The limit ended the walk inside a job. List the job only if its head was read: otherwise the head may follow.
         if self._head is not None:
             self._leave()
 
@@ -200,16 +200,16 @@ class _Walk:
         self._has_ours = self._has_ours or (items.is_ours(item) and not items.is_job_runs_key(range_key))
 
     def _leave(self) -> None:
-        """Add the job whose items were all read. Query it if it has no head, because a jump may have skipped items."""
+        """Add the current job to `found`. A job without a head is queried, as the walk may have skipped items of it."""
         if self._job is not None:
             self.found.append(_listed(self._job, self._head) if self._head else self._listed_without_head(self._job))
         self._job, self._head, self._first, self._last, self._has_ours = None, None, "", "", False
 
     def _listed_without_head(self, job_id: str) -> ListedJob:
-        """Return the entry of a job without a head, with the problem named."""
+        """Return a job without a head as it is listed: `problem` says whether the head is gone or never existed."""
         found: list[items.Item] = []
         for first, last in LEGACY_RANGES:
-            # Skip a range that must be empty: the walk read the job's first item, and one after its head if any exists.
+            # Skip a range that must be empty: `_first` is the job's first key, `_last` its last if that is past a head.
             if self._first <= last and first <= max(self._last, BEFORE_HEAD):
                 page = list(self._store.query(Between(job_id, first, last, limit=2), pages=1))
                 self._tally.count_request(len(page))
@@ -222,9 +222,9 @@ class _Walk:
         return ListedJob(job_id, None, problem if len(found) == 1 else "items of the original class; see adopt")
 
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:
-        """Choose the next page size by the useless items in this page, without counting a head that was jumped to."""
+        """Choose the next page size by the other items per head in this page, less a head that the page `jumped` to."""
         heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
-        # An item with a chunk of data is as large as hundreds of others.
+        # Count a chunk by its size, because it is as large as hundreds of log entries.
         waste = sum(1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES for item in page if not _is_head(item))
         # Shrink faster than grow: too large a page reads many useless items, too small a page costs one more request.
         if waste <= GROW_BELOW * heads:
@@ -237,9 +237,9 @@ class _Walk:
 
 
 def _next_start(last: items.Item) -> items.Item:
-    """Return where the next page starts: before the head of the job in which the last page ended, or after that job.
+    """Return where the next page starts: just before the head of the last page's last job, or after that job.
 
-    The start is never before the end of the last page, so a walk always ends: no range key is above `LAST`.
+    The start is never before `last`, the key where the last page ended, so a walk always ends.
     """
     job_id, range_key = last[items.HASH_KEY]["S"], last[items.RANGE_KEY]["S"]
     if range_key < BEFORE_HEAD:

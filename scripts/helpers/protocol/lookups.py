@@ -33,13 +33,13 @@ from scripts.helpers.protocol.values import ImplausibleError, Spilled
 logger = logging.getLogger(__name__)
 
 STATES, PLANS, NEXT = "watermarks", "plan.contexts", "plan.next"
-"""The places of a head that have a value for each context."""
+"""The parts of a head that store a value for each context: watermarks, the plan, and the watermarks after the plan."""
 Check = Callable[[str, str, Any], Any]
-"""Gets a place, a context and its value there; returns the value, or raises ImplausibleError if it was altered."""
+"""Called with a place (above), a context and the value; returns the value, or raises ImplausibleError if altered."""
 
 
 def places_of(head: Head) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return each place in a head where values are stored by context, with the values."""
+    """Return pairs of a place and its values by context: ``("watermarks", {...})`` and, with a plan, two more."""
     of_plan = [] if head.plan is None else [(PLANS, head.plan.contexts), (NEXT, head.plan.next)]
     return [(STATES, head.watermarks), *of_plan]
 
@@ -52,11 +52,11 @@ class Lookups:
     store : Store
         The table.
     clock
-        Returns the time as an aware datetime; it is also the time of a version made from an item of the original class.
+        Returns the time, an aware datetime. A head that is made from an item of the original class has that time.
     job_id_rule : str
         Regular expression that job names must match in full.
     check
-        Called on each state or plan before it is returned.
+        Called with each state or plan before it is returned, to raise an error if it was altered (see `Check`).
     """
 
     def __init__(self, store: Store, clock: Callable[[], datetime], job_id_rule: str) -> None:
@@ -64,7 +64,7 @@ class Lookups:
         self.check: Check = lambda place, context, stored: stored
 
     def get_watermark(self, job_id: str, run_id: str | None = None) -> dict[str, Any]:
-        """Return a run's item; see `Watermarks.get_watermark`."""
+        """Return the watermarks of a run, or the current ones, as a dict; see `Watermarks.get_watermark`."""
         if run_id is None:
             head = self.latest(job_id)
             # Watermarks that an operator set on a job without runs are in force, although no run made them.
@@ -85,7 +85,7 @@ class Lookups:
         raise UnknownRunError(job_id, run_id)
 
     def latest(self, job_id: str) -> Head:
-        """Return the head of a job, with its committed and open state; UnknownJobError if the job has no items."""
+        """Return a job's head, made from an item of the original class if need be; UnknownJobError without items."""
         self.check_job(job_id)
         head = self.store.read_head(job_id)
         if head is None:
@@ -98,7 +98,7 @@ class Lookups:
         return head
 
     def head(self, job_id: str) -> Head | None:
-        """Return a job's head in one request; None if it has none, even if it has items of the original class."""
+        """Return a job's stored head in one request; None without a head. Ignores items of the original class."""
         return self.store.read_head(job_id)
 
     def history(self, job_id: str, limit: int | None = None, before: int | None = None) -> History:
@@ -108,7 +108,7 @@ class Lookups:
         return self.history_of(self.latest(job_id), limit, before)
 
     def history_of(self, head: Head, limit: int | None = None, before: int | None = None) -> History:
-        """Return the versions up to the version of a head, newest first."""
+        """Return the versions of the head's job, newest first, up to the head's own; `before` leaves out later ones."""
         # Take the newest version from the head: its log entry may not be written yet.
         job_id, below = head.job_id, head.version
         entries: list[LogEntry] = []
@@ -150,7 +150,7 @@ class Lookups:
         return self.checked(version.job_id, STATES, context, self.stored_at(version, context), range_key)
 
     def stored_at(self, version: Head | LogEntry, context: str) -> Any:
-        """Return the state of one context as `state_at` does, but without checking it, so that it can be repaired."""
+        """Return the state of one context as `state_at` does, but unchecked, so that a repair can read altered ones."""
         return self._resolved(version.job_id, {context: version.watermarks.get(context)})[context]
 
     def checked(self, job_id: str, place: str, context: str, stored: Any, range_key: str = items.HEAD_KEY) -> Any:
@@ -158,7 +158,7 @@ class Lookups:
         return items.reading(items.key(job_id, range_key), lambda _: self.check(place, context, stored))
 
     def damage(self, head: Head) -> list[str]:
-        """Return the problems of the states and the open plan of a job; chunks are not read."""
+        """Return a text for each state or part of the open plan that was altered; values in chunks are not read."""
         found = []
         for place, contexts in places_of(head):
             for context, stored in contexts.items():
@@ -181,25 +181,25 @@ class Lookups:
     # --- for the modules that change a job --------------------------------------------------------
 
     def check_job(self, job_id: str) -> None:
-        """Check a job's name; for a derived job, check the name of the job that it serves, unless that was cut."""
+        """Check a job's name. The name of a derived job, such as a backfill's slice, starts with the name checked."""
         served = served_by(job_id) if isinstance(job_id, str) else None
-        # In a derived name of full length the served name may have lost its end, so the rule cannot be applied.
+        # A derived name of full length may have been cut, and with it the name of the job that it serves. Skip those.
         if served is None or len(job_id) < MAX_NAME or not job_id.isprintable():
             check_job_id(served or job_id, self.job_id_rule)
 
     def legacy_head(self, job_id: str, found: Mapping[str, items.Item]) -> Head | None:
-        """Make a head from the one item of the original class; None without any item."""
+        """Make a head from the only item of the original class. None without one; AmbiguousHistoryError for several."""
         if len(found) > 1:
-            # Run ids have no order, and the original class stored no time: only an operator knows the latest item.
+            # Neither run ids nor the items show which item is the latest. Only an operator can know, and choose it.
             raise AmbiguousHistoryError(job_id, list(found))
         for item in found.values():
             return self.head_of_legacy(item)
         return None
 
     def head_of_legacy(self, item: items.Item, legacy_items: int = 1, instead: Mapping[str, Any] | None = None) -> Head:
-        """Make a head from an item of the original class; the job has `legacy_items` of them.
+        """Make a head from an item of the original class; `legacy_items` is how many such items the job has.
 
-        `instead` are values that an operator gives in place of the item's own.
+        `instead` are watermarks that an operator gives in place of the item's own.
         """
         return Head.imported(
             item[items.HASH_KEY]["S"],
@@ -211,9 +211,9 @@ class Lookups:
         )
 
     def without_head(self, job_id: str) -> tuple[Head | None, dict[str, items.Item]]:
-        """Read the items of the original class of a job that had no head a moment ago, by run id.
+        """Read, for a job whose head was just found missing, the items of the original class, by run id.
 
-        If a first run has begun since, return its head, and no items. CorruptItemError if the head was deleted.
+        If a first run has stored a head since, return it, and no items. CorruptItemError if the head was deleted.
         """
         found: dict[str, items.Item] = {}
         ours: list[str] = []
@@ -226,15 +226,15 @@ class Lookups:
                 ours.append(range_key)
         if not ours:
             return None, found
-        # Items of this package need a head. Either a first run wrote it between the two reads, or it was deleted.
-        # Treating the latter as a first run would read everything again, under batch ids that sinks may have.
+        # Items of this package need a head. Either a first run has just written the head, or the head was deleted. A
+        # run without the deleted head would read everything again, under batch ids that sinks may already have.
         head = self.store.read_head(job_id)
         if head is None:
             raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {ours[0]!r} is there")
         return head, {}
 
     def _resolved(self, job_id: str, watermarks: Mapping[str, Any]) -> dict[str, Any]:
-        """Return watermarks with spilled values read back; each reference is read once."""
+        """Return watermarks with spilled values read back; a value that several watermarks refer to is read once."""
         read = partial(self._read, job_id)
         once, found = cache(read), {}
         for name, value in watermarks.items():

@@ -1,7 +1,7 @@
-"""Records of what attempts staged for targets and what decisions take back, as the head and log keep them. Pure.
+"""Records, in heads and log entries, of what attempts staged for targets and what decisions take back. Pure.
 
-Both are read from the table, so this module checks each field when a record becomes a value; no other module does.
-`job_id` is the job of the item that the record was read from. `sinks.outputs` decides what may be done with a record.
+Records are read from the table and may be altered there, so `from_record` checks each field; no other module does.
+`sinks.outputs` decides what may be done with a record, by the `job_id` of the item that it was read from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scripts.helpers.protocol.fields import MAX_COUNT, Fields
 from scripts.helpers.protocol.values import to_utc_string
 
 MARK = r"[0-9a-f]{32}"
-"""A job as the names of files have it: 32 digits of its hash."""
+"""Pattern of a job's mark in names of files: 32 hexadecimal digits of the hash of the job's name."""
 EPOCH = r"[0-9A-Za-z._-]+"
 MAX_EPOCH = 64
 MAX_OUTPUTS = 4_000
@@ -26,7 +26,7 @@ _WORD = "[A-Za-z][A-Za-z0-9_-]*"
 
 
 class MergeColumns(NamedTuple):
-    """The columns of a merge: its keys, the order of rows of one key, and the start and end of a version of a row."""
+    """Columns of a merge: the keys; the order among rows of one key; start and end times of a row's versions."""
 
     keys: tuple[str, ...]
     sequence_by: tuple[str, ...]
@@ -42,11 +42,11 @@ class Output:
     sink
         The kind of sink: ``files``, ``delta``, ``iceberg``, ``database``.
     target
-        The `Sink.name`: for files the URI of the target, without a slash at its end.
+        The `Sink.name`; for files, the URI of the target without a slash at its end.
     staging, folder
-        The place where attempts stage, and the folder, branch or table of this attempt there.
+        The place where all attempts stage, and the name of this attempt's folder, branch or table there.
     job
-        The job, as the names of files have it.
+        The hash of the job's name, 32 hexadecimal digits, which is part of file names.
     epoch, version, fence
         The epoch and version of the batch, and the fence of the attempt.
     files, bytes
@@ -54,25 +54,25 @@ class Output:
     rows
         The number of rows, if the writer counted them.
     batch_folders
-        Whether the files go below ``batch_id=…/``.
+        Whether the files are published into a folder ``batch_id=…/`` of the target.
     replaces
         Whether to replace what an earlier attempt published under the same batch id. True for a run that saves
-        nothing, as no commit distinguishes its attempts.
+        nothing: without a commit, several of its attempts may publish.
     engine
         The engine that staged the output for a table, and publishes it.
     partition_by, batch_column, merge
-        The partitioning of a new table; the column with the batch of each row; the rules of a merge.
+        How to partition a table that is created; the column that stores each row's batch; the columns of a merge.
     snapshot, table
         The Iceberg snapshot that holds the rows, and the id of the table (Iceberg or database).
     columns
-        Whether names and types of the columns are staged beside the files.
+        Whether a file with the names and types of the columns is staged beside the data files.
     beside_others
         Whether the target may hold files that this package did not write.
     lacks_after
-        The last version that the target had, if it lacked later ones when this output was published. Only in
-        `Head.at_targets`.
+        The last version that the target still had, if it had lost later versions when this output was published.
+        Otherwise None. Set only in `Head.at_targets`.
     job_id
-        The job whose item the record was read from, or whose batch it is. Not stored.
+        The name of the job whose batch this is. Not stored: a record that is read gets the job of its item.
     """
 
     sink: str
@@ -101,12 +101,12 @@ class Output:
 
     @property
     def batch(self) -> str:
-        """The batch, as the names of its files and folders have it."""
+        """The batch id as it occurs in names of files and folders: `batch_name` of epoch and version."""
         return batch_name(self.epoch, self.version)
 
     @property
     def has_rows(self) -> bool:
-        """Whether the output may have rows: some writers do not count them."""
+        """Whether the output may have rows. True also if there are files and the writer did not count the rows."""
         return bool(self.files) and self.rows != 0
 
     @property
@@ -116,7 +116,7 @@ class Output:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """How to publish the output, as JSON. Also stored beside the rows, because the record may be altered."""
+        """The fields that say how to publish the output. Also staged beside the rows, as a record can be altered."""
         found = {name: getattr(self, name) for name in _TERMS if _is_given(getattr(self, name))}
         if self.merge is not None:
             found["merge"] = [list(columns) for columns in self.merge]
@@ -136,7 +136,7 @@ class Output:
 
     @classmethod
     def from_record(cls, found: Any, where: str, job_id: str) -> Output:
-        """Read what `record` made; fields that later versions of this package add are left out.
+        """Read what `record` made; unknown fields, which a later version of this package may add, are ignored.
 
         ImplausibleError names the field, below `where`, that this package cannot have written.
         """
@@ -168,7 +168,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Retraction:
-    """The output that a decision takes back from one target: versions `first` to `last`, both included.
+    """An operator's decision to remove output from one target: that of versions `first` to `last`, both included.
 
     Attributes
     ----------
@@ -179,7 +179,7 @@ class Retraction:
     batch_column
         The column of a table that holds the batch of each row; empty if there is none.
     rows
-        The number of staged rows by version, if published rows cannot be matched to their batch.
+        Staged rows by version, such as ``{7: 812}``. Empty if published rows show their batch.
     """
 
     sink: str
@@ -221,9 +221,9 @@ class Retraction:
 
     @property
     def closed(self) -> int:
-        """The version that a table records so that it refuses these batches: the decision's own, which no batch has.
+        """The version that is recorded at a table so that it refuses late runs of these batches: `last` + 1.
 
-        If the table recorded the last batch's version, nothing would show whether that batch was published.
+        That is the version of the decision, and of no batch. Recording `last` would look as if it had been published.
         """
         return self.last + 1
 
@@ -232,22 +232,22 @@ class Retraction:
         return self.first <= recorded <= self.last
 
     def rows_until(self, version: int) -> str:
-        """Return the number of rows in the versions up to `version`, or "unknown" if they were not counted."""
+        """Return the rows staged in the versions `first` to `version`, such as "1,620"; "unknown" without counts."""
         found = [rows for of, rows in self.rows.items() if self.first <= of <= version]
         return f"{sum(found):,}" if found else "unknown"
 
     def covers(self, version: int | None) -> bool:
-        """Return whether the retraction takes back a version of its job and epoch."""
+        """Return whether a version, of the same job and epoch, is one that the retraction takes back; not for None."""
         return version is not None and self.first <= version <= self.last
 
 
 def target_key(target: str) -> str:
-    """Return the short key of a target in a head's answers; URIs of Spark and pandas for one place have one key."""
+    """Return the short key by which a head's answers name a target; ``s3://`` and ``s3a://`` URIs have the same key."""
     return sha256(re.sub("^s3[an]://", "s3://", target).rstrip("/").encode()).hexdigest()[:12]
 
 
 def shows_batches(sink: str, batch_column: str | None) -> bool:
-    """Return whether published output shows its batch: files in their names, rows in a batch column."""
+    """Return whether the batch of published output can be seen: files have it in their names, rows in a column."""
     return sink == "files" or bool(batch_column)
 
 
@@ -261,7 +261,7 @@ def make_retractions(
     outputs
         The output of versions above `kept` that an operator asked to take back.
     unseen
-        Output not wholly published: its rows are read again under new batch ids, and some may be at the target.
+        Output that may be published in part: it is taken back too, as its rows are read again under new batch ids.
     kept
         The version that the decision goes back to.
     epochs
@@ -278,10 +278,10 @@ def make_retractions(
         return found.get(key)
 
     for output in unseen:
-        # Take back all versions from this one on. A target publishes in order, so later versions are published only
-        # if this one waits for another target. They go too: a table records one last version and refuses earlier ones.
+        # Take back this version and all later ones. A target publishes in order, so it has later ones only if this
+        # output waits for another target. A table records just its last version, and would refuse this one after them.
         made = add(output, output.version)
-        # Keep the counts to report rows that stay. Rows in files and in tables with a batch column never stay.
+        # Without a batch column, the rows cannot be found and stay in the table. Keep their number to report it.
         if made is not None and output.rows and not output.is_retractable:
             made.rows[output.version] = output.rows
     for output in outputs:
@@ -291,7 +291,7 @@ def make_retractions(
 
 
 def batch_name(epoch: str, version: int) -> str:
-    """Return a batch as names have it: `BatchId`'s text, with the version in fixed width so that names sort by it."""
+    """Return the batch id as names of files have it, such as ``e1f00ba42-0000000003``. Names sort by version."""
     return f"{epoch}-{version:010d}"
 
 
@@ -318,7 +318,7 @@ def _place_in(fields: Fields) -> dict[str, Any]:
 
 
 def _uri_in(fields: Fields, name: str, *default: str) -> Any:
-    """Return a URI. A sink stores it resolved; '.' or '..' could lead to another place when resolved later."""
+    """Return a URI. Sinks store it without '.' and '..', which could lead to another place, so these are refused."""
     found = fields.text(name, *default)
     if {".", ".."} & set(found.split("/")):
         raise fields.wrong(name, "a path without '.' and '..'")

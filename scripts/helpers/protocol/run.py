@@ -39,7 +39,7 @@ MOST_TEXT = 2 * items.MAX_FAILURE_BYTES
 MOST_CAUSES = 10
 """Causes of an error that `failure_text` checks. Without a limit, errors that cause each other would never end."""
 SHORTEST, QUOTED = 4, 20
-"""Fewest characters that `failure_text` removes where an error quotes a cause: of a line, and of a line's start."""
+"""Shortest quotes of a cause that `failure_text` removes from a text, in characters: a whole line; a line's start."""
 
 
 class Run:
@@ -55,7 +55,7 @@ class Run:
        `amend` repeats steps 2 and 3, and deletes the chunks of the plan that it replaced.
     4. The job writes to its sink under `batch_id`. -- The next run writes the same batch under the same id.
     5. `commit` replaces the head: the plan's `next` becomes the watermarks, the version is one higher, claim and
-       plan are gone. This is the one write that decides. -- The job is committed and free. If nothing is new,
+       plan are gone. Only this write makes the batch count. -- The job is committed and free. If nothing is new,
        `commit` gets the plan as an argument, and step 3 is not a separate write.
     6. The run item is written, then the log entry. -- The next begin or decision writes both, from the head.
     7. With a retention, the expiry of the previous version is set. -- Otherwise that version stays in the history.
@@ -67,7 +67,7 @@ class Run:
     replay : bool
         Whether an earlier attempt froze the plan; the run must then take exactly that plan.
     outputs : tuple
-        After the commit: the output of the version. If `commit` returned "already", the output of the other attempt.
+        What was committed, one `Output` for each target; empty before. After "already", the other attempt's output.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Run:
         assert head.claim is not None
         self._store, self._head, self._clock, self._lease, self._retention = store, head, clock, lease, retention
         self._checked = checked
-        # A write that is retried after the lease has ended would only delay the run that has taken over since.
+        # Retry a write only within the lease: later another run may hold the job, and retries would only delay it.
         self._budget = min(BUDGET_SECONDS, lease.total_seconds())
         # Two locks. `_calls` is held by freeze, commit or abort from its first to its last request, so only one of
         # them runs at a time. `_lock` is held while the head is replaced: from reading `_head`, through the conditional
@@ -114,11 +114,11 @@ class Run:
         return self._of(PLANS, self.plan.contexts if self.plan else {}, context)
 
     def following(self, context: str) -> Any:
-        """Return the watermark of one context that follows the frozen plan, read back if it was spilled."""
+        """Return the watermark that a commit of the frozen plan sets for one context, read back if it was spilled."""
         return self._of(NEXT, self.plan.next if self.plan else {}, context)
 
     def _of(self, place: str, contexts: Mapping[str, Any], context: str) -> Any:
-        """Return a context's value in one place of the head; CorruptItemError if it cannot be this package's."""
+        """Return the value of a context in `contexts`; CorruptItemError if this package cannot have written it."""
         return self._checked(self.job_id, place, context, self._resolve(contexts.get(context)))
 
     @property
@@ -245,7 +245,7 @@ class Run:
     def _delete_unused(self, before: Plan, after: Plan) -> None:
         """Delete the chunks of a plan that was replaced. A failure does no harm: `doctor` deletes them."""
         gone = unused(before, after.contexts, after.next, self._head.watermarks)
-        # Forget these chunks: a blob in memory that was stored in one must be written again if a later plan has it.
+        # A later plan may have the same blob again: no longer count its chunk as written, so that it is written anew.
         self._written -= {reference.id for reference in gone}
         try:
             for reference in gone:
@@ -264,7 +264,7 @@ class Run:
         Parameters
         ----------
         outputs
-            What this attempt staged for its targets, as sinks return it. Publish it after this call.
+            One `Output`, returned by a sink, for each target that this attempt staged rows for. Publish them later.
         plan
             The plan that `unfrozen` returned, if none is frozen.
         **metrics
@@ -300,7 +300,7 @@ class Run:
                 if outcome.to is None or made is None:
                     raise self._fenced(outcome.to)
                 said = "already"
-                # The output of the attempt that won counts. That may be this attempt, if only its answer was lost.
+                # Publish what the committed attempt staged. It is this attempt if its commit's answer was lost.
                 self.outputs = made.outputs
                 after = replace(after, unpublished=outcome.to.unpublished, retracting=outcome.to.retracting)
             else:
@@ -319,26 +319,26 @@ class Run:
 
     @property
     def retracting(self) -> tuple[Retraction, ...]:
-        """Output that decisions took back and that, as far as this run knows, may still be at its target."""
+        """Output that operators decided to take back, and that may still be at its target as far as this run knows."""
         return self._head.retracting
 
     def taken_back(self, retractions: tuple[Retraction, ...]) -> None:
-        """Note that retracted output is permanently gone from its target; this run's next write stores the note."""
+        """Drop retractions whose output is permanently gone from its target; this run's next head write stores that."""
         with self._lock:
             self._head = self._head.taken_back(retractions)
 
     def forget(self, target: str) -> None:
-        """Note that a target need not have what was published there; this run's next write stores the note."""
+        """Stop expecting old output at a target that an operator emptied; this run's next head write stores that."""
         with self._lock:
             self._head = self._head.forgotten(target)
 
     def is_unpublished(self, output: Output) -> bool:
-        """Return whether an output still waits to be published, according to the table."""
+        """Return whether the stored head, which this reads again, still lists an output as unpublished."""
         current = self._store.read_head(self.job_id)
         return current is not None and output in current.unpublished
 
     def lacks(self, output: Output, last: int) -> None:
-        """Store in the head that a target lacks output published there, and has only the versions up to `last`.
+        """Store in the head that a target has lost published output, and has only the versions up to `last`.
 
         Raises
         ------
@@ -353,9 +353,9 @@ class Run:
             self._head = after
 
     def published(self, outputs: Outputs) -> None:
-        """Note that readers of the targets see some committed output, so that no run has to publish it again.
+        """Note that `outputs` are committed and visible at their targets, so that no run publishes them again.
 
-        Before the commit, this run's next write stores the note. After the commit, the head is written once more.
+        Before this run's commit, its next head write stores the note. After the commit, this call writes the head.
         """
         with self._lock:
             before = self._head
@@ -363,8 +363,8 @@ class Run:
             if self._closed != "committed" or self._head == before:
                 return
             try:
-                # Do not retry a lost write: a run that has begun meanwhile has the old list, checks each target
-                # again, and finds nothing to do.
+                # Do not retry if another run's write won: that run still lists these outputs as unpublished, checks
+                # each target, and finds that nothing is left to publish.
                 self._store.swap(before, self._head, self._budget)
             except WatermarkError as error:
                 logger.warning("event=publish_note_deferred job=%s run=%s error=%s", self.job_id, self.run_id, error)
@@ -377,7 +377,7 @@ class Run:
         error
             The error that ended the run. The head keeps it, for operators to read, until the next run ends.
         is_run
-            Whether a run held the job. Only runs are counted as failed.
+            False if an operator's call held the job, such as `forget_target`. Only runs are counted as failed.
         """
         with self._calls, self._lock:
             if self._closed:
@@ -423,7 +423,7 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Abort unless committed. The head keeps the error of the block, and a failing abort does not hide it."""
+        """Abort unless committed. The head keeps the error of the block, which is raised even if the abort fails."""
         self._stop_heartbeat()
         if self._closed:
             return
@@ -481,7 +481,7 @@ class Run:
         return Plan(plan_id, contexts, following, now, later), plan_chunks | state_chunks
 
     def _kept(self) -> set[str]:
-        """Return the ids of chunks that do not expire before the state that this run makes."""
+        """Return the ids of stored values that last as long as this run's new state, so that it may refer to them."""
         plan = self._head.plan
         values = [self._head.watermarks, *([plan.contexts, plan.next] if plan else [])]
         return {reference.id for reference in references(values)} | self._written
@@ -529,13 +529,13 @@ class Run:
         assert before.plan is not None
         try:
             self._store.write_log(after.log_entry)
-            # The next write of the head stores this: the one that notes published output, if there is one.
+            # `logged` has no write of its own: the next write of the head, such as in `published`, stores it.
             self._head = replace(self._head, logged=after.version)
             # Set expiry before deleting: a role without DeleteItem must still let versions expire.
             if self._retention is not None and before.log_entry is not None:
                 expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
-            # Keep blobs of the plan that the new state or the previous version has too: an operator may rewind to that
-            # version. No other version shares them: a plan has only new values and those of the state it starts from.
+            # Keep the plan's blobs that the new state uses, or the previous version: an operator may rewind to it. No
+            # other version can use them: a plan has only new blobs and blobs of the state that it started from.
             for reference in unused(before.plan, after.watermarks, before.watermarks):
                 self._store.delete_chunks(self.job_id, reference)
         except WatermarkError as error:
@@ -543,10 +543,10 @@ class Run:
 
 
 def failure_text(error: BaseException | None) -> str | None:
-    """Return what the head keeps of the error that ended a run: its class, and the text of an error of this package.
+    """Return what the head keeps of the error that ended a run: its class, and its text if it is one of this package's.
 
-    The texts of other errors may quote rows, such as a value that a database refuses. They are left out, even if an
-    error of this package quotes the error that caused it.
+    The texts of other errors may quote rows, such as a value that a database refuses. They are left out, and are also
+    removed from the text of an error of this package that quotes its cause.
     """
     if error is None:
         return None

@@ -1,7 +1,7 @@
-"""One table in one SQLite file, for a laptop, a notebook or a single host; `dynamodb` has the table in AWS.
+"""One table in one SQLite file, for a laptop, a notebook or a single host. For a table in AWS see `dynamodb`.
 
-Any number of threads and processes of one machine may use a file. Each write is one transaction, which locks the
-file before it reads, so what its conditions have checked cannot change before the write.
+Any number of threads and processes of one machine may use a file. Each write is one transaction. It locks the file
+before it checks its conditions, so no other process can change the item between the check and the write.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NETWORK = re.compile(
 )
 """File systems of other machines, where SQLite's locks do not hold, so two runs could both commit."""
 YEARS = 5 * 366 * 24 * 3600
-"""Seconds. An expiry further in the past is ignored, as DynamoDB does: it is 0, or in another unit."""
+"""Five years in seconds. An expiry further in the past is ignored, as DynamoDB does: it is 0 or in a wrong unit."""
 TABLE = """
 CREATE TABLE items (job TEXT NOT NULL, key TEXT NOT NULL, item TEXT NOT NULL, expires INTEGER, PRIMARY KEY (job, key))
 WITHOUT ROWID
@@ -61,14 +61,14 @@ PAST_ALL_TEXT = b""
 
 _tables_lock = threading.RLock()
 _tables: weakref.WeakSet[SqliteTable] = weakref.WeakSet()
-"""All tables of this process. Threads share the lock `_tables_lock`, so one thread at a time uses any of them."""
+"""The open tables of this process. A thread holds `_tables_lock` while it uses one, so no two threads do at once."""
 
 
 def _close_all() -> None:
     """Close all connections before this process forks.
 
-    SQLite tracks its locks per process. A child with its own connection and a copy of its parent's would act as if it
-    held the parent's locks, and two runs could both commit.
+    SQLite tracks its locks per process. A child that inherits a connection would act as if it held the locks of its
+    parent, and two runs could both commit.
     """
     _tables_lock.acquire()
     for table in list(_tables):
@@ -77,7 +77,7 @@ def _close_all() -> None:
 
 @cache
 def _register_fork_hooks() -> None:
-    """Register `_close_all` to run before each fork; where processes cannot fork, nothing is needed."""
+    """Register `_close_all` to run before each fork. Does nothing on systems without fork, such as Windows."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
             before=_close_all, after_in_parent=_tables_lock.release, after_in_child=_tables_lock.release
@@ -90,20 +90,20 @@ class SqliteTable:
     Raises
     ------
     InvalidValueError
-        The name has no path, or the file is on a drive of another machine.
+        The name contains no path, or the file is on a network drive.
     """
 
     client = None
 
     def __init__(self, name: str) -> None:
-        # Refuse a name with a host, such as //host/file: as a path it would start at the root of this machine.
+        # Refuse a name with a host, such as //host/file: read as a path, it would mean /host/file on this machine.
         if re.match(rf"{SCHEME}(//[^/]|\s*$)", name) or "\0" in name:
             raise InvalidValueError(f"{name!r} names no file. Write {SCHEME}watermarks.db, or {SCHEME}/folder/name.db.")
-        # Resolve the path now: it stays valid if the process changes its folder, and is the same for all links.
+        # Resolve the path now, so that it stays valid if the process changes its folder. All links get the same path.
         self.name, self.path = name, Path(os.path.realpath(os.path.expanduser(name.removeprefix(SCHEME))))
         self.place = f"{SCHEME}{self.path}"
         self._kept: tuple[int, sqlite3.Connection] | None = None
-        # The row of the head that was last read or written, and its item: a run's next step usually finds the same row.
+        # The row of the head last read or written, and its item: a run usually reads the same row next, decoded already.
         self._head: tuple[tuple[Any, ...], Item] = ((), {})
         kind = _file_system(self.path)
         if NETWORK.match(kind):
@@ -120,7 +120,7 @@ class SqliteTable:
             return self._found(db, key)
 
     def write(self, write: Write) -> bool:
-        """Write in one transaction. True: the write took effect. False: a condition failed."""
+        """Check the conditions and write, in one transaction. True: written. False: a condition failed."""
         key = write.item if isinstance(write, Put) else write.key
         with self._connected("write") as db:
             db.execute("BEGIN IMMEDIATE")
@@ -152,7 +152,7 @@ class SqliteTable:
         return self._page(text, (wanted.job_id, first, last, behind), wanted.limit)
 
     def walk(self, wanted: Walk) -> ItemPage:
-        """Read a page of the whole table: segment 0 has all items, every other segment is empty."""
+        """Read a page of one segment of the table. Segment 0 has all items, and every other segment is empty."""
         if wanted.segment > 0:
             return ItemPage([], None)
         return self._page(SELECT_ALL, ("", "") if wanted.after is None else _names(wanted.after), wanted.limit)
@@ -160,7 +160,7 @@ class SqliteTable:
     def _page(self, text: str, values: Sequence[Any], limit: int | None) -> ItemPage:
         found: list[Item] = []
         last = None
-        # Close the cursor early, otherwise an open read would keep SQLite from clearing later writes out of its log.
+        # Close the cursor here: while a read is open, SQLite cannot clear its log of later writes, and the log grows.
         with self._connected("read") as db, closing(db.execute(text, tuple(values))) as rows:
             for number, (job, key, item) in enumerate(rows):
                 if number == limit:
@@ -169,7 +169,7 @@ class SqliteTable:
                     found.append(_item(job, key, item))
                     last = items.key(job, key)
                 elif not isinstance(job, str):
-                    # Another program wrote this row. Return it as a damaged job, under a printable name.
+                    # Another program wrote this job name, which is no text. Return it printable, as a damaged job.
                     found.append(_item(ascii(job), key if isinstance(key, str) else ascii(key), ""))
         return ItemPage(found, None)
 
@@ -185,7 +185,7 @@ class SqliteTable:
     # --- the file -------------------------------------------------------------------------------
 
     def exists(self, table_name: str) -> bool:
-        """Return whether a table of this name exists; TableSchemaError if the file is not such a table."""
+        """Return whether a table of this name exists; TableSchemaError if its file is not a table of this package."""
         other = self if table_name == self.name else SqliteTable(table_name)
         with suppress(TableNotFoundError), other._connected("read"):
             return True
@@ -198,8 +198,8 @@ class SqliteTable:
     def create(self) -> None:
         """Create the file, readable by its owner only. ConfigurationError if it exists and is not empty."""
         try:
-            # Create the file before SQLite opens it, as SQLite gives its other files the same mode. An existing
-            # empty file was left by a process that died here, and is used.
+            # Create the file before SQLite opens it: SQLite gives the files beside it the same mode. An empty file
+            # that exists already was left by a process that died here. It is used.
             self.path.touch(0o600)
         except FileNotFoundError as error:
             raise ConfigurationError(
@@ -232,10 +232,10 @@ class SqliteTable:
             found = os.stat(self.path)
         except OSError as error:
             raise TableNotFoundError(self.name, None, str(self.path)) from error
-        # SQLite keeps recent writes in a file beside it, named after it. A process with another name would miss them.
+        # SQLite keeps recent writes in a second file, named after the first. A hard link's name would lead to another.
         if found.st_nlink > 1 and self.path.is_file():
             raise TableSchemaError(self.name, "has another name: a hard link leads to its file. Delete one of the two")
-        # If the file was replaced by another one, reopen: writes to the old file would be lost.
+        # If another file now has this path, open that one: writes to the replaced file would be lost.
         if self._kept is None or self._kept[0] != found.st_ino:
             self.close()
             self._kept = found.st_ino, self._opened()
@@ -243,7 +243,7 @@ class SqliteTable:
         return self._kept[1]
 
     def close(self) -> None:
-        """Close the connection; the next call opens another one."""
+        """Close the connection to the file. The next read or write opens a new one."""
         with _tables_lock:
             if self._kept is not None:
                 self._kept[1].close()
@@ -267,7 +267,7 @@ class SqliteTable:
             there = dict(db.execute(without_quotes))
             others = [name for name, sql in there.items() if " ".join(str(sql).split()) not in made]
             if others or "items" not in there:
-                # A view or a trigger would run at each call, and might never end or change what is written.
+                # Refuse views and triggers: they would run inside each call, and might hang or change what is written.
                 raise TableSchemaError(
                     self.name, f"was altered by another program: {', '.join(map(repr, others)) or 'items is gone'}. "
                     "Restore the file from a backup, or drop what was added to it",
@@ -284,7 +284,7 @@ class SqliteTable:
         _register_fork_hooks()
         if not self.path.is_file():
             raise TableSchemaError(self.name, "is a folder, a pipe or a device. Choose another name")
-        # mode=rw never creates a file: with an empty table under a wrong name, jobs would read everything again.
+        # mode=rw never creates a file. If a wrong name created an empty table, jobs would read everything again.
         db = sqlite3.connect(
             f"{self.path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None,
             check_same_thread=False,
@@ -312,7 +312,7 @@ def _errors(table: SqliteTable, action: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        # UnicodeDecodeError occurs if SQLite's message quotes a schema whose bytes another program altered.
+        # UnicodeDecodeError is raised if another program altered the schema, and SQLite's message quotes its bytes.
         raise _translated(table, action, str(error)) from error
 
 
@@ -321,7 +321,7 @@ def _translated(table: SqliteTable, action: str, said: str) -> WatermarkError:
         return AccessRefusedError(action, str(table.path))
     if re.search("not a database|malformed|no such table|can't decode", said):
         return TableSchemaError(table.name, f"is damaged, or a file of something else ({said})")
-    # Locked for too long, disk full or disk error: it is unknown whether a write took effect.
+    # The file was locked for too long, or the disk is full or failed. Whether a write took effect is unknown.
     remedy = "Free space on its disk." if "full" in said else "Try again later."
     if "locked" in said:
         who = f"`lsof {quote(str(table.path))}`"
@@ -351,7 +351,7 @@ def _names(item: Item) -> tuple[str, str]:
 
 
 def _item(job: str, key: str, text: str) -> Item:
-    """Return an item; only its key if another program has altered its text, so that readers report it as damaged."""
+    """Return an item. If another program altered its text, return only the key: readers then report it as damaged."""
     found: Item = {}
     with suppress(*DAMAGE):
         found = item_from_text(text)
@@ -359,7 +359,7 @@ def _item(job: str, key: str, text: str) -> Item:
 
 
 def _expiry(item: Item) -> int | None:
-    """Return the time when an item expires, in seconds since 1970 UTC; None if DynamoDB would keep it."""
+    """Return when an item expires, in seconds since 1970 UTC; None for a value that DynamoDB would not delete it by."""
     if items.TTL_ATTRIBUTE not in item:
         return None
     try:
@@ -370,7 +370,7 @@ def _expiry(item: Item) -> int | None:
 
 
 def _file_system(path: Path) -> str:
-    """Return the kind of file system that a path is in, from Linux's /proc/mounts; empty if unknown."""
+    """Return the type of the file system of a path, such as "ext4", from Linux's /proc/mounts; "" if unknown."""
     try:
         lines = Path("/proc/mounts").read_text().splitlines()
     except OSError:

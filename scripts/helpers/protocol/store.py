@@ -1,4 +1,4 @@
-"""Reads from a table, and the one conditional write, which is retried until its outcome is known."""
+"""Read items from a table, and replace a head by a conditional write, retried until its outcome is known."""
 
 from __future__ import annotations
 
@@ -92,19 +92,19 @@ class ItemTable(Protocol):
 
     @property
     def place(self) -> str:
-        """The table's location, as a head in another table names it."""
+        """The table's location, as stored in the head of a job that was copied from or to this table."""
 
     def get(self, key: Item) -> Item | None:
         """Read one item; None if there is none."""
 
     def write(self, write: Write) -> bool:
-        """Write if the conditions hold. True: the write took effect. False: a condition failed."""
+        """Send a write. True: it took effect. False: one of its conditions failed, and nothing was changed."""
 
     def query(self, wanted: Between) -> ItemPage:
         """Read a page of the items of one job."""
 
     def walk(self, wanted: Walk) -> ItemPage:
-        """Read a page of a segment of the whole table."""
+        """Read one page of one of the segments into which a scan divides the whole table."""
 
     def exists(self, table_name: str) -> bool:
         """Return whether a table of that name exists."""
@@ -138,7 +138,7 @@ class Store:
     # --- reads ----------------------------------------------------------------------------------
 
     def read(self, job_id: str, range_key: str) -> Item | None:
-        """Read one item; None if there is none."""
+        """Read the item with a range key; None if there is none."""
         return self.table.get(items.key(job_id, range_key))
 
     def read_head(self, job_id: str) -> Head | None:
@@ -165,10 +165,10 @@ class Store:
     def swap(self, before: Head | None, after: Head, budget: float = BUDGET_SECONDS) -> Written[Head] | Lost[Head]:
         """Replace the head `before` by `after` in one conditional write.
 
-        JobMovedError if the job is in another table: only a copy may replace its head here.
+        JobMovedError if the job was moved to another table: only the copy of a job may then change its head here.
 
-        A failed condition or a lost answer does not show the outcome. So the head is read and its
-        identity compared, and a write that did not arrive is sent again (it can apply only once).
+        If the condition fails or the answer is lost, this write may still have taken effect. So the head is read
+        and its identity compared with `after`; a write that did not arrive is sent again (it can apply only once).
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ class Store:
         Returns
         -------
         Written or Lost
-            Whether this write or another writer's took effect, with the head as it is now.
+            Written with `after` if this write took effect; Lost with the stored head if another writer's did.
 
         Raises
         ------
@@ -190,13 +190,13 @@ class Store:
         return self._settle_head(before, after, requests.put_head(before, after), budget)
 
     def renew(self, before: Head, after: Head, budget: float = BUDGET_SECONDS) -> Written[Head] | Lost[Head]:
-        """Write the later lease end of `after`; the outcome is determined as in `swap`."""
+        """Store the lease end of `after`, which is later than that of `before`; return as `swap` does."""
         return self._settle_head(before, after, requests.renew_lease(after), budget)
 
     def replace(self, before: Item | None, after: Item, budget: float = BUDGET_SECONDS) -> Written[Item] | Lost[Item]:
-        """Put an item in place of `before` in one conditional write; the outcome is determined as in `swap`.
+        """Replace the item `before` by `after` in one conditional write; return as `swap` does.
 
-        The attribute `items.TOKEN` distinguishes two writes.
+        Two items are compared by their attribute `items.TOKEN`, of which each write has a new one.
         """
         write = requests.put_replacement(before, after)
         job_id, range_key = after[items.HASH_KEY]["S"], after[items.RANGE_KEY]["S"]
@@ -238,8 +238,8 @@ class Store:
             try:
                 if self.table.write(write):
                     return Written(after)
-                # The condition failed. An earlier attempt at this same write may have caused that, if its answer
-                # was lost: an attempt of this loop, or of botocore, which also retries.
+                # The condition also fails if an earlier attempt at this same write took effect and its answer was
+                # lost. That may be an attempt of this loop, or of botocore, which retries too.
                 return outcome(read())
             except StoreUnavailableError as error:
                 last_error = error
@@ -263,7 +263,7 @@ class Store:
 
         The log entry is written last, so that its presence means that the run item exists too.
         """
-        # A begin checks only the log entry. If that were written first, a missing run item would not be noticed.
+        # A begin checks only for the log entry. If the log entry came first, no one would notice a missing run item.
         if entry.change.run_id is not None and entry.change.op in SUCCESS:
             self.table.write(requests.put_run(entry))
         self.table.write(requests.put_log(entry))
@@ -271,7 +271,7 @@ class Store:
     # --- chunks ---------------------------------------------------------------------------------
 
     def write_chunks(self, job_id: str, chunks: Mapping[str, Sequence[bytes]]) -> None:
-        """Write the chunks of new references, by their ids; chunks that already exist are left unchanged.
+        """Write the chunks of spilled values, given by the value's id; chunks that already exist are left unchanged.
 
         This takes a second for each 900 KB (see *pace* above), and minutes if other writers use up the partition.
         """
@@ -298,21 +298,21 @@ class Store:
             raise CorruptItemError(job_id, range_key, f"its chunks: {error}") from error
 
     def expire_chunks(self, job_id: str, reference: Spilled, at: datetime) -> None:
-        """Set the expiry of a reference's chunks."""
+        """Set the time when the chunks of a spilled value expire."""
         for range_key in self._paced_keys(reference):
             self._retry_throttled(partial(self.table.write, requests.expire(job_id, range_key, at)))
 
     def delete_chunks(self, job_id: str, reference: Spilled) -> None:
-        """Delete the chunks of a reference that occurs in no head and in no log entry any more."""
+        """Delete the chunks of a spilled value that no head and no log entry refers to any more."""
         for range_key in self._paced_keys(reference):
             self._retry_throttled(partial(self.delete, job_id, range_key))
 
     def _paced_keys(self, reference: Spilled) -> Iterator[str]:
-        """Yield the range keys of a reference's chunks, each when the partition has capacity for the next write."""
+        """Yield the range keys of a spilled value's chunks, each as soon as the partition has capacity for a write."""
         pace = self._pace()
         for index in range(reference.chunks):
-            # Changing or deleting an item costs as much as writing it. All chunks but the last are full, and no write
-            # follows the last one, so its exact cost does not matter.
+            # Changing or deleting a chunk costs as much as writing it, so count each as full. Only the last chunk may
+            # be smaller, and no write waits for its cost.
             pace.wait_to_write(CHUNK_BYTES)
             yield items.chunk_key(reference.id, index)
 
@@ -339,9 +339,9 @@ class Store:
         self.table.write(requests.Delete(items.key(job_id, range_key)))
 
     def expire(self, job_id: str, range_key: str, at: datetime, version: int | None = None) -> None:
-        """Set the expiry of an item, if it exists and is of that version."""
+        """Set the time when an item expires, if the item exists and, with `version`, still has that version."""
         self.table.write(requests.expire(job_id, range_key, at, version))
 
     def put(self, item: Item, *, if_new: bool) -> bool:
-        """Write one item as it is. True: the write took effect. False: with `if_new`, an item already exists."""
+        """Write one item unchanged. True: it was written. False: `if_new` is set and the key already has an item."""
         return self.table.write(requests.put(item, if_new=if_new))
