@@ -46,12 +46,12 @@ def check_run_id(run_id: str) -> str:
 
 
 def check_readable_run_id(run_id: str) -> str:
-    """Return the run id of an item to read, or raise InvalidIdError for a text that is a key of this package."""
+    """Return a run id to look up; InvalidIdError if the item under that key would be one of this package's own."""
     return _check("Run id", run_id, _READABLE_RUN_ID, "It must be text that starts with neither '!' nor '~'")
 
 
 def same_run(owner: str, run_id: str) -> bool:
-    """Return whether a run may continue for the owner of the job: it is the same run, or its automatic retry.
+    """Return whether a run may take the job from its owner: it has the owner's run id, or is Glue's retry of that run.
 
     Glue marks retries of ``jr_<hexadecimal digits>`` as ``..._attempt_1``, ``..._attempt_2``. An
     earlier attempt may not continue for a later one. Ids of any other form must be equal.
@@ -90,7 +90,7 @@ def new_epoch() -> str:
 
 
 def is_epoch(text: str) -> bool:
-    """Return whether `new_epoch` made a name. The epoch of a run that saves nothing is made of a mode and a run id."""
+    """Return whether `new_epoch` can have made a name. The epoch of a run that saves nothing has mode and run id."""
     return re.fullmatch("e[0-9a-f]{8,16}", text) is not None
 
 
@@ -127,7 +127,7 @@ def derived_id(job_id: str, kind: str, *parts: str) -> str:
 
 
 def served_by(job_id: str) -> str | None:
-    """Return the beginning of the name of the job that a derived job serves; None for a name that is not derived."""
+    """Return the name, or its beginning if cut, of the job that a derived job serves; None for any other job's name."""
     found = _DERIVED.fullmatch(job_id) if len(job_id) <= MAX_NAME else None
     return found[1] if found else None
 

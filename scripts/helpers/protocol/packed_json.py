@@ -14,7 +14,7 @@ MAX_MARKS = 2_000_000
 
 
 LIST_BYTES = 32
-"""Bytes counted for a list besides its text: a number in a list takes far longer to read and check than its digits."""
+"""Bytes that `unpacked_size` adds for each list, because reading and checking lists takes longer than their text."""
 
 
 def pack_json(value: Any) -> bytes:
@@ -40,7 +40,7 @@ def unpacked_size(value: Any, most: int) -> int:
 
 
 def inflated(data: Any, limit: int) -> bytes:
-    """Decompress one whole stream to at most `limit` bytes; raise ValueError for anything else."""
+    """Return decompressed data; ValueError unless it is one whole stream that yields at most `limit` bytes."""
     inflate = zlib.decompressobj()
     try:
         found = inflate.decompress(data, limit)
@@ -52,17 +52,17 @@ def inflated(data: Any, limit: int) -> bytes:
 
 
 def plain_json(text: bytes, most: int) -> Any:
-    """Read JSON of at most `most` values and names; raise ValueError for anything else, however deeply nested.
+    """Return parsed JSON of at most `most` values and names; raise ValueError for more, or for what is not JSON.
 
-    Values are counted first: a megabyte of ``[[],[],`` takes 30 MB of memory, a megabyte of long texts takes 1 MB.
+    Values are counted before parsing: a megabyte of ``[[],[],`` takes 30 MB of memory, one of long texts just 1 MB.
     """
     marks = sum(map(text.count, _MARKS))
-    # Some marks may be inside texts. Leave out the texts only if there are too many marks, because that takes time.
+    # Some of these characters may be inside texts. Counting without the texts is slow, so do it only for too many.
     if marks > most:
         bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
         quotes = bare.count(b'"')
         marks = quotes
-        # Each value and each name has at most two quotes. With more, splitting at quotes would itself take much memory.
+        # Each value and each name has at most two quotes. More quotes mean too many values, without splitting the text.
         if quotes <= 4 * most:
             marks = sum(sum(map(outside.count, _MARKS)) for outside in bare.split(b'"')[::2])
     if marks > most:

@@ -20,7 +20,7 @@ class Written(Generic[T]):
 
 @dataclass(frozen=True)
 class Lost(Generic[T]):
-    """Another writer's write took effect: `to` is what it made; None if the item to replace is gone."""
+    """Another writer's write took effect: `to` is the item as it is stored now, or None if it was deleted."""
 
     to: T | None
 
@@ -35,7 +35,7 @@ class Patience:
     Attributes
     ----------
     tries
-        Number of tries; None to try until the change is written, or refused because of what others wrote.
+        Largest number of tries; None for no limit: try until the change is written, or is no longer allowed.
     first_pause, longest_pause
         Seconds; 0 for no pause at all.
     """

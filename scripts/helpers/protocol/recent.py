@@ -30,7 +30,7 @@ _ENTRIES = re.compile(rf"\s*(?:{_ENTRY.pattern}(?:\s+|\Z))*")
 
 
 class PastCommit(NamedTuple):
-    """One commit: its time, to the minute, and the numbers of rows and files. None: the run did not count them."""
+    """One commit: its time, to the minute, and its numbers of rows and of files; None if they were not counted."""
 
     at: datetime
     rows: int | None = None
@@ -40,7 +40,7 @@ class PastCommit(NamedTuple):
 def with_commit(commits: Sequence[PastCommit], at: datetime, metrics: Mapping[str, Any]) -> tuple[PastCommit, ...]:
     """Return the commits with one more, the newest last; the oldest are dropped if there are more than `MOST`."""
     minute = _EPOCH + (at - _EPOCH) // _MINUTE * _MINUTE
-    # The clock of this run may be behind that of the run before, but no commit may be earlier than its predecessor.
+    # If this run's clock is behind that of the previous run, use the previous commit's time: times must not decrease.
     if commits:
         minute = max(minute, commits[-1].at)
     made = PastCommit(minute, _whole(first_count(metrics, ROWS)), _whole(first_count(metrics, FILES)))
@@ -48,7 +48,7 @@ def with_commit(commits: Sequence[PastCommit], at: datetime, metrics: Mapping[st
 
 
 def first_count(metrics: Mapping[str, Any], names: Sequence[str]) -> int | float | None:
-    """Return the metric under the first of `names` that has a number; None if none has."""
+    """Return the number of the first metric in `names` that the run has; None if it has none of them."""
     for name in names:
         found = metrics.get(name)
         if isinstance(found, int | float) and not isinstance(found, bool):
@@ -76,7 +76,7 @@ def to_text(commits: Sequence[PastCommit]) -> str:
 
 
 def from_text(text: str) -> tuple[PastCommit, ...]:
-    """Read commits; return none if `to_text` cannot have written the text.
+    """Return the commits that `to_text` wrote; an empty tuple if it cannot have written this text.
 
     Commits are only shown to operators and decide nothing, so a damaged text does not make the head unreadable.
     """
@@ -94,7 +94,7 @@ def from_text(text: str) -> tuple[PastCommit, ...]:
 
 
 def _whole(count: float | None) -> int | None:
-    """Return a count as a head keeps it; None for a negative or implausibly large one."""
+    """Return a count as a whole number; None if it is missing, negative or above `MOST_OF_ONE`."""
     return int(count) if count is not None and 0 <= count <= MOST_OF_ONE else None
 
 

@@ -1,6 +1,6 @@
-"""Requests to a table, as values: writes with their conditions, and reads. Pure.
+"""Objects that describe requests to a table: writes with their conditions, and reads. Pure.
 
-`dynamodb` sends them, and is the only module that knows DynamoDB's syntax for conditions.
+`dynamodb` turns them into DynamoDB's syntax and sends them; `sqlite` runs them on a file.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Walk:
 
 
 class ItemPage(NamedTuple):
-    """Items, and the key after which the next page starts, None at the end. `units` are the read units charged."""
+    """Items; `last`, the key after which the next page starts (None at the end); `units`, the read units charged."""
 
     items: list[Item]
     last: Item | None
@@ -111,8 +111,8 @@ def put_head(before: Head | None, after: Head) -> Put:
     Without `before` the head must not exist. Otherwise version, fence, epoch and plan must be the same, so
     a run that was fenced, or that has not seen the latest commit or plan, changes nothing.
     """
-    # Two first runs may both have read that there is no head. Without the condition the second run would
-    # overwrite the first run's claim, and both would work.
+    # Two first runs of a job may both have found no head. Without the condition, the second run would overwrite the
+    # claim of the first, and both would work.
     return Put(head_to_item(after), IS_NEW if before is None else _unchanged(before))
 
 
@@ -127,7 +127,7 @@ def renew_lease(head: Head) -> Update:
 
 
 def _unchanged(head: Head) -> tuple[Expected, ...]:
-    """Build the condition that no transition has happened since `head`."""
+    """Build the conditions that hold only while the stored head is `head`, or `head` with a renewed lease."""
     # The fence refuses a run whose job another run has taken over. The version refuses a writer that has not seen the
     # latest commit. The plan refuses a second freeze, and the commit of a plan that is not the open one. The epoch
     # refuses a head read before the table was restored: version and fence may have reached the same numbers since.
@@ -141,7 +141,7 @@ def _unchanged(head: Head) -> tuple[Expected, ...]:
 
 
 def put_log(entry: LogEntry) -> Put:
-    """Build the write of a log entry; its condition refuses a second entry of the same version."""
+    """Build the write of a log entry, which changes nothing if the version has an entry already."""
     # The run that committed a version writes its entry, and the next begin writes it again in case that run died
     # in between. A late writer must not replace an entry whose expiry has been set meanwhile.
     return Put(log_to_item(entry), IS_NEW)
@@ -155,8 +155,8 @@ def put_run(entry: LogEntry) -> Put:
 
 
 def put_replacement(before: Item | None, after: Item) -> Put:
-    """Build the write of an item in place of `before`, compared by token; without `before` no item may exist."""
-    # Each write stores a new token, so the condition refuses to undo a change made after `before` was read.
+    """Build the write of an item, valid only if the stored item has the token of `before`, or is missing if None."""
+    # Each write stores a new token. So the condition fails if another write has changed the item since it was read.
     return Put(after, IS_NEW if before is None else (Expected(TOKEN, "equal", before[TOKEN]),))
 
 
@@ -170,13 +170,13 @@ def expire(job_id: str, range_key: str, at: datetime, version: int | None = None
 
 def put_chunk(job_id: str, chunks_id: str, index: int, data: bytes) -> Put:
     """Build the write of a chunk; a chunk is immutable, so its condition refuses a second write."""
-    # Heads and log entries store the hash of what they refer to, so other bytes under the same key would make
-    # every version that shares the chunk unreadable.
+    # Heads and log entries store the hash of the bytes in their chunks. If a chunk's bytes changed, every version that
+    # refers to it would become unreadable.
     return Put(key(job_id, chunk_key(chunks_id, index)) | {"fmt": number(FORMAT), "data": {"B": data}}, IS_NEW)
 
 
 def unchanged_conditions(item: Item) -> tuple[Expected, ...]:
-    """Build the condition that an item has not been written since it was read, except for its expiry."""
+    """Build the conditions that hold only while an item is as it was read; only its expiry may have changed."""
     # A log entry is written once. A rewritten run item has another version, a rewritten head another epoch, fence or
     # version. An item of the original class has none of these attributes.
     names = ("version", "epoch", "fence", "commitId", "committedAt")
@@ -185,7 +185,7 @@ def unchanged_conditions(item: Item) -> tuple[Expected, ...]:
 
 def put(item: Item, *, if_new: bool) -> Put:
     """Build the write of an item copied unchanged from another table."""
-    # With `if_new`, a slow copy does not overwrite what a run has written since.
+    # `if_new` protects items that a run has written in the new table while a slow copy was still under way.
     return Put(item, IS_NEW if if_new else ())
 
 

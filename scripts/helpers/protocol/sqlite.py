@@ -103,7 +103,7 @@ class SqliteTable:
         self.name, self.path = name, Path(os.path.realpath(os.path.expanduser(name.removeprefix(SCHEME))))
         self.place = f"{SCHEME}{self.path}"
         self._kept: tuple[int, sqlite3.Connection] | None = None
-        # The row of the head last read or written, and its item: a run usually reads the same row next, decoded already.
+        # The row of the head last read or written, and its item. If the next read finds an equal row, it uses the item.
         self._head: tuple[tuple[Any, ...], Item] = ((), {})
         kind = _file_system(self.path)
         if NETWORK.match(kind):

@@ -1,7 +1,7 @@
-"""Typed values <-> DynamoDB attributes, with every limit checked before anything is sent. Pure.
+"""Convert Python values to DynamoDB attributes and back, and check every limit before anything is sent. Pure.
 
-A legacy reader sees plain DynamoDB values: a datetime is a fixed-width ISO string, and an int, a float
-or a Decimal is a number. A separate `types` map stores the types that DynamoDB does not distinguish.
+The original class can read what is stored: a datetime is a fixed-width ISO string, and an int, a float or a
+Decimal is a number. A separate `types` map stores the types that DynamoDB does not distinguish.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
 """DynamoDB allows 32 levels, and a map is already nested a few levels deep in an item and its plan."""
 MAX_ENTRIES = 2_000
-"""A state of rows has at most eight entries, so the states of 200 sources fit; larger maps reach `MAX_BYTES` first."""
+"""Enough for 200 sources, as a state of rows has at most eight entries. Maps with longer values reach `MAX_BYTES`."""
 MAX_DIGITS = 38
 MAX_EXPONENT, MIN_EXPONENT = 125, -130
 """DynamoDB's limits for the digits of a number, and for the exponent of its first digit."""
@@ -33,7 +33,7 @@ LAST_PLACE = -165
 MAX_CHUNKS, MAX_RAW_BYTES = 1_000, 256 * 1024 * 1024
 """Limits for a reference: its number of chunks, and the bytes that they decompress to."""
 _CHUNKS_ID = "[ps]#[0-9A-Za-z]{1,64}-b?[0-9]{1,5}"
-"""Ids as `chunks` makes them: any other id could be the key of an item that is not a chunk."""
+"""Pattern of the ids that `chunks` makes. An id of another form could be the key of an item that is not a chunk."""
 _CONTEXT = Context(prec=MAX_DIGITS)
 SPILLED = "spilled"
 _SETS = ("SS", "NS", "BS")
@@ -102,7 +102,7 @@ def encode(
 
 
 def decode(attribute: Attribute, types: Attribute | None = None) -> dict[str, Any]:
-    """Turn attributes back into values of the types that were encoded.
+    """Return the values that `encode` turned into these two attributes, with the types that they had.
 
     Without `types` (an item of the original class) a whole number becomes an int, any other a Decimal.
     Raises ValueError, TypeError or KeyError if the two maps do not match.
@@ -115,13 +115,13 @@ def decode(attribute: Attribute, types: Attribute | None = None) -> dict[str, An
 
 
 def as_stored(given: Mapping[str, Any], what: str = "watermark", limit: int = MAX_BYTES) -> dict[str, Any]:
-    """Return values as a later read returns them: checked, and as copies of the caller's lists and dicts."""
+    """Check values and return them as a later read will: copies, which the caller's lists and dicts do not share."""
     return decode(*encode(given, what=what, limit=limit))
 
 
 def same_values(left: Any, right: Any) -> bool:
     """Return whether two stored values are equal in value and type: 1, 1.0 and True are different values."""
-    # Look-ups return subclasses of dict (`watermark_item`), which equal a plain dict with the same entries.
+    # Types of dicts are not compared: look-ups return subclasses of dict (see `watermark_item`).
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same_values(left[name], right[name]) for name in left)
     if type(left) is not type(right):
@@ -134,7 +134,7 @@ def same_values(left: Any, right: Any) -> bool:
 
 
 def size_of(attribute: Attribute) -> int:
-    """Return the bytes that DynamoDB counts for an attribute value; never less than the real figure."""
+    """Return the size of an attribute value in bytes, as DynamoDB counts it or slightly larger."""
     ((tag, value),) = attribute.items()
     if tag == "S":
         return len(value.encode("utf-8"))
@@ -160,7 +160,7 @@ class _Encoder:
         return InvalidValueError(f"The {self.what} {path!r} {problem}. {remedy}")
 
     def encode(self, value: Any, path: str, depth: int) -> tuple[Attribute, Attribute | None]:
-        """Return the attribute, and its type if the attribute alone does not show it."""
+        """Return the attribute and its type, such as "float"; None for a type that the attribute itself shows."""
         if depth > MAX_DEPTH:
             raise self.refuse(path, f"is nested deeper than {MAX_DEPTH} levels", "Flatten it.")
         self.entries += 1
@@ -170,7 +170,7 @@ class _Encoder:
             return self.mapping(value, path, depth)
         if value is None:
             return {"NULL": True}, None
-        # The order matters: True is also an int, and a datetime is also a date.
+        # Test for bool before int, and for datetime before date: True is also an int, and a datetime is also a date.
         if isinstance(value, bool):
             return {"BOOL": bool(value)}, None
         if isinstance(value, str):
@@ -214,7 +214,7 @@ class _Encoder:
     def integer(self, value: int, path: str) -> str:
         if abs(value) < 10**MAX_DIGITS:
             return str(int(value))
-        # Check the bits first, to refuse a huge int without an expensive conversion to Decimal.
+        # Refuse a huge int by its number of bits, because converting it to a Decimal would take long.
         if value.bit_length() > 4 * (MAX_EXPONENT + 1):
             raise self.refuse(path, "is too large a number: the limit is 9.9E+125", "Store it as a string.")
         number = Decimal(int(value))
@@ -340,7 +340,7 @@ def _decode(attribute: Attribute, types: Attribute | None) -> Any:
 
 
 def _number_text(number: Decimal) -> str:
-    """Return a number as a text that boto3's deserializer can read: without long tails of zeros, or 0E-500."""
+    """Return a number as text that boto3's deserializer can read: "0", not "0E-500", and no long run of zeros."""
     if number.is_zero():
         return "0"
     _, digits, exponent = number.as_tuple()
@@ -354,7 +354,7 @@ def _spilled(found: dict[str, Any]) -> Spilled:
         raise fields.wrong(name, "a part of a reference to chunks")
     return Spilled(
         fields.text("id", pattern=_CHUNKS_ID, what="an id of chunks"),
-        # Check the count before it is used: readers of a reference loop over its chunks one by one.
+        # Limit the count here: readers request the chunks one by one, and an altered count could be a billion.
         fields.whole("chunks", least=1, most=MAX_CHUNKS),
         fields.whole("length", least=1, most=MAX_RAW_BYTES),
         fields.text("sha256", pattern=SHA256, what="a hash"),
@@ -366,7 +366,7 @@ def _number(text: str, kind: str | None) -> int | float | Decimal:
         number = Decimal(text)
     except InvalidOperation:
         raise ValueError("not a number") from None
-    # int() of 1E+999999999 would take all memory.
+    # Refuse numbers such as 1E+999999999, because int() of it would use up all memory.
     if not number.is_finite() or number.adjusted() > MAX_EXPONENT:
         raise ValueError("not a number that a table can hold")
     if kind == "float":
@@ -381,6 +381,6 @@ def _number(text: str, kind: str | None) -> int | float | Decimal:
 
 
 def _trimmed(number: Decimal) -> Decimal:
-    """Return a number without trailing zeros, as DynamoDB returns it, so that the first read equals every later one."""
+    """Drop trailing zeros, as DynamoDB does: 1.50 -> 1.5. So a value to be stored already equals what is read later."""
     trimmed = number.normalize(_CONTEXT)
     return trimmed if int(trimmed.as_tuple().exponent) <= 0 else Decimal(int(trimmed))

@@ -1,4 +1,4 @@
-"""Dictionaries that look-ups return to scripts; a missing name raises an error that lists the known names. Pure."""
+"""Dictionaries that look-ups return to scripts. Reading a missing name raises an error that lists all names. Pure."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ class Watermarked(dict[str, Any]):
     job_id = ""
 
     def __missing__(self, name: str) -> Any:
-        """List the known names: scripts may read another name than they stored, as the playbook's page does."""
+        """Raise an error that lists the stored names: scripts may read a wrong name, as the playbook's page does."""
         raise UnknownWatermarkError(self.job_id, name, sorted(self))
 
 
 class WatermarkItem(dict[str, Any]):
-    """The item of a run. Names that the original class kept beside ``watermarks`` (by `key=`) can be looked up too."""
+    """The item of a run. ``item[name]`` finds watermarks too: the original class kept some beside ``watermarks``."""
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> WatermarkItem:
-        """Return a plain item of a look-up as a `WatermarkItem`."""
+        """Return the item that a look-up read, a plain dict, as a `WatermarkItem`."""
         values = Watermarked(found[WATERMARKS])
         values.job_id = found[HASH_KEY]
         return cls({**found, WATERMARKS: values})
 
     def __missing__(self, name: str) -> Any:
-        """Return the watermark of that name, which an item of the original class has at the top level."""
+        """Return the watermark of that name. In items of the original class it may be at the top level."""
         values = self[WATERMARKS]
         if name not in values:
             raise UnknownWatermarkError(values.job_id, name, [*self, *sorted(values)])
