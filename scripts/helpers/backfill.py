@@ -86,7 +86,7 @@ class Backfill:
     Attributes
     ----------
     job_id : str
-        The slice's own job, for `history` or `reset`. Set once the slice has begun.
+        The name of the slice's own job, to pass to `history` or `reset`. Set once the slice has begun.
     live_job_id, run_id, transformation_ctx : str
         As passed, or a new run id.
     is_done : bool
@@ -155,7 +155,7 @@ class Backfill:
         self._bounds = backfill_bounds(self.transformation_ctx, low, high, endless=live.descending)
         self.job_id = slice_id(self.live_job_id, self.transformation_ctx, live, self._bounds, self._name)
         has_read = self._has_read(self._head(self.job_id))
-        # The target would have rows past the live watermark twice: from this slice and from the live job's next run.
+        # Refuse bounds past the live watermark: the live job's next run reads those rows too, so they would come twice.
         if uncovered(self._bounds, [live.passed]):
             begun = f"It was set back: delete what the slice wrote, {self._command_to_abandon(self.job_id)}"
             remedy = begun if has_read else "End there at the latest."
@@ -163,7 +163,7 @@ class Backfill:
                 self.transformation_ctx,
                 f"they reach past the live watermark, and the live job will read those rows. {remedy}",
             )
-        # Check for other slices only before this one owns rows: once planned, it must be able to finish.
+        # Check for other slices only before this slice is planned. Once planned, it must be able to finish.
         if not has_read:
             self._others(self._watermarks.progress.backfills(self.live_job_id, self.transformation_ctx, live))
         self._job = IncrementalJob(self._watermarks, self.job_id, self.run_id, **self._options).__enter__()
@@ -175,7 +175,7 @@ class Backfill:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Commit and record the slice on a clean exit if `rows` was called; otherwise abort and keep the plan."""
+        """Without an error, commit and record the slice if `rows` was called. Otherwise abort, and keep the plan."""
         if error is None and self._is_asked:
             try:
                 self.commit()
@@ -218,7 +218,7 @@ class Backfill:
         if self.is_done:
             high, nulls = None, "raise"
         else:
-            # Record the slice before it reads or writes a row: if the run dies, the record shows that it may own rows.
+            # Record the slice as begun before it reads a row. If the run dies, other slices see what it may have read.
             self._check_live()
             self._change_record(self._begun)
         taken: DataFrame = job.rows_since(
@@ -245,7 +245,7 @@ class Backfill:
             self._check_live()
         elif not self.run.unpublished:
             return 0
-        # A done slice writes too (no row): only a write reaches the databases and catalogs that the script logs in to.
+        # A done slice writes no rows here, but publishes staged ones: only the script can log in to some targets.
         return self.job.write(df, path, **options)
 
     def commit(self) -> str:
@@ -258,8 +258,8 @@ class Backfill:
         """
         if not self.is_done:
             self._check_live()
-        # Commit before recording. Otherwise a crash in between would leave a range that counts as covered but was not
-        # read. In this order, such a crash leaves the slice begun, and its next run records it.
+        # Commit, then record. In the other order, a crash in between would leave a range recorded as covered that was
+        # never loaded. In this order, it leaves the slice recorded as begun, and its next run records it as done.
         outcome = self.job.commit()
         self._check_published()
         self._change_record(self._record_finished)
@@ -299,19 +299,19 @@ class Backfill:
             raise UnpublishedError(self.job_id, output.version, output.target, remedy)
 
     def _has_read(self, head: Head) -> bool:
-        """Return whether a slice is planned or done, so that it owns its rows."""
+        """Return whether a slice with this head is planned or done, so that no other slice may read its rows."""
         return head.plan is not None or self.transformation_ctx in head.watermarks
 
     def _check_live(self) -> None:
-        """Raise PlanConflictError if the live job was reset or set back, since its next runs read these rows."""
+        """Raise PlanConflictError if the live job was reset or set back: its next runs then read the slice's rows."""
         now = None
         with suppress(NothingThereError):
             now = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
-        # The origin differs if the job was reset and has started over, perhaps at the very same value.
+        # A reset gives the state of the live job another `origin`, even if it starts over at the same value.
         is_other = now is None or now.origin != self._live.origin
         # When the slice was planned, the live job had read nothing within the bounds. That must still be true.
         if now is None or is_other or (self._disposition == "append" and not now.is_left_to_slices(self._bounds)):
-            # After a reset there is no slice to abandon.
+            # After a reset, slices of the former state no longer count, so none must be abandoned.
             abandon = "." if is_other else f", {self._command_to_abandon(self.job_id)}"
             raise PlanConflictError(
                 self.job_id,
@@ -339,7 +339,7 @@ class Backfill:
         )
 
     def _begun(self, record: BackfillRecord) -> BackfillRecord:
-        """Record the slice as begun, and drop the overlapping slices that ended before they read anything."""
+        """Return the record with this slice begun, and without overlapping slices that ended before they read a row."""
         gone = [] if self.run.replay else self._others(record)
         if record.has_begun(self._name, self._bounds):
             return record
@@ -351,7 +351,7 @@ class Backfill:
         return record.finish(self._name, self._bounds)
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
-        """Return overlapping slices that ended before they read. BoundsError if one did read, or bounds are covered."""
+        """Return overlapping slices that ended unread. BoundsError if one was read, or if a part is covered already."""
         if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:
@@ -368,7 +368,7 @@ class Backfill:
         for name, bounds in others:
             job_id = slice_id(self.live_job_id, self.transformation_ctx, self._live, bounds, name)
             head = self._head(job_id)
-            # Refuse even if the slice's lease is over: its run may still be alive and not know that yet.
+            # Refuse even if the other slice's lease is over: its run may still be alive, unaware of that.
             if head.claim is not None or self._has_read(head):
                 raise BoundsError(
                     self.transformation_ctx,

@@ -18,8 +18,8 @@ DAMAGE = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
     OSError,
 )  # fmt: skip
-"""Errors that code raises when it reads damaged data. Readers catch them, so that a user never sees damage as an
-OverflowError, and so that one damaged job does not hide the others."""
+"""Built-in errors that parsing raises for damaged data. Readers translate them, so that a user never sees a bare
+OverflowError, and so that a list of jobs does not fail because of one damaged job."""
 
 
 def rows_have(count: int) -> str:
@@ -42,7 +42,7 @@ PASSED = (
     "TEXT`. To continue without these rows, run `watermarks set {job_id!q} --context {context!q} edge:null= --why "
     "TEXT`."
 )
-"""Parts of several messages."""
+"""Parts that several messages share."""
 
 REASONS = {
     # --- NothingThereError
@@ -230,9 +230,9 @@ line's JSON and the stored failure of a run contain it next to the class.
 
 
 class _Sentences(Formatter):
-    """Format messages.
+    """Format messages, with these conversions for placeholders such as ``{known!l}``.
 
-    `l` joins names, `p` fields, `k` keys, `c` counts names, `n` is `rows_have`, `q` quotes for a shell.
+    `l` joins names, `p` the parts of a field, `k` keys; `c` counts names, `n` is `rows_have`, `q` quotes for a shell.
     """
 
     OWN: Mapping[str, Callable[[Any], str]] = {
@@ -252,8 +252,8 @@ class _Sentences(Formatter):
 class WatermarkError(Exception):
     """Root of all errors that this package raises on purpose.
 
-    `reason` is a key of `REASONS` if the class has several, and otherwise empty. The facts in the message are
-    attributes.
+    `reason` is a key of `REASONS` if the error was made with one, and otherwise empty. The facts in the message, such
+    as a job's name, are attributes.
     """
 
     reason = ""
@@ -303,7 +303,7 @@ class UnknownJobError(NothingThereError, IndexError, KeyError):
 
 
 class NoWatermarkError(NothingThereError, IndexError):
-    """The job exists, but none of its runs has committed: this is its first run.
+    """The job exists, but none of its runs has committed yet, as in its first run.
 
     Scripts for the original class catch it as an IndexError.
     """
@@ -374,7 +374,7 @@ class FencedError(StaleError):
 
 
 class PlanConflictError(StaleError):
-    """The call does not fit the open plan or the state of the run; nothing was changed."""
+    """The call is not allowed with the open plan or in the state of the run; nothing was changed."""
 
     _start = "Job {job_id!r}: "
 
@@ -456,7 +456,7 @@ class UnsupportedVersionError(ConfigurationError):
 
 
 class NotOffGlueError(ConfigurationError, AttributeError):
-    """A part of Glue's library that this package does not replace off Glue."""
+    """The script uses a part of Glue's library that works only on Glue: this package has no substitute for it."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what = what
@@ -464,7 +464,7 @@ class NotOffGlueError(ConfigurationError, AttributeError):
 
 
 class JobMovedError(ConfigurationError):
-    """The job was moved to another table, or its copy from there is not complete. It cannot run or change here."""
+    """The job was moved to another table, or is still being copied from one. It cannot run or change here."""
 
     def __init__(self, job_id: str, table_name: str, moved_to: str) -> None:
         self.job_id, self.table_name, self.moved_to = job_id, table_name, moved_to
@@ -508,7 +508,7 @@ class AccessRefusedError(ConfigurationError):
 
     def __init__(self, action: str, resource: str) -> None:
         self.action, self.resource = action, resource
-        # An action of AWS contains its service, as in ``s3:GetObject``; one of the file system is a single word.
+        # Only actions of AWS contain a colon, as in ``s3:GetObject``. Actions of the file system are single words.
         super().__init__(
             f"AWS refuses {action} on {resource!r}. Allow it in the role's policy."
             if ":" in action
@@ -542,7 +542,7 @@ class NewerFormatError(ConfigurationError):
 
 
 class CorruptItemError(ConfigurationError):
-    """An item is not as this package writes it: it was altered by hand or by another program."""
+    """An item of the table is damaged: it was altered by hand or by another program."""
 
     def __init__(self, job_id: str, range_key: str, detail: str) -> None:
         self.job_id, self.range_key, self.detail = job_id, range_key, detail
@@ -566,7 +566,7 @@ class SourceError(ConfigurationError):
 
 
 class TargetError(ConfigurationError):
-    """A target cannot be written to, or not in this way."""
+    """A target cannot be written to, or does not allow this way of writing."""
 
     _start = "Target {target!r}: "
 
@@ -575,14 +575,14 @@ class TargetError(ConfigurationError):
 
 
 class TargetAheadError(TargetError):
-    """A target has recorded batches of a job that the table of watermarks does not have.
+    """A target has recorded batches of a job that are not in the table of watermarks, such as after a restore.
 
     Attributes
     ----------
     ahead
-        The first and the last version that the table does not have, by epoch.
+        By epoch: the first and the last version that the table of watermarks does not have.
     by_script
-        Whether only the job's own script reaches the target.
+        Whether only the job's own script can connect to the target, so that the remedy is a call in Python.
     """
 
     def __init__(self, job_id: str, target: str, ahead: Mapping[str, tuple[int, int]], *, by_script: bool) -> None:
@@ -629,7 +629,7 @@ class RowsMissingError(TargetError):
 
 
 def how_to_read_text(column: str) -> str:
-    """Return how to read a CSV column as text, because otherwise its values decide its type."""
+    """Return the hint how to read a CSV column as text: without it, the reader infers the type from the values."""
     return f' Rows of read_pandas("csv") have the type that dtype={{"{column}": "string"}} names there.'
 
 
@@ -661,7 +661,7 @@ class MissingConnectorError(ConfigurationError):
 
 
 class NoJvmError(ConfigurationError):
-    """The call needs Spark's JVM in this process, and the session is one of Spark Connect."""
+    """The call needs Spark's JVM in this process, but the session is one of Spark Connect, which has none."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what, self.remedy = what, remedy
@@ -692,14 +692,14 @@ class UnpublishedError(WatermarkError):
 class TargetUnavailableError(TargetError):
     """A target database is down, too busy or closed the connection, or another transaction holds a lock.
 
-    The open transaction is rolled back. With the reason ``locked``, `is_deadlock` is whether the other transaction also
-    waited for a lock of this one; the rollback has ended such a deadlock. Otherwise the other transaction held its lock
-    for longer than the database waits.
+    The open transaction is rolled back. With the reason ``locked``, `is_deadlock` is True if both transactions waited
+    for each other; the rollback has ended that. Otherwise the other transaction held its lock for longer than the
+    database lets a transaction wait.
     """
 
 
 class UnprovenError(TargetError):
-    """A record of output, or its staged data, cannot be proven to be the job's. Nothing of it is changed."""
+    """A record of output, or its staged data, may not belong to the job: somebody altered it. Nothing is changed."""
 
     def __init__(self, target: str, version: int, detail: str) -> None:
         self.version, self.detail = version, detail
@@ -711,7 +711,7 @@ class UnprovenError(TargetError):
 
 
 def _again(version: int) -> str:
-    """Return how to retract and reload a batch of which a part may be at its target."""
+    """Return the remedy for a batch that may be at its target in part: take it back, and run the job again."""
     return f"Take back what did arrive, `{retracting('JOB', version)}`, and run the job again."
 
 
@@ -730,16 +730,16 @@ class StagedFilesLostError(TargetError):
 
 
 class SourceLostError(SourceError):
-    """What follows the watermark cannot be read any more: the table was replaced or set back, or its history is gone.
+    """Rows after the watermark can no longer be read: the table was replaced or set back, or its history is gone.
 
     For a table that is read by its versions, `on_loss` decides whether a run raises this or reads the whole table.
     """
 
 
 class SchemaChangedError(SourceError):
-    """A source's columns differ from those of an earlier batch, and the policy of the call does not allow that.
+    """A source's columns differ from those of an earlier batch, which the call's `on_schema_change` does not allow.
 
-    `columns` are the changed columns, and `policy` is the policy of the call. Nothing is read or written.
+    `columns` are the changed columns, and `policy` is that `on_schema_change`. Nothing is read or written.
     """
 
     def __init__(self, source: str, context: str | None, changes: Sequence[tuple[str, str]], policy: str) -> None:
@@ -761,10 +761,10 @@ class SchemaChangedError(SourceError):
 
 
 class Advice(NamedTuple):
-    """Remedies for values and files that do not fit, which name the options of one call, by default of `read`.
+    """Sentences of error messages that name the options of one call as remedies; by default those of `read`.
 
-    `keep` and `retype` are for values, `csv` and `json` for records of these formats, `decode` for bytes,
-    `rename` for names that differ only by case, and `part` for files that differ.
+    `keep` and `retype` are for values of a wrong type, `csv` and `json` for records that cannot be parsed, `decode` for
+    a wrong encoding, `rename` for names that differ only by case, and `part` for files with different columns.
     """
 
     keep: str = (
@@ -780,12 +780,12 @@ class Advice(NamedTuple):
 
 ADVICE_OF_READ = Advice()
 ADVICE = ContextVar("ADVICE", default=ADVICE_OF_READ)
-"""The remedies that a MisfitError names, in terms of the call that reads."""
+"""The remedies that a MisfitError names, with the options of the call that reads."""
 
 
 @contextmanager
 def advice_in_errors(advice: Advice) -> Iterator[None]:
-    """Let errors inside the block name the remedies of a call other than `read`."""
+    """Make errors that are raised inside the block name these remedies in place of those of `read`."""
     token = ADVICE.set(advice)
     try:
         yield
@@ -817,13 +817,13 @@ class MisfitError(SourceError):
         }[self.reason]
         self.what = detail or what
         text = detail or " ".join([f"{what}.", *filter(None, told)])
-        # Spark raises the error after the reading call has returned, so store the text with the remedies of that call.
+        # Spark raises the error later, outside `advice_in_errors`, so store the text with that block's remedies now.
         self.detail = detail if advice is ADVICE_OF_READ else text
         super().__init__(source, text)
 
 
 class ChangedObjectError(SourceError):
-    """Planned objects were overwritten or deleted since they were planned."""
+    """Objects in the plan were overwritten or deleted after they were planned."""
 
     def __init__(self, source: str, overwritten: Sequence[str], deleted: Sequence[str]) -> None:
         self.overwritten, self.deleted = tuple(overwritten), tuple(deleted)
@@ -914,7 +914,7 @@ class LedgerError(SourceError):
 
 
 class StoreUnavailableError(WatermarkError):
-    """DynamoDB or the table's file could not be reached, or refused every try; no change is known to have been made."""
+    """DynamoDB or the table's file could not be reached, or refused every try. Whether a change was made is unknown."""
 
     def __init__(self, table_name: str, action: str, cause: str, remedy: str = "Try again later.") -> None:
         self.table_name, self.action, self.cause = table_name, action, cause
@@ -922,11 +922,11 @@ class StoreUnavailableError(WatermarkError):
 
 
 class JobArgumentError(WatermarkError, RuntimeError):
-    """Job arguments are reserved by Glue, or exclude each other. A RuntimeError too, as in awsglue."""
+    """Job arguments are reserved by Glue, or exclude each other. Also a RuntimeError, which awsglue raises for this."""
 
 
 class MissingOptionsError(JobArgumentError, TypeError):
-    """`getResolvedOptions` was called without the names of the options. A TypeError too, as in awsglue."""
+    """`getResolvedOptions` was called without the names of the options. Also a TypeError, which awsglue raises here."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,7 +1,7 @@
-"""Check states and plans that are read from a table, each kind by code next to its writer. Pure.
+"""Check states and plans that are read from a table. The check of each kind is next to the code that writes it. Pure.
 
-Anybody who may write to the table can store anything in it. `Watermarks` therefore checks here all that it returns to a
-run or a command, so that no other code has to check the types of fields.
+Anybody who may write to the table can store anything in it. So `Watermarks` calls `checked` for every state and plan
+before it returns one, and other code need not check the types of fields.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Reader = Callable[[Mapping[str, Any], str], object]
 
 
 def _reader(kind: str, is_plan: bool) -> Reader | None:
-    """Return the check of a kind; None for ``nothing``, a plan without other fields, and for unknown kinds.
+    """Return the function that checks a kind of state or plan; None for kinds without other fields, and unknown ones.
 
-    The imports are here because a job has states of few kinds, and a run is to start soon.
+    The imports are here so that a run starts faster: it loads only the modules of the kinds that its job has.
     """
     if kind == "files":
         return FilesPlan.read if is_plan else FilesState.read
@@ -50,7 +50,7 @@ def _reader(kind: str, is_plan: bool) -> Reader | None:
 def checked(place: str, context: str, stored: Any) -> Any:
     """Return the state or plan of a context unchanged, after checking that this package could have written it.
 
-    Values without a kind are the user's own and are not checked. A source refuses a state of another kind than its own.
+    A value without a field ``kind`` is the user's own, and not checked. Each source refuses a state of another kind.
 
     Raises
     ------
@@ -62,9 +62,9 @@ def checked(place: str, context: str, stored: Any) -> Any:
 
 
 def typed(stored: Any, place: str = STATES, *, unpacks: bool = True) -> Any:
-    """Return a state or plan as an object of its type, a damaged one as a text, and any other value unchanged.
+    """Return a state or plan as an object such as `FilesState`, a damaged one as a text, any other value unchanged.
 
-    With `unpacks=False` the packed fields of a state are not read, because those of many states could fill the memory.
+    `unpacks=False` leaves compressed fields unread: those of many states, unpacked, could fill the memory.
     """
     try:
         return _read(place, place, stored, unpacks=unpacks)
@@ -73,7 +73,7 @@ def typed(stored: Any, place: str = STATES, *, unpacks: bool = True) -> Any:
 
 
 def files_waiting(head: Head) -> int:
-    """Return how many files are set aside and wait for a decision, in the states that the head holds itself."""
+    """Return how many files are set aside and wait for a decision; states that are stored in chunks are not read."""
     states = [typed(state, unpacks=False) for state in head.watermarks.values()]
     return sum(state.aside.waiting for state in states if isinstance(state, FilesState) and state.aside is not None)
 
