@@ -42,7 +42,7 @@ INSIDE = {"clock", "decisions", "job_id_rule", "lookups", "max_lease", "progress
 
 
 def table_by_default() -> str:
-    """Return the table for a program that names none: that of ``WATERMARKS_TABLE``, or else ``glue-watermarks``."""
+    """Return the default name of the table: the environment variable ``WATERMARKS_TABLE``, or ``glue-watermarks``."""
     return os.environ.get(TABLE_VARIABLE) or DEFAULT_TABLE
 
 
@@ -79,8 +79,8 @@ class Watermarks:
     Attributes
     ----------
     lookups, decisions, progress
-        The objects that do the work of this class: look-ups, decisions of operators, and what rows contexts have
-        covered. Some of their methods are of use only inside this package.
+        The objects that do the work of this class: look-ups, decisions of operators, and which cursor values of a
+        source of rows were read. Some of their methods are of use only inside this package.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class Watermarks:
 
     @cached_property
     def progress(self) -> RowsProgress:
-        """What rows contexts have read. Imported only here, because a run that reads only files does not need it."""
+        """Which cursor values were read from sources of rows. Imported here, as a run that reads files can skip it."""
         from scripts.helpers.rows.progress import RowsProgress
 
         return RowsProgress(self.lookups)
@@ -149,7 +149,7 @@ class Watermarks:
 
     @property
     def store(self) -> Store:
-        """The store that reads and writes the table's items, for parts of this package with items of their own."""
+        """The store that reads and writes items of the table, for modules that keep items of other kinds there."""
         return self.lookups.store
 
     @property
@@ -177,7 +177,7 @@ class Watermarks:
         Parameters
         ----------
         key
-            The key of the values in the item. Under a key other than ``watermarks``, the values are stored as one
+            The name under which the item has the values. With a key other than ``watermarks``, they are stored as one
             watermark of that name, a map, which ``get_watermark_values(job_id, key=...)`` returns.
 
         Raises
@@ -250,7 +250,7 @@ class Watermarks:
     # --- look-ups -------------------------------------------------------------------------------
 
     def get_most_recent_run_id(self, job_id: str) -> str:
-        """Return the run whose watermarks are in force. One strongly consistent read.
+        """Return the id of the run whose watermarks are in force. This takes one strongly consistent read.
 
         Raises
         ------
@@ -297,7 +297,7 @@ class Watermarks:
         return self.get_watermark(job_id, run_id)[key]
 
     def latest(self, job_id: str) -> Head:
-        """Return the head of a job: its committed and its open state. One strongly consistent read."""
+        """Return the head of a job: watermarks, version, owner and open plan. Takes one strongly consistent read."""
         return self.lookups.latest(job_id)
 
     def history(self, job_id: str, limit: int | None = None, before: int | None = None) -> History:
@@ -358,8 +358,8 @@ class Watermarks:
         -------
         Spans
             A list of half-open ranges (low, high), merged and in ascending order. A `low` of None means from the
-            beginning, a `high` of None to the end. A range that was read while rows were still being added to it
-            is covered as well: `delay` and `lookback` are for late rows.
+            beginning, a `high` of None to the end. A range counts as covered even if rows were added to it after it
+            was read: set `delay` or `lookback` for late rows.
 
         Raises
         ------
@@ -384,12 +384,12 @@ class Watermarks:
         return self.progress.gaps(job_id, transformation_ctx, start)
 
     def complete_up_to(self, job_id: str, transformation_ctx: str) -> Any:
-        """Return the cursor value below which every row of a rows context was taken, for a scheduler that waits for it.
+        """Return the cursor value below which every row was taken, for a scheduler that waits for complete data.
 
-        This is where the first gap begins; without gaps, the watermark. If a database with its own clock had no more
-        rows when it was last read, the value may be past the watermark: later rows get timestamps after the time of
-        that read less the ``delay``. The answer is right only if the ``delay`` is long enough: a row that appears later
-        than that is still taken, but was not there when this value was returned.
+        The value is the start of the first gap or, without gaps, the watermark. If a database with its own clock had
+        no more rows at the last read, the value may be past the watermark: rows that come later get a timestamp after
+        the time of that read less ``delay``. So it is right only if ``delay`` is long enough. A row that appears even
+        later is still taken, but had not been taken yet when this value was returned.
 
         Returns
         -------
@@ -407,7 +407,7 @@ class Watermarks:
         return self.progress.complete_up_to(job_id, transformation_ctx)
 
     def unfinished(self, job_id: str, transformation_ctx: str) -> dict[str, tuple[str, ShownRange]]:
-        """Return the slices of a rows context that have begun and are not done.
+        """Return the slices of a backfill that have begun and are not done, for one context of a job.
 
         Returns
         -------
@@ -432,9 +432,9 @@ class Watermarks:
         who: str | None = None,
         expected: Head | None = None,
     ) -> Head:
-        """Go back to the watermarks of an earlier version or run; the next runs read what came after it again.
+        """Go back to the watermarks of an earlier version or run. The next runs read again what later versions read.
 
-        Rows past that watermark that a backfill has read are read again too: a WARNING names the record of it.
+        They also read again the rows past that watermark that a backfill has read: a WARNING names its record.
 
         Parameters
         ----------
@@ -501,8 +501,8 @@ class Watermarks:
         watermarks
             Values of the job, or of the state of one `transformation_ctx`, in which ``value`` is the cursor of
             its rows. Values that you do not name stay; `reset` forgets them. A state that includes a ``kind``
-            replaces the whole stored state. A rows context keeps what it has covered, and `gaps` returns the range
-            that it skips.
+            replaces the whole stored state. For a source of rows, the ranges that were read stay recorded, and `gaps`
+            returns the range that the new value skips.
         expected
             The job as `latest` returned it when the decision was made, or ``Head.first(job_id)`` if the job
             did not exist. Raises a StaleError if the job has changed since.
@@ -513,9 +513,9 @@ class Watermarks:
     def discard_plan(self, job_id: str, *, why: str, who: str | None = None, expected: Head | None = None) -> Head:
         """Drop the open plan; the next run makes a new one from the committed watermarks.
 
-        What a dead run staged for the plan is never published. What it wrote to a sink of your own stays there, and
-        the next batch has another id. With `expected`, a StaleError is raised if the job is no longer what `latest`
-        returned.
+        Output that a dead run staged for the plan is never published. Rows that it wrote to a sink of your own stay
+        there, and the next batch has another id. With `expected`, which `latest` returned, a StaleError is raised if
+        the job has changed since.
         """
         return self.decisions.take(self.decisions.discard_plan(job_id, JobDecision(why, who, expected)))
 
@@ -539,8 +539,8 @@ class Watermarks:
         run_id
             Release the job only if this run owns it; by default whichever run owns it.
         why, who
-            Kept in the history, with the next version. If there are more than five releases before that version, the
-            history keeps the newest five.
+            Kept in the history, with the next version. Of more than five releases before that version, only the
+            newest five are kept.
         expected
             The job as `latest` returned it when the decision was made.
 
@@ -572,7 +572,7 @@ class Watermarks:
             Instead of `run_id`, the ``JobRuns`` that Glue's ``get_job_runs`` returns: among the runs that
             have an item, the one with the latest ``StartedOn`` is adopted.
         watermarks
-            Values to begin with instead of the item's values, if this package cannot store those.
+            Watermarks to begin with in place of those in the item, if this package cannot store those.
         why, who
             Kept in the history.
 
