@@ -76,8 +76,8 @@ class IncrementalJob:
     namespace
         Runs in different namespaces share nothing, and may run at once; see `names.name_in_table`.
     job_runs
-        What Glue's ``get_job_runs`` returns. It is used only for the start time of `from_run` or `to_run`, if that run
-        never committed. Runs that `JobRuns` started are in the table, and a job on Glue asks Glue itself.
+        What Glue's ``get_job_runs`` returns: start times of `from_run` and `to_run`, if these runs never committed. Not
+        needed for runs that `JobRuns` started, which are in the table, or on Glue, where the job asks Glue itself.
     spark
         The Spark session; may be None without Spark. One older than Spark 3.3 raises an UnsupportedVersionError.
     lease
@@ -93,7 +93,7 @@ class IncrementalJob:
     metrics : dict
         Counts of what was written, and after the commit also of what was read. Values that you add are saved, too.
     writes_itself : bool
-        True turns off the WARNING that no sink got the rows of a source; so does a call of `freeze`.
+        True if the script writes its rows itself: no WARNING that no sink got them. A call of `freeze` does the same.
 
     Examples
     --------
@@ -214,12 +214,12 @@ class IncrementalJob:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Commit on a clean exit if any source was planned or read; otherwise abort and keep the plan."""
+        """Without an error, commit if any source was planned or read. Otherwise abort; the next run gets the plan."""
         self._begun.leave(kind, error, trace, self.metrics)
 
     def _begin(self, *, may_be_empty: bool = False) -> Batch:
         check_clock(self._clock)
-        # Ask Glue only about the two runs that bound a range, and only if `self._job_runs` does not have them:
+        # Glue is asked only about the first and last run of a range, and only if `self._job_runs` lacks them:
         # `runs_on_glue` is a generator, which sends no request before it is iterated.
         in_glue = runs_on_glue(split_name(self.job_id)[0], (self.mode.from_run, self.mode.to_run))
         job_runs = chain(self._job_runs, in_glue)
@@ -228,7 +228,7 @@ class IncrementalJob:
         end = EndOfRun(run, self._reporters, self._clock)
         publication = Publication(run, self.spark, self._s3_client, self._watermarks.clock)
         try:
-            # Finish earlier batches before planning a new one: otherwise a committed batch might never be published.
+            # Publish batches whose run died after its commit before planning another: no later run might publish them.
             publication.finish_earlier()
         except BaseException as error:
             run.__exit__(type(error), error, None)
@@ -254,14 +254,14 @@ class IncrementalJob:
 
     @property
     def has_more(self) -> bool:
-        """Whether `max_rows` of a source left rows for the next batch. For files see `FileDelta.has_more`."""
+        """Whether a source has more rows than its `max_rows`, left for the next batch. Files: `FileDelta.has_more`."""
         return self._begun.has_more
 
     def freeze(self) -> FrozenBatch:
         """Store the plan of all sources so far, and return the batch: its id and its time. May be called again.
 
-        Calling it declares that the script writes these rows itself. Without that, a run that commits a source of which
-        no sink got rows logs a WARNING, ``event=nothing_written``.
+        The call declares that the script writes the rows itself. Without it, a run that commits a source whose rows no
+        sink got logs a WARNING, ``event=nothing_written``.
 
         Raises
         ------
@@ -342,7 +342,7 @@ class IncrementalJob:
             lists the errors. A replay uses the options of its plan. A `write_disposition` that does not fit the plan
             raises a CursorError, as do `high` and `settled` for a range of runs.
         """
-        # Imported here because a job that only takes files does not need it, and each import takes time.
+        # Imported here because a job that reads only files does not need the module, and each import takes time.
         from scripts.helpers.batch.rows import rows_since
 
         chosen = {**options, "on_schema_change": on_schema_change}
@@ -361,8 +361,8 @@ class IncrementalJob:
     ) -> Verification:
         """Compare the source's rows below the committed watermark with the rows at the target.
 
-        The range is cut into intervals of the cursor. The newest intervals are compared, and a random sample of the
-        others. Whole rows are compared, by hashes. The run need not have begun, and nothing is stored.
+        The rows are divided into intervals of the cursor. The newest intervals and a random sample of the older ones
+        are compared, by hashes of whole rows. The run need not have begun, and nothing is stored.
 
         Parameters
         ----------
@@ -375,8 +375,8 @@ class IncrementalJob:
         columns
             The columns to compare, such as the key and the cursor. None compares all columns that both sides have.
         exact
-            Whether rows that only the target has count as a difference. None: only if the cursor is a number or a text.
-            With a time, they may be older versions of updated rows, or rows that were deleted.
+            Whether rows that only the target has count as a difference. None: only if the cursor is a number or a text,
+            because with a time they may be older versions of updated rows, or rows that were deleted.
         **choice
             `interval`, `recent`, `sample`, `everything`, `seed`: see `rows.verification.Choice`.
 
@@ -394,7 +394,7 @@ class IncrementalJob:
         UnpublishedError
             A committed batch is not at its target yet.
         """
-        # Imported here because a job that only reads and writes does not need it.
+        # Imported here because only `verify` needs the module, and each import takes time.
         from scripts.helpers.batch.verifying import verify
         from scripts.helpers.rows.verification import Choice
 
@@ -465,7 +465,7 @@ class IncrementalJob:
         on_changed: Literal["raise"] | None = "raise",
         **options: Unpack[FileOptionsGiven],
     ) -> SparkFileDelta:
-        """Return the new files, which the executors find; see `FileBookmark.new_files_on_spark`. Requires `spark`.
+        """Return the new files, found by Spark's executors; see `FileBookmark.new_files_on_spark`. Requires `spark`.
 
         Parameters
         ----------
@@ -620,11 +620,11 @@ class IncrementalJob:
         batch_column: str | None = None,
         **options: Any,
     ) -> int:
-        """Stage one batch for a target, whose readers see it once the run has committed; return its rows.
+        """Stage one batch for a target, whose readers see it once the run has committed. Return its number of rows.
 
         Each attempt writes to its own hidden folder next to `target`. The commit decides which attempt counts, and its
-        files are then renamed (on S3, copied) into `target`, under names made from the batch. So after a replay the
-        target has the same rows, whatever an earlier attempt still does. `FileSink` explains when readers see what.
+        files are then renamed (on S3, copied) into `target`, under names made from the batch id. So a replay leaves the
+        same rows in the target, even if an earlier attempt is still writing. `FileSink` says when readers see the rows.
 
         Rows are counted while they are written (Spark's Observation), without a second pass. Parquet
         timestamps are written as TIMESTAMP_MICROS, for which row groups have statistics. A pandas DataFrame, a pyarrow
@@ -686,7 +686,7 @@ class IncrementalJob:
         missing: DataFrame | pd.DataFrame | None = None,
         history: bool | Versions = False,
     ) -> int:
-        """Stage one batch that replaces rows of the same key once the run has committed; return the number to merge.
+        """Stage one batch whose rows replace rows of the same key after the commit. Return the number of rows to merge.
 
         The target depends only on the set of rows that were ever merged: late rows, repeated rows and rows in another
         order give the same result. So lookback, rewinds and backfills are safe. See `docs/merge.md`.
@@ -703,8 +703,8 @@ class IncrementalJob:
             Which rows are deletes. For Spark an SQL condition, such as ``"status = 'deleted'"``, or a Column; for
             pandas the name of a column or a function of the frame.
         missing
-            More deletes: keys whose rows the source no longer has, as `missing_keys` returns them, with values in the
-            columns of `sequence_by` that order the delete.
+            Keys to delete because the source no longer has their rows, as `missing_keys` returns them. The values in
+            the columns of `sequence_by` say which rows of the key are older than the delete.
         history
             Keep every version of a row with ``valid_from`` and ``valid_to``, instead of the newest only. A `Versions`
             sets other names for the two columns.
