@@ -237,7 +237,7 @@ class Retraction:
         return f"{sum(found):,}" if found else "unknown"
 
     def covers(self, version: int | None) -> bool:
-        """Return whether a version, of the same job and epoch, is one that the retraction takes back; not for None."""
+        """Return whether the retraction takes back this version, which has the same job and epoch. False for None."""
         return version is not None and self.first <= version <= self.last
 
 
@@ -279,7 +279,7 @@ def make_retractions(
 
     for output in unseen:
         # Take back this version and all later ones. A target publishes in order, so it has later ones only if this
-        # output waits for another target. A table records just its last version, and would refuse this one after them.
+        # output waits for another target. Then they must go too: a table refuses versions below the last it recorded.
         made = add(output, output.version)
         # Without a batch column, the rows cannot be found and stay in the table. Keep their number to report it.
         if made is not None and output.rows and not output.is_retractable:

@@ -55,7 +55,7 @@ class Run:
        `amend` repeats steps 2 and 3, and deletes the chunks of the plan that it replaced.
     4. The job writes to its sink under `batch_id`. -- The next run writes the same batch under the same id.
     5. `commit` replaces the head: the plan's `next` becomes the watermarks, the version is one higher, claim and
-       plan are gone. Only this write makes the batch count. -- The job is committed and free. If nothing is new,
+       plan are gone. Before it nothing is committed. -- The job is committed and free. If nothing is new,
        `commit` gets the plan as an argument, and step 3 is not a separate write.
     6. The run item is written, then the log entry. -- The next begin or decision writes both, from the head.
     7. With a retention, the expiry of the previous version is set. -- Otherwise that version stays in the history.
@@ -264,7 +264,7 @@ class Run:
         Parameters
         ----------
         outputs
-            One `Output`, returned by a sink, for each target that this attempt staged rows for. Publish them later.
+            One `Output`, returned by a sink, for each target with staged rows of this attempt. Publish it afterwards.
         plan
             The plan that `unfrozen` returned, if none is frozen.
         **metrics

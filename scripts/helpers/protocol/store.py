@@ -165,7 +165,7 @@ class Store:
     def swap(self, before: Head | None, after: Head, budget: float = BUDGET_SECONDS) -> Written[Head] | Lost[Head]:
         """Replace the head `before` by `after` in one conditional write.
 
-        JobMovedError if the job was moved to another table: only the copy of a job may then change its head here.
+        JobMovedError if the job was moved to another table: then only code that copies jobs may change its head here.
 
         If the condition fails or the answer is lost, this write may still have taken effect. So the head is read
         and its identity compared with `after`; a write that did not arrive is sent again (it can apply only once).
