@@ -26,14 +26,14 @@ ACTIONS = ("archive", "delete")
 
 @dataclass(frozen=True)
 class AfterCommit:
-    """The options of `new_files` for files that were taken; by default they stay where they are.
+    """The options of `new_files` that archive or delete source files after a commit; by default the files stay.
 
     Attributes
     ----------
     after_commit
         ``archive``, ``delete`` or None.
     archive_to
-        For ``archive``: a prefix, or a directory if the source is one. Each file moves to ``v<version>/<key>`` there.
+        Where ``archive`` moves files, as ``v<version>/<key>``: an S3 prefix, or a directory if the source is local.
     min_age
         How long files stay in the source after they were written and after their batch was committed.
     """
@@ -59,7 +59,7 @@ class AfterCommit:
     def check_clearable(self, bookmark: FileBookmark, sees_all: bool) -> None:
         """Raise InvalidValueError for a source that is never listed completely, or whose files cannot be moved.
 
-        Files that a run left when it died are found by a later listing, so the whole source must be listed at times.
+        If a run dies before it clears its files, only a later listing of the whole source finds them.
         """
         location, options = bookmark.location, bookmark.options
         if not location.is_local and not location.is_s3:
@@ -128,7 +128,7 @@ class ClearingUp:
         return Clearing(location, archive, self.batch.s3_client, options.request_payer, options.compare == "mtime")
 
     def _found(self) -> list[Any]:
-        """Return the taken files that were there when the run listed: of this batch and of earlier ones."""
+        """Return the files of this batch and of earlier ones that were still in the source when the run listed it."""
         from scripts.helpers.listing.clearing import Taken
 
         found = []
@@ -144,7 +144,7 @@ class ClearingUp:
             return False
         if not self.after.min_age:
             return True
-        # Count from the commit as well, because a rewind may still need a file that was written long ago.
+        # Wait `min_age` after the commit as well: a rewind may still need a file that was written long ago.
         last = self.run.head.last
         committed = last.at if last is not None and taken.version == self.run.version else at(taken.version)
         since = max(committed or taken.modified, taken.modified)

@@ -61,28 +61,28 @@ def files_read(contexts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
 
 
 def contexts_taken(contexts: Mapping[str, Mapping[str, Any]], counted: Mapping[str, Any]) -> set[str]:
-    """Return the contexts that took files or rows, including those whose rows were not counted: they may have some."""
+    """Return the contexts that took files or rows. A context whose rows were not counted is among them."""
     rows = {name: found["rows"] for name, found in counted.get("contexts", {}).items()}
     sources = {name: planned for name, planned in contexts.items() if planned["kind"] in ("rows", "files", "table")}
     return {name for name, planned in sources.items() if rows.get(name, planned.get("count")) != 0}
 
 
 def add_written(metrics: dict[str, Any], rows: int, size: int | None) -> None:
-    """Add one write to a job's counts; its size may be unknown."""
+    """Add the rows and bytes of one write to a job's counts; a `size` of None (unknown) adds no bytes."""
     metrics["rows_written"] = metrics.get("rows_written", 0) + rows
     if size is not None:
         metrics["bytes_written"] = metrics.get("bytes_written", 0) + size
 
 
 def counts_to_save(counted: Mapping[str, Any], following: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the counts to save: all of them, if they fit beside the watermarks that follow."""
+    """Return the counts to save at the commit: all of them, if they fit into one item with the new watermarks."""
     # A run's item has counts and watermarks in one map. If a watermark was stored by hand under a count's name, drop
     # the count. Keep the user's own metrics: the commit refuses one that has the name of a watermark.
     kept = {name: count for name, count in counted.items() if name not in METRICS or name not in following}
     try:
         encode_metrics(kept, following)
     except TooLargeError:
-        # Drop the counts that grow with the number of sources: a commit must not fail for what is only informative.
+        # Drop the counts that grow with the number of sources: a commit must not fail because of mere statistics.
         kept.pop("contexts", None)
         kept.pop("columns_left_out", None)
     return kept
@@ -146,7 +146,7 @@ class SourcePart(Generic[T_co]):
     data
         The rows or files that the job gets.
     plan, state
-        The source's part of the plan, and the watermark that follows the plan. `state` is None without a watermark.
+        The source's part of the plan, and the watermark to store at the commit; `state` is None if there is none.
     facts
         Details for the log.
     check
@@ -171,10 +171,10 @@ class Source(Protocol[T_co]):
         """The kind of the source's plans and states."""
 
     def plan(self, reach: Reach) -> SourcePart[T_co]:
-        """Find what is new within the reach of the run, and fix what the batch takes."""
+        """Find the new rows or files in the range that `reach` allows, and decide which of them the batch takes."""
 
     def resume(self, stored: Stored) -> SourcePart[T_co]:
-        """Take exactly what a frozen plan has. The watermark that follows was frozen with it."""
+        """Take exactly the rows or files of a frozen plan, which also holds the watermark to store at the commit."""
 
     def nothing(self) -> T_co:
         """Return an empty result for a job that takes nothing of the source."""
@@ -212,11 +212,11 @@ class Batch:
     reads_files
         Whether files are among the sources.
     folders
-        Prefixes of sources of files, and folders of tables that are read.
+        The folders that the batch reads: prefixes of files, and folders of tables.
     frames
         The frames that Spark read from new files, by context.
     left_out
-        Columns that were left out of what was read, by context: their number, and the names of the first of them.
+        The columns that the batch did not read, by context: how many, and the names of the first few.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class Batch:
         return self.s3_client
 
     def settled(self, context: str | None) -> Mapping[str, Any] | None:
-        """Return the plan that a source of rows or files has already; None if it has to be planned.
+        """Return the plan that an earlier attempt froze for a source; None if the source has to be planned now.
 
         Return `NOTHING` for a context that is not in the inherited plan, or not in the range of runs.
         """
@@ -327,7 +327,7 @@ class Batch:
             )
         stored: Stored | None = self.run.planned(context)
         if stored is None:
-            # An earlier attempt may have written the batch under its id already, without the rows of this context.
+            # Take nothing: an earlier attempt may have written this batch already, without the rows of this context.
             logger.warning("event=not_in_plan job=%s context=%s: the next run reads it", self.run.job_id, context)
             self.contexts[context] = NOTHING
             return NOTHING
@@ -335,10 +335,10 @@ class Batch:
 
     def warn_if_new(self, context: str | None) -> None:
         """Log a WARNING if a job that has watermarks reads a new source: it may be an old source under a new name."""
-        # A run that saves nothing is skipped: it reads everything on purpose, or a range of runs.
+        # Do not warn in a run that saves nothing: it reads everything, or a range of runs, on purpose.
         if context is None or not self.saves or context in self.run.watermarks:
             return
-        # Leave out values that were stored by hand: they have no known kind. A state too large for its item is Spilled.
+        # Skip values that were stored by hand: they have no kind. `Spilled` is a state that is stored in chunks.
         known = [
             name
             for name, state in sorted(self.run.watermarks.items())
@@ -353,40 +353,40 @@ class Batch:
         )  # fmt: skip
 
     def add(self, context: str, planned: Stored, state: Stored | None) -> None:
-        """Put a source into the plan, with the watermark that follows it, if any."""
+        """Add a source to the plan, and the watermark to store for it at the commit, if there is one."""
         self.contexts[context] = planned
         if state is not None:
             # Carry over the stored columns of the source, even if this run reads no columns.
             self._states[context] = carried(state, self.run.state(context))
 
     def following(self, context: str) -> Mapping[str, Any] | None:
-        """Return the watermark that follows the plan of a source, frozen or not; None if there is none."""
+        """Return the watermark that the commit will store for a source; None if there is none."""
         found: Mapping[str, Any] | None = self._states.get(context)
         return self.run.following(context) if found is None and self.run.plan is not None else found
 
     def amend(self, context: str, planned: Stored, state: Stored | None) -> None:
-        """Replace one source's part of the plan, frozen or not, and the watermark that follows it."""
+        """Replace one source's part of the plan, even if it is frozen, and the watermark to store at the commit."""
         self.add(context, planned, state)
         if self.run.plan is None:
             return
-        # Keep the rest of the frozen plan as it is, with references for its large parts.
+        # Copy the other parts of the frozen plan unchanged: a large part stays a reference to where it is stored.
         following = dict(self.run.plan.next)
         if state is not None:
             following[context] = state
         self.run.amend({**self.run.plan.contexts, context: planned}, following)
 
     def watch(self, readings: Readings, context: str | None) -> None:
-        """Set aside files that make the run fail, if their source is saved; see `setting_aside_unreadable`."""
+        """Register files to set aside if they make the run fail and it saves their source's state."""
         self._watched.append((readings, bool(context) and self.saves))
 
     @contextmanager
     def setting_aside_unreadable(self) -> Iterator[None]:
-        """Find out whether unreadable files made the block fail, and set these files aside.
+        """If the block fails because of unreadable files, set these files aside.
 
         Raises
         ------
         UnreadableFilesError
-            Some files did. They are not in the plan any more, frozen or not; the next run takes the rest.
+            Unreadable files made the block fail. They were removed from the plan; the next run takes the others.
         """
         try:
             yield
@@ -408,7 +408,7 @@ class Batch:
             try:
                 readings.set_aside(found)
             except UnreadableFilesError:
-                pass  # Expected, because the files were read already.
+                pass  # Expected: `set_aside` raises it if files were read already.
             except WatermarkError as told:
                 if readings.is_spoiled:
                     self.freeze()
@@ -423,8 +423,8 @@ class Batch:
 
             typed: WatermarkError | None = source_error(error)
             if self.reads_files:
-                # An action in the script, such as `collect`, raises it inside an error of Spark. The import is here,
-                # because jobs that read only rows need no pyarrow.
+                # An action in the script, such as `collect`, wraps the error of a file in one of Spark. The import is
+                # here, because jobs that read only rows need no pyarrow.
                 from scripts.helpers.reading.fetched_lines import unmarked
 
                 typed = unmarked(error) or typed
@@ -435,12 +435,12 @@ class Batch:
         try:
             return readings.found(error)
         except Exception as failure:
-            # The operator has to see the error that ended the run. The failed search is only a consequence.
+            # Only log that the search failed: the operator has to see `error`, which ended the run.
             logger.warning("event=search_failed job=%s error=%s", self.run.job_id, type(failure).__name__)
             return {}
 
     def add_reader(self, reader: RowReader) -> None:
-        """Add the reader that translates the errors of a source, for `typed_errors`."""
+        """Register a reader, so that `typed_errors` also translates the errors of its source."""
         self._readers.append(reader)
 
     def typed_errors(self) -> ExitStack:
@@ -458,12 +458,12 @@ class Batch:
     # --- rows for sinks -------------------------------------------------------------------------
 
     def give(self, context: str | None, rows: Any = None, *, is_recognisable: bool = True) -> None:
-        """Note a frame of a source that the job got. `rows` is None if the job reads the source in another way.
+        """Note that the job got the frame `rows` of a source. None, if it got no frame, counts as written to a sink.
 
         Parameters
         ----------
         is_recognisable
-            Whether `wrote` can recognise the frame itself, or Spark's plan shows the files that the frame reads.
+            Whether a write can be traced to this frame: by the object itself, or by the files in Spark's plan.
         """
         if rows is None:
             self._written.add(context or "")
@@ -477,7 +477,7 @@ class Batch:
     def wrote(self, df: Any, contexts: set[str]) -> None:
         """Note the contexts whose rows a sink gets: `contexts` from Spark's plan, and those that `give` noted for `df`.
 
-        If there is none, `df` may have rows of every context. Any frame may have rows of contexts that no plan shows.
+        If both name no context, note all contexts. Always note contexts that could not be traced to a frame.
         """
         found = contexts.union(context for context, given in self._given if given() is df)
         shown = {*self.frames, *self.counts.names.values(), *(context for context, _ in self._given)}
@@ -492,7 +492,7 @@ class Batch:
         return self._frozen
 
     def _planned(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return the plan of each context, and the watermarks that follow."""
+        """Return the plan of each context, and the watermarks to store at the commit."""
         if not self.contexts and not self.may_be_empty:
             raise PlanConflictError(self.run.job_id, "no source is planned. Call rows_since or new_files first.")
         # Carry over the watermarks of all other contexts, also of sources that this run did not read.
@@ -588,7 +588,7 @@ class Batch:
                 try:
                     self.commit(metrics)
                 except BaseException as failure:
-                    # Leave the run with this error, not None, so that the heartbeat ends and the lease is released.
+                    # Pass this error to the run instead of None, so that it ends its heartbeat and releases its lease.
                     self.run.__exit__(type(failure), failure, None)
                     raise
             self.run.__exit__(kind, error, trace)

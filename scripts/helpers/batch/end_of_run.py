@@ -45,7 +45,7 @@ class EndOfRun:
     clock
         Returns the time as an aware datetime.
 
-    Close `always` when the run has ended, with or without an error.
+    The caller closes the attribute `always`, an ExitStack, when the run has ended, with or without an error.
     """
 
     def __init__(self, run: Run | UnsavedRun, reporters: Sequence[Reporter], clock: Callable[[], datetime]) -> None:
@@ -132,7 +132,7 @@ class EndOfRun:
         }
         values |= {name: found.total_seconds() for name, found in behind.items() if found is not None}
         if outcome == "committed":
-            # Report 0, because an alarm on the age of open plans ends only at a number below its threshold.
+            # Report an age of 0 if no plan is open: the alarm on this age ends only when it gets a lower value.
             values.setdefault("OpenPlanAgeSeconds", 0)
             for name, counts in _COUNTED.items():
                 # Check the type, because a user may store anything under these names.

@@ -88,10 +88,10 @@ class FileSource:
         return made
 
     def reaching(self, reach: Reach, name: str) -> dict[str, Any]:
-        """Return the arguments of every bookmark: the options, and how far the source is read."""
+        """Return the arguments for making a bookmark of the source: the options, and how far to read."""
         run, options = self.batch.run, self.options
         if reach.everything:
-            # Also read what lies before `start_from`.
+            # Ignore `start_from`, so that files before it are read as well.
             options = {**options, "start_from": None}
         return dict(
             state=reach.before, until=reach.until, saves=reach.saves, transformation_ctx=self.context or name,
@@ -120,7 +120,7 @@ class FileSource:
             )  # fmt: skip
 
     def schemas(self, delta: FileDelta | SparkFileDelta, *, whole: bool = False) -> KeptSchemas:
-        """Return the columns of earlier batches, and the functions that store the columns a delta is read with.
+        """Return the columns that earlier batches stored, and functions that store the columns of this delta.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class FileSource:
             Whether the delta has all rows of its partitions.
         """
         kept = SchemaKeeping(self.batch)
-        # A frame with all rows of its partitions may be aggregated, so `contexts_of` must not look for it.
+        # Hide whole partitions from `contexts_of`: it warns of aggregates, which are correct over all rows.
         on_read = partial(self.batch.give, self.context, is_recognisable=not whole)
         return KeptSchemas(
             self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
@@ -240,7 +240,7 @@ class NewFiles(FileSource):
         relist, listed = self.relist, bookmark.listed
         is_due = relist is not None and (listed is None or self.batch.clock() - listed >= relist)
         if is_due and self.listing is not None and listed is not None and self.listing.created <= listed:
-            # The report was read before. If each run read the same report again, events would stay unread and expire.
+            # Do not read the same report twice: if each run did, events would stay unread and expire.
             is_due = False
             logger.warning(
                 "event=report_too_old job=%s source=%s created=%s: the source was not listed for %s, and the report of "
@@ -272,7 +272,7 @@ class NewFiles(FileSource):
     def _recorded(
         self, bookmark: FileBookmark, metadata: JournalSource, reason: str | None, reach: Reach
     ) -> FilesTaken:
-        """Return the new files that a journal records; list the source if that is not enough, or for a `reason`."""
+        """Return the new files that a journal records; list the source if it is not enough, or for a `reason`."""
         # Read the journal before a listing: changes during the listing come after this position, for the next run.
         found = metadata.read(bookmark.location, bookmark.position)
         reason, listing = found.lost or reason, self.listing
@@ -283,7 +283,7 @@ class NewFiles(FileSource):
             reason = "the journal names more objects than S3 is asked about one by one"
         since = found.since and max(found.since, bookmark.listed or found.since)
         if listing is not None and (since is None or listing.created < since):
-            # Do not use the report: it lacks objects written after it and before the next record or the last listing.
+            # Do not use an older report: it lacks objects that were written before the journal's next record.
             reason = f"{reason}; listing= ends before the last listing or the journal's next record, and is not read"
             listing = None
         logger.warning(
@@ -299,7 +299,7 @@ class NewFiles(FileSource):
         """Return the hook that archives or deletes files after the commit; None if they stay."""
         if self.after.after_commit is None:
             return None
-        # The whole source is listed in each run, or at least from time to time.
+        # Whether runs list the whole source: each run does without events and a journal, otherwise `relist` does.
         sees_all = (self.events is None and self.metadata is None) or self.relist is not None
         self.after.check_clearable(bookmark, sees_all)
         run = self.batch.run
@@ -314,7 +314,7 @@ class NewFiles(FileSource):
         return clearing
 
     def _unchanged(self, delta: FileDelta, planned: Stored, on_changed: OnChanged) -> FileDelta:
-        """Compare the files of an inherited plan with those that are there; set changed ones aside if asked to."""
+        """Check that the files of an inherited plan have not changed; set changed ones aside if that is possible."""
         try:
             return delta.unchanged(on_changed, self.batch.s3_client)
         except ChangedObjectError as error:
@@ -326,7 +326,7 @@ class NewFiles(FileSource):
         return delta.unchanged(on_changed, self.batch.s3_client)
 
     def _set_aside(self, delta: FileDelta, before: Callable[[], FileBookmark], reasons: Mapping[str, str]) -> None:
-        """Remove unreadable files from the plan, frozen or not, and list them in the watermark that follows."""
+        """Remove unreadable files from the plan, and list them in the watermark to store at the commit."""
         table, batch, context = delta.table, self.batch, self.context
         bad = table.filter(pc.is_in(table.column("key"), value_set=pa.array(sorted(reasons), pa.string())))
         if context and context in batch.contexts:
@@ -394,7 +394,7 @@ def check_same_call(planned: FilesPlan, asked: PlannedPartitions | None, job_id:
     Parameters
     ----------
     asked
-        The result of `PartitionRule.to_plan`; None for files. Grouping by partition does not change what is new.
+        What the call asks for: the result of `PartitionRule.to_plan`, or None for a call that takes single files.
     """
     if planned.partitions != asked and any(one is not None and one.whole for one in (planned.partitions, asked)):
         raise PlanConflictError(

@@ -98,7 +98,7 @@ def head_of_log(
     history, skipped, newest = _log(watermarks, job_id)
     if not history:
         raise InvalidValueError(f"Job {job_id!r} has no log entry that is whole. Restore its items from a backup.")
-    # Only outputs name the epoch of a version. In the last epoch, all records up to this version are known.
+    # Only outputs name epochs. In the last epoch, every version up to that of this entry counts as known.
     epochs = {output.epoch: output.version for entry in reversed(history) for output in entry.change.outputs}
     entry, last = history[0], next(reversed(epochs), None)
     epochs |= {} if last is None else {last: entry.version}
@@ -114,7 +114,7 @@ def head_of_log(
     except (TargetAheadError, RowsMissingError) as error:
         error.args = (str(error).replace("--after-restore", "--from-log"),)
         raise
-    # Use only entries after the last rewind or reset: it took back unpublished output; the log does not say which.
+    # Stop at the last rewind or reset: it may have taken back older output, and the log does not say which.
     since = list(takewhile(lambda entry: entry.change.op not in ("REWIND", "RESET"), history))
     waiting = _waiting(job_id, since, asked)
     there = tuple(one for entry in reversed(since) for one in entry.change.outputs if one not in waiting)
@@ -134,7 +134,7 @@ def _number(item: items.Item | None, name: str) -> int:
 
 
 def _log(watermarks: Watermarks, job_id: str) -> tuple[list[LogEntry], list[str], int]:
-    """Return the readable entries from the newest undamaged one on, the keys of newer ones, and the newest version."""
+    """Return the readable entries, newest first; the keys of damaged newer ones; and the newest version of all."""
     entries: list[LogEntry] = []
     skipped: list[str] = []
     newest = 0

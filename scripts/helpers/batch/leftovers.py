@@ -115,9 +115,9 @@ def publish_waiting(
     head = watermarks.lookups.head(job_id)
     if head is None or not head.unpublished:
         return []
-    # Two processes may publish one batch at once, so a run at work would do no harm. But a run that has read the list
-    # of waiting batches writes it back with its plan. That run, and the next one, would then look for staged files
-    # that are gone. So take the job as a run does: the next run gets the updated list.
+    # Take the job as a run does, so that the next run reads the updated list of waiting batches. Otherwise a run at
+    # work would write its older list back with its plan, and it and the next run would look for staged files that
+    # are gone. (To publish a batch twice at once would do no harm in itself.)
     with watermarks.begin(job_id, f"publish-{new_token()}") as run:
         publication = Publication(run, spark, s3_client, watermarks.clock)
         found = []
@@ -211,7 +211,7 @@ class _Look:
         waiting = {output.folder for output in self.head.unpublished}
         # Derive the mark from the job's name, because the mark in a stored record may have been altered.
         found = set(self.sink.staged(mark_of(self.head.job_id)))
-        # Leave staged output of the next version: the run at work may commit it. Attempts of earlier epochs cannot.
+        # Leave staged output of the next version: the run at work may commit it. No run commits earlier epochs.
         at_work = self.head.next_batch.version if self.head.claim is not None else 0
         leftovers = sorted(each for each in found - waiting if version_of(each, self.head.epoch) != at_work)
         # Repair only if the head has not changed: a commit since then may have chosen one of the leftovers.
@@ -295,7 +295,7 @@ class _Explained:
         )
 
     def lacks_output(self, epoch: str, version: int) -> bool:
-        """Return whether a batch should be among the outputs, and is not.
+        """Return whether no version has published a batch, although the history would still show it.
 
         Output of a run that saves nothing is not judged, because its epoch is none of `epochs`.
         """

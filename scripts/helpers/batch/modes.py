@@ -73,12 +73,12 @@ def last_success(
     if started is None:
         raise NothingThereError(reason="unplaced_run", job_id=job_id, run_id=run_id)
     oldest = 1
-    # Compare start times, because "before this run" is about runs. Use the commit time of a version that has none.
+    # Compare when runs started, because the caller names a run. If a start time is missing, use the commit time.
     for entry in _history(watermarks, job_id):
         if entry.change.op in SUCCESS and (entry.change.started_at or entry.change.at) <= started:
             return entry
         oldest = entry.version
-    # Versions below `oldest` have expired, and the success in question may be among them.
+    # Raise if versions below `oldest` have expired: the wanted success may be among them.
     if oldest > 1:
         raise NothingThereError(reason="unplaced_run", job_id=job_id, run_id=run_id)
     return None
@@ -87,7 +87,7 @@ def last_success(
 def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | None:
     """Return the last commit of a run, found by the run's item, so that a long history need not be read."""
     below: int | None = None
-    # A run's item is written after the head that commits it, so the very last run may not have its item yet.
+    # Read the run's item, unless the head names the run: its item is written later and may be missing.
     if head.last is None or head.last.run_id != run_id:
         try:
             version = watermarks.get_watermark(head.job_id, run_id).get("version")
@@ -97,14 +97,14 @@ def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | No
     for entry in _history(watermarks, head.job_id, below):
         if entry.change.op in SUCCESS and entry.change.run_id == run_id:
             return entry
-        # The run's item names the version of its last commit. If that entry is not the run's commit, none is.
+        # The run's item named this version as its last commit. If the entry is not this commit, look no further.
         if below is not None:
             break
     return None
 
 
 def _history(watermarks: Watermarks, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
-    """Yield the versions of a job, newest first, one request a page. With `below`, the first page has one entry."""
+    """Yield the versions of a job, newest first. With `below`, the first request asks only for the next lower one."""
     page = PAGE if below is None else 1
     while entries := watermarks.history(job_id, limit=page, before=below):
         yield from entries
@@ -423,8 +423,8 @@ class Mode:
     def changed_by(self, args: Mapping[str, Any]) -> Mode:
         """Return the mode that resolved job arguments ask for, with this mode as the default.
 
-        ``job_bookmark_option`` replaces the mode and its range. Without it, the ends replace those of this
-        mode; one end alone is ignored unless the mode is ``pause``.
+        ``job_bookmark_option`` replaces the mode and its range. Without it, ``job_bookmark_from`` and ``_to``
+        replace the range of this mode; one of them alone is ignored unless the mode is ``pause``.
 
         Examples
         --------

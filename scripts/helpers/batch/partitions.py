@@ -127,13 +127,13 @@ class NewPartitions(FileSource):
 
 @dataclass(frozen=True)
 class LargestPartition(NewPartitions):
-    """The largest partition, of a source whose partitions are snapshots of everything."""
+    """The largest partition (such as the latest day) of a source in which each partition is a full snapshot."""
 
     on_same: OnSame
 
     def plan(self, reach: Reach) -> SourcePart[PartitionDelta]:
         """Find the largest partition, and decide whether to read it."""
-        # Use no stored state, so that all existing files count as new; then one partition of them is taken.
+        # Ignore the stored state: all existing files then count as new, also those of a partition read before.
         bookmark = self.bookmark(replace(reach, before=None), self.rule)
         context, job_id = self.context or "partition", self.batch.run.job_id
         before = LatestPartition(bookmark.location, self.rule, reach.before, context, job_id)

@@ -1,4 +1,4 @@
-"""Find joins and aggregates over new rows in Spark's plan of a frame: a batch is only a part of its source.
+"""Find joins and aggregates of new rows alone in Spark's plan: they miss the rows that earlier batches read.
 
 New rows are recognised by the node that counts them, and new files by the relations that read them.
 """
@@ -134,7 +134,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
         if node.text.startswith(("Join LeftSemi", "Join LeftAnti")):
             return below[0]
         if DISTINCT in found:
-            # The node joins the distinct keys that changed with all rows of these keys in a whole table.
+            # Allow this join: it takes the changed keys and reads all rows of these keys from a whole table.
             return set(), found - {DISTINCT}
     elif contexts and node.kind in WITHIN and not _is_by_keys(node, keys):
         found.add(WITHIN[node.kind])

@@ -61,7 +61,7 @@ class Witness:
             self.ask_if_reachable(output)
 
     def ask_if_reachable(self, output: Output | Retraction, sink: Sink | None = None) -> None:
-        """Ask a target through its sink, or else without the script. Log errors of the target; raise those of `ask`."""
+        """Ask the output's target, through `sink` or one opened from the output. Log the target's own errors only."""
         try:
             sink = sink or opened(output, self._spark, self._s3_client)
             if sink is not None:
@@ -108,8 +108,8 @@ class Witness:
     def note_loss(self, sink: Sink) -> None:
         """Log, once, that a target lacks a version that was published there, and store that in the head.
 
-        Call this before a batch with rows is published or taken back there: the target then records that batch, which
-        hides that earlier ones are missing. As the head stores the loss, it is known even if this run dies in between.
+        Call this before a batch with rows is published or deleted at the target. The target records either, and then
+        no longer shows that earlier versions are missing. The head keeps the loss even if this run dies.
         """
         place = place_of_name(sink.name)
         if place in self._lost and isinstance(self._run, Run):
@@ -117,7 +117,7 @@ class Witness:
             warn_of_loss(self._run.job_id, sink, *self._lost.pop(place))
 
     def recorded(self, sink: Sink) -> Witnessed | None:
-        """Return what a target had recorded when it was asked; None if it was not."""
+        """Return what a target had recorded when this run asked it; None if this run has not asked it."""
         return self._asked.get(place_of_name(sink.name))
 
 
@@ -145,7 +145,7 @@ def lacking(output: Output | None, held: Mapping[str, int], head: Head) -> tuple
     if output is None or held.get(output.epoch, 0) >= output.version:
         return None
     version = max((last for last in held.values() if last < output.version), default=0)
-    # A restored copy of the target may have batches that were taken back since. No job can go back to these.
+    # Skip versions that were taken back: a restored copy of the target may still have them.
     for first, last in sorted(head.retracted, reverse=True):
         version = first - 1 if first <= version <= last else version
     return output, version
@@ -190,7 +190,7 @@ def after_restore(
         and their rows are loaded again unless the watermark is set past them.
     back_to
         The version whose watermarks the next run reads from, or 0 for the beginning. Output of later versions is
-        deleted. The present version keeps the watermarks, and skips the check that targets have their rows.
+        deleted. Name the job's present version to keep its watermarks and skip the check of the targets' rows.
     why, who, expected
         As for `Watermarks.rewind`.
 
@@ -241,7 +241,7 @@ def answers_of(
         for epoch, (first, last) in ahead.items():
             if retract:
                 made = sink.retraction(job_id, epoch, first, last, clock())
-                # The sink of a target that an operator names does not know the name of the batch column.
+                # Take the batch column from the history: a sink made from an operator's option does not know it.
                 column = next((one.batch_column for one in newest if is_sink_of(sink, one)), None)
                 retractions.append(replace(made, batch_column=made.batch_column or column or ""))
     return seen, tuple(retractions)
@@ -250,8 +250,8 @@ def answers_of(
 def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], now: datetime) -> None:
     """Raise RowsMissingError if a target lacks the newest versions that it should have.
 
-    A rewind or reset after the backup may have taken versions back, which the restored head does not know. It takes
-    back all versions above a certain one, so if the newest version is at the target, no version was taken back.
+    The restored head knows no rewind or reset that followed the backup. Each of these takes back all versions above
+    a certain one, so if the target has the newest version, no version was taken back.
     """
     # Stop at a version without watermarks: nothing before it counts as loaded.
     entries = takewhile(lambda entry: entry.watermarks, history)
@@ -336,7 +336,7 @@ class Publication:
         self.staged.append((sink, output))
 
     def finish_earlier(self) -> None:
-        """Delete output that decisions took back, and publish what an earlier run committed before it died.
+        """Delete output that operators took back, and publish what an earlier run committed before it died.
 
         Raises
         ------
@@ -347,7 +347,7 @@ class Publication:
         """
         for record in self._proven(self.due):
             sink = opened(record, self._spark, self._s3_client)
-            # Without a sink here, only the script knows how to log in. Its first write to that target finishes it.
+            # If no sink can be opened here, leave the record to the script's first write, which has the login.
             if sink is not None:
                 self._finish(sink, record)
             elif isinstance(record, Retraction):
@@ -371,8 +371,8 @@ class Publication:
             Output cannot be deleted, or cannot be published.
         """
         for record in self._proven(self.due):
-            # Retractions at targets that need no script were done at the start. Output is published before this batch
-            # in any case, because a table that has recorded this batch accepts no earlier one.
+            # Skip retractions that `finish_earlier` could do without the script. Publish earlier output in any case: a
+            # table that has recorded this batch accepts no earlier one.
             is_new = isinstance(record, Output) or opened(record, self._spark, self._s3_client) is None
             if is_new and is_sink_of(sink, record):
                 self._finish(sink, record)
@@ -439,7 +439,7 @@ class Publication:
         # If another attempt won the commit, publish its output. Output of earlier versions was published before, or
         # waits for a script that writes to its target.
         own = [output for _, output in self.staged]
-        # Output that an operator took back while it was published is among `own`, and was reported then.
+        # Leave out `own`, which was handled above, even if an operator took some of it back meanwhile.
         waiting = tuple(output for output in self.run.unpublished if output not in own)
         for output in self._proven(waiting):
             given = (sink for sink, _ in self.staged if is_sink_of(sink, output))
@@ -504,7 +504,7 @@ class Publication:
             self._warn_of(output, error.detail)
             return
         except StagedFilesLostError:
-            # An operator may have taken the output back meanwhile, which deletes the staged files.
+            # Raise only if the output still waits: an operator who took it back has deleted the staged files.
             if self.run.is_unpublished(output):
                 raise
             logger.warning(
@@ -524,7 +524,7 @@ class Publication:
         assert isinstance(self.run, Run)
         recorded, last = self.witness.recorded(sink), self.run.head.last
         before = recorded.epochs.get(output.epoch, 0) if recorded is not None else 0
-        # No other attempt ran since the last published version, so only a suspended attempt can have left files.
+        # Skip most sweeps if no attempt failed since the last version: only a suspended one can have left files.
         if last is not None and last.failed == 0 and output.version == before + 1 and output.version % SWEEP_EVERY:
             return
         kept = [output.folder for output in self.run.unpublished]
@@ -539,7 +539,7 @@ class Publication:
 
 
 def take_back(sink: Sink, retraction: Retraction) -> int:
-    """Delete what a decision took back from a target; return how many files or rows were deleted.
+    """Delete the rows or files that an operator took back from a target; return how many files or rows were deleted.
 
     Raises
     ------
@@ -562,7 +562,7 @@ def take_back(sink: Sink, retraction: Retraction) -> int:
 
 
 def take_back_now(watermarks: Watermarks, job_id: str, sink: Sink, retraction: Retraction) -> int | None:
-    """Do as `take_back` without a run; return None if a run has begun, which then deletes the output instead."""
+    """Call `take_back` outside a run. Return None if a run has begun meanwhile: that run deletes the output."""
     head = watermarks.latest(job_id)
     newest = newest_at(sink, head)
     lost = lacking(newest, sink.recorded(mark_of(job_id), newest=newest).held, head)

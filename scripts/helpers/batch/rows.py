@@ -46,7 +46,7 @@ def rows_since(
     """Return the new rows of a source; see `IncrementalJob.rows_since`."""
     policy, options = policy_in(options)
     found = batch.take(context, _source_of(batch, source, cursor_column, context, options))
-    # The source is planned by now, so there is a state to put the columns into.
+    # Keep the columns after `take`, which has made the state that stores them.
     # Read `name` only of sources of this package: a frame may have a column called `name`.
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
     rows = SchemaKeeping(batch).rows(context, name, found, policy)
@@ -70,7 +70,7 @@ def _source_of(
                 "give a DataFrame of the table.",
             )
         return TableCommits(batch, source, context, TableOptions.of(options))
-    # A misspelt `cursor_column` would be among the options.
+    # Let the error for an unknown option suggest these arguments too, as for a misspelt `cursor_column`.
     chosen = options_of(RowOptions, options, ("cursor_column", "transformation_ctx", "on_schema_change"))
     names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column or ())
     if not names:
@@ -209,14 +209,14 @@ class TableCommits:
 
     def _taken(self, span: TableSpan, planned: Stored, state: Stored | None, before: Any) -> SourcePart[Any]:
         batch = self.batch
-        # Note the table's folder, so that no target is within it: each run would read its own output again.
+        # Note the table's folder: a target inside it is refused, because each run would read its own output.
         batch.folders.append(self.table.folder())
         # Without Spark, rows are read here. An error suggests discarding the plan only if one is replayed.
         with self.typed_errors(is_planned=batch.run.replay):
             found = self.table.rows(span)
         is_lazy = hasattr(found, "sparkSession")
         if is_lazy:
-            # Spark reads the rows when they are written. Without Spark they are in memory, and cannot fail later.
+            # Spark reads the rows only when they are written, so translate errors then. Rows in memory cannot fail.
             batch.add_reader(self)
         if self.context and is_lazy:
             found = batch.counts.watch_all(self.context, found, is_empty=span.is_empty)
@@ -265,8 +265,8 @@ class NestedRows:
         return self._taken(IdBlock.of_plan(context, stored, self.batch.run.state(context)))
 
     def nothing(self) -> dict[str, DataFrame]:
-        """Raise PlanConflictError for a replay: unlike rows of a source, related tables need their ids in this run."""
-        if not self.batch.run.replay:  # Here the run reads a range of runs, which took no ids for this context.
+        """Return tables with new ids for a range of runs. Raise PlanConflictError for a plan that has no ids."""
+        if not self.batch.run.replay:  # A run over a range of runs, none of which used this context.
             taken = self.plan(Reach())
             self.batch.add(self.context or "", taken.plan, None)
             return taken.data

@@ -38,7 +38,7 @@ class SchemaKeeping:
         return schemas_of(self._batch.run.state(context)) if context else {}
 
     def keep(self, context: str | None, source: str, name: str, decision: Decision) -> None:
-        """Log what changed, and put the columns into the watermark that follows.
+        """Log how the columns changed, and add them to the watermark to store at the commit.
 
         A frozen plan is replaced by one that differs only in the columns. A replayed plan stays as it is if the earlier
         attempt stored the same columns.
@@ -72,7 +72,7 @@ class SchemaKeeping:
         batch.amend(context, batch.contexts[context], after)
 
     def rows(self, context: str | None, source: str, found: Any, policy: OnSchemaChange | None) -> Any:
-        """Return rows with the columns that a policy allows, and store these. Without a policy rows do not change.
+        """Return rows with the columns that a policy allows, and store these columns. Without one, keep all columns.
 
         Raises
         ------

@@ -39,14 +39,14 @@ class References:
 
     @property
     def oldest_run(self) -> Head | None:
-        """The head with the oldest run still entered as at work, even if its lease ended; None if there is no run."""
+        """The head of the job whose open run began first, even if its lease has ended; None if no run is open."""
         claimed = [head for head in self.heads.values() if head.claim is not None]
         return min(claimed, key=_start_of_run, default=None)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The files that a sweep would delete or keep. `leftovers.held` files are kept because of the run of `held_by`."""
+    """The files that a sweep would delete or keep. It keeps `leftovers.held` for the open run of the job `held_by`."""
 
     folder: LedgerFolder
     leftovers: Leftovers
@@ -157,7 +157,7 @@ class LedgerSweep:
         return References({name: frozenset(jobs) for name, jobs in used_by.items()}, heads)
 
     def _states(self, head: Head) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield every map of contexts: what is committed, planned, and follows the plan, and that of each version."""
+        """Yield the states by context, each map with its place: of the head, of its open plan, and of each version."""
         yield from places_of(head)
         for entry in self._watermarks.lookups.history_of(head):
             yield STATES, entry.watermarks

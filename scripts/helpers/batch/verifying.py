@@ -93,7 +93,7 @@ def verify(
     is_exact = not first.is_time if exact is None else exact
     found = []
     for span in spans:
-        # Count the target first. Then a row that moves at the source, and later at the target, never looks missing.
+        # Count the target first: then a row whose cursor changes meanwhile never looks missing at the target.
         target_counts = engine.counts(other, _window(other, names, span), compared.kinds)
         source_counts = engine.counts(rows, _window(rows, names, span), compared.kinds)
         difference = Difference()
@@ -134,7 +134,7 @@ def _window(rows: RowSource, names: Sequence[str], span: Span) -> RowWindow:
     ends = [(*as_list(end),) if end is not None else None for end in span]
     used = max(len(end) for end in ends if end is not None)
     columns = tuple(rows.columns(names[:used], strings=True))
-    # A bound without a value for a column sorts before all rows that share its first values.
+    # `_bound` fills missing columns with None, which sorts before all rows that share the first values.
     low, high = (None if end is None else _bound(columns, end) for end in ends)
     return RowWindow(columns, low, high)
 
@@ -147,7 +147,7 @@ def _bound(columns: Sequence[CursorColumn], end: Bound) -> Bound:
 
 
 def _as_column_type(column: CursorColumn, value: Cursor) -> Cursor:
-    # The target may store a decimal where the source has a whole number, or the other way round.
+    # Convert the value: a column may be a decimal on one side and a whole number on the other.
     if isinstance(value, int) and decimal_type(column.type)[0]:
         value = Decimal(value)
     elif isinstance(value, Decimal) and not decimal_type(column.type)[0] and value == value.to_integral_value():

@@ -66,7 +66,7 @@ def write(
     # Freeze the plan before the first byte is written, so that another attempt would write the same rows.
     is_frozen_before = batch.run.plan is not None
     batch_id = batch.freeze().id
-    # If this call froze the plan, that write proved that the run still has the job. An earlier freeze may be long ago.
+    # Check that the run still has the job if the plan was frozen earlier. A freeze by this call has checked that.
     if is_frozen_before:
         batch.run.check()
     # Publish earlier batches that only this sink can reach before the new rows: readers see batches in order.
@@ -75,7 +75,7 @@ def write(
         try:
             output = sink.stage(batch_id, batch.run.fence, rows, replaces=not batch.saves)
         except TargetError as error:
-            # The sink blames its table for any error during the write, but the source may have caused it.
+            # Raise the source's error, if there is one: the sink blames its table for any error during the write.
             if found := source_error(error):
                 raise found from error
             # Another run that took over deletes the files staged here, so their absence says nothing about the target.
