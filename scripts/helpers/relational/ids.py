@@ -22,12 +22,12 @@ MAX_ID = MAX_NUMBER
 
 @dataclass(frozen=True)
 class IdsState:
-    """The state of a context with ids, as the bookmark stores it.
+    """The state that the bookmark stores for a context whose tables have ids.
 
     Attributes
     ----------
     next_id
-        The first id of the next batch. An operator may set it, but no other field.
+        The first id of the next batch. An operator may change it, and should change no other field.
     version
         The version of the job whose commit wrote the state.
     tables
@@ -51,14 +51,14 @@ class IdsState:
         return {"kind": KIND, "next_id": self.next_id, "version": self.version, "tables": list(self.tables)}
 
     def above(self, version: int) -> int:
-        """Return how far an operator has moved the ids above those that the version of the state would have.
+        """Return by how much an operator has raised `next_id` above the value that the state's version gave it.
 
         If no version of this job wrote the state, return the whole `next_id`.
         """
         if self.version is None or self.version >= version:
-            # An operator set the state, or it came from another job: no version shows which part of it was added.
+            # An operator wrote the state, or it is of another job: no version tells what was added to `next_id`.
             return self.next_id
-        # A commit stores at least `(version + 1) * STRIDE`. An operator added the rest, which is kept.
+        # A commit stores at least `(version + 1) * STRIDE`. What exceeds this, an operator added: keep it.
         return max(0, self.next_id - (self.version + 1) * STRIDE)
 
 
@@ -73,7 +73,7 @@ class IdBlock:
     context
         For messages.
     next_id, version
-        Values that the bookmark will store; None if it stores nothing.
+        The fields of the next `IdsState`; None if the commit stores no new state for the context.
     known
         Names of the tables of earlier batches.
     """
@@ -88,15 +88,15 @@ class IdBlock:
     def of_batch(cls, context: str, version: int, slot: int, states: Mapping[str, Any]) -> IdBlock:
         """Return the block of a batch that will be committed.
 
-        The blocks are counted by the version of the job, because only the version never decreases. The
-        bookmark stores how far above that count an operator has moved them.
+        The job's version numbers the blocks, because only the version never decreases. If an operator has raised
+        the ids, the bookmark keeps the difference.
 
         Parameters
         ----------
         version
             The version that the commit will create.
         slot
-            How many contexts of the batch have a block already.
+            The number of contexts of the batch that have a block already, 0 for the first context.
         states
             The committed states by context; None for no state. All states with ids count, to keep contexts apart.
 
@@ -109,7 +109,7 @@ class IdBlock:
         """
         before = _context_state(context, states.get(context))
         above = [IdsState.read(state, name).above(version) for name, state in states.items() if _kind(state) == KIND]
-        # Use the highest of all contexts, otherwise a context that an operator moved forward would overlap another.
+        # Raise all contexts by the same, the highest value: otherwise a raised context would overlap another one.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
             raise InvalidValueError(
@@ -132,12 +132,12 @@ class IdBlock:
 
     @classmethod
     def unsaved(cls, token: str, slot: int = 0, context: str = "", state: Any = None) -> IdBlock:
-        """Return a block below 0 for rows that are never committed: one of four million, chosen by the token.
+        """Return a block of negative ids for rows that no run commits: one of four million, chosen by `token`.
 
         Raises SourceError if the context has a state of another kind, without ids.
         """
         known = _context_state(context, state).tables
-        # Choose from 1 on, because a block of 0 would begin at 0 or above, among the committed ids.
+        # Add 1: the number 0 would choose a block that begins at 0 or above, among the committed ids.
         chosen = int.from_bytes(sha256(token.encode()).digest()[:8], "big") % (MAX_ID // STRIDE) + 1
         return cls((slot % (1 << SLOT_BITS)) * BLOCK - chosen * STRIDE, context, known=known)
 

@@ -30,7 +30,7 @@ Fields = tuple[str, ...]
 
 @dataclass(frozen=True)
 class RelatedColumn:
-    """One column of a table, and the fields that lead to it from the table's element."""
+    """One column of a table, and in `steps` the fields that lead to it from an element (a row) of the table."""
 
     name: str
     steps: Fields
@@ -45,9 +45,9 @@ class RelatedTable:
     Attributes
     ----------
     steps
-        The fields that lead from the parent's element to the array.
+        The fields that lead from an element of the parent table to the array or map, such as ``("a", "b")``.
     path
-        The fields that lead from the row to the array.
+        The fields that lead from the row to the array or map.
     """
 
     name: str
@@ -98,17 +98,17 @@ def _add(tables: list[RelatedTable], table: RelatedTable, parts: list[tuple[str,
             if inner is None:
                 table.columns.append(RelatedColumn(name, steps))
                 continue
-            # Prefix the root and not the parent, because `name` has the path through the parent already.
+            # Prefix `root`, not the parent's name: `name` already has the path through the parent.
             child = RelatedTable(f"{root}_{name}", table, steps, table.path + steps)
             table.columns.append(RelatedColumn(name, steps, child.name))
             _add(tables, child, inner, root)
 
 
 def _leaves(name: str, steps: Fields, kind: Any) -> Iterator[tuple[str, Fields, Any]]:
-    """Yield the fields that are not structs, from any depth of structs, as name, path and type."""
+    """Yield name, path and type of each field that is no struct, at any depth: ``"a.b", ("a", "b"), "long"``."""
     if isinstance(kind, Mapping) and kind["type"] == "struct":
         for part in kind["fields"]:
-            # Check `steps` too: a field with an empty name is also a level, and its dot keeps two columns apart.
+            # Check `steps` too: even an empty field name adds a dot, which keeps two columns apart.
             inner = f"{name}.{part['name']}" if name or steps else part["name"]
             yield from _leaves(inner, (*steps, part["name"]), part["type"])
     else:
@@ -126,7 +126,7 @@ def _parts(name: str, kind: Any) -> list[tuple[str, Fields, Any]] | None:
 
 
 def _check_names(what: str, where: str, named: list[tuple[str, Fields]], as_one: Callable[[str], str]) -> None:
-    # Joined by dots, two paths can become one name: a field may be called `b.val` beside an array `b`.
+    # Two paths can give one name: the array `b` has a column `b.val`, and a field may be called `b.val`.
     seen: dict[str, Fields] = {}
     for name, path in named:
         if as_one(name) in seen:
@@ -143,7 +143,7 @@ WITHOUT_ORDER = ("interval", "variant", "geometry", "geography")
 
 
 def inner_types(kind: T.DataType) -> list[tuple[str, T.DataType]]:
-    """Return the types directly inside a type, each with the name of its part."""
+    """Return name and type of each part: a struct's fields, an array's ``val``, a map's ``key`` and ``val``."""
     if isinstance(kind, T.StructType):
         return [(part.name, part.dataType) for part in kind.fields]
     if isinstance(kind, T.ArrayType):
@@ -176,10 +176,10 @@ def exactly(value: Column, kind: T.DataType) -> Column:
 
     def unlike(plain: Column, of: T.DataType) -> Column:
         if _is_float(of):
-            # Spark treats 0.0 and -0.0 as equal, but their texts differ. All other numbers become NULL, because
-            # the row itself tells them apart.
+            # Spark treats 0.0 and -0.0 as equal, but their texts differ. All other numbers become NULL: Spark's
+            # comparison of the rows already distinguishes them.
             return F.when(plain == 0, plain.cast("string"))
-        # The only other loose type is a text under a collation.
+        # Only a text with a collation gets here: its bytes differ even where Spark treats texts as equal.
         return plain.cast("binary")
 
     return _rebuilt(value, kind, has_loose_equality, unlike)
@@ -196,7 +196,7 @@ def _is_collated(kind: T.DataType) -> bool:
 def _rebuilt(
     value: Column, kind: T.DataType, wanted: Callable[[T.DataType], bool], leaf: Callable[[Column, T.DataType], Column]
 ) -> Column:
-    """Return a value that contains a `wanted` type in a new form: maps as sorted arrays, `leaf` for plain values."""
+    """Return a value with its parts of `wanted` types replaced: maps by sorted arrays, plain values by `leaf`."""
 
     def again(inner: Column, of: T.DataType) -> Column:
         return _rebuilt(inner, of, wanted, leaf)
@@ -205,7 +205,7 @@ def _rebuilt(
         return value
     if isinstance(kind, T.StructType):
         parts = [again(value.getField(part.name), part.dataType).alias(part.name) for part in kind.fields]
-        # Without this condition a NULL struct would become a struct of NULL fields, which is a different row.
+        # Keep NULL structs: a struct of NULL fields in place of NULL would be a different row.
         return F.when(value.isNotNull(), F.struct(*parts))
     if isinstance(kind, T.ArrayType):
         of_element = kind.elementType
@@ -346,7 +346,7 @@ class Relations:
         hashed = rows.withColumn("hash", F.xxhash64("row"))
         # Shift unsigned: half of all hashes are negative, and a negative bucket would be in another block of ids.
         dealt = hashed.withColumn(_BUCKET, F.shiftrightunsigned("hash", 64 - BUCKET_BITS))
-        # Sort by hash first and by row second: a replay then numbers rows of one hash in the same order.
+        # Sort by hash, then by row, so that a replay numbers rows with the same hash in the same order.
         order = ["hash", "row"]
         # Spark sorts 0.0 and -0.0 as equal, in any order. The exact form keeps their order the same in a replay.
         loose = [(name, kind) for name, kind in inner_types(rows.schema["row"].dataType) if has_loose_equality(kind)]
@@ -361,7 +361,7 @@ class Relations:
         before = Window.partitionBy(_BUCKET).orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
         counted = dealt.withColumn("needed", needed.cast("bigint")).withColumn("upto", F.sum("needed").over(before))
         first = F.lit(self.block.first) + F.shiftleft(_BUCKET, RANK_BITS) + F.col("upto") - F.col("needed")
-        # A further id would belong to the next bucket and silently join the rows of two parents.
+        # Raise if a bucket is full: the next id belongs to another bucket, and would join rows of two parents.
         fits = F.col("upto") <= (1 << RANK_BITS)
         return counted.select(
             "row", F.when(fits, first).otherwise(F.raise_error(F.lit(TOO_MANY)).cast("bigint")).alias("first")
@@ -386,13 +386,13 @@ class Relations:
 def untracked(df: DataFrame | Any, root: str) -> dict[str, DataFrame]:
     """Return the tables of rows that belong to no job, with ids below 0.
 
-    The ids differ from call to call, and join the tables of one call. Each table reads the source again.
+    Ids differ from call to call, so only tables of one call can be joined. Each table reads the source again.
     """
     return Relations(df, root, IdBlock.unsaved(new_token()), keep=False).tables()
 
 
 def _columns(table: RelatedTable, element: Column, own: Column | None) -> list[Column]:
-    """Return the columns of a table. The column of an array holds the id of its rows, or NULL if there is no array."""
+    """Return a table's columns. An array's column holds the id of its rows in the child table, or NULL for no array."""
     made = []
     for column in table.columns:
         value = _field(element, column.steps)
@@ -408,7 +408,7 @@ def _field(value: Column, steps: Fields) -> Column:
 
 
 def _elements(table: RelatedTable) -> Column:
-    """Return all elements that one row has in a table, each with its parent's place, its index and its value."""
+    """Return all elements that one row has in a table, as structs of its parent's number, its index and its value."""
 
     def placed(array: Column, parent: Column) -> Column:
         return F.transform(
