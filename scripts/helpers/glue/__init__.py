@@ -1,4 +1,4 @@
-"""AWS Glue's job bookmarks under Glue's own names, built on all other rooms.
+"""AWS Glue's job bookmarks under Glue's own names, built on the other packages in `helpers`.
 
 To move a script written for Glue here, change its imports: ``from awsglue.context import GlueContext`` becomes
 ``from scripts.helpers.glue import GlueContext``, and likewise for each name below.

@@ -40,7 +40,7 @@ def getResolvedOptions(  # noqa: N802
         Required. Names, without dashes, of the arguments that must be given. The result has ``JOB_NAME`` only if it is
         among them. ``TempDir`` stays optional if it is named.
     allow_abbrev
-        Accept the start of a name for the name.
+        Whether to accept a shortened name, such as ``--JOB_N`` for ``--JOB_NAME``.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def getResolvedOptions(  # noqa: N802
     >>> args["JOB_NAME"], args["day"], args["job_bookmark_option"], args["JOB_RUN_ID"]
     ('parking', 'Monday', 'job-bookmark-disable', None)
     """
-    if options is None:  # The playbook's page calls it without options.
+    if options is None:  # Scripts copied from the playbook's page leave `options` out.
         raise MissingOptionsError
     for option in ("continuation-option", "job-bookmark-option", *RANGE):
         if option.removeprefix("--") in options:

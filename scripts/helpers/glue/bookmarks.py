@@ -77,7 +77,7 @@ class JobBookmarks:
         return f"JobBookmarks({self._watermarks!r})"
 
     def get_job_bookmark(self, *, JobName: str, RunId: str | None = None, Version: int | None = None) -> Json:
-        """Return the current bookmark, the one that a run saved, or one version. One read, or up to four with a run.
+        """Return the current bookmark, the one that a run saved, or one version. Takes 1 read, or up to 4 with `RunId`.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class JobBookmarks:
     # --- helpers --------------------------------------------------------------------------------
 
     def _page(self, **request: Any) -> Json:
-        """Return a page, the last one without a token."""
+        """Return a page of entries. On the last page `NextToken` is None, which ends botocore's paginator."""
         page = self.get_job_bookmarks(**request)
         return page if page["NextToken"] != ALL_RETURNED else {**page, "NextToken": None}
 
@@ -195,7 +195,7 @@ class JobBookmarks:
             if not any(isinstance(state, Spilled) for state in head.watermarks.values()):
                 return self._entry_of(head)
             values = self._watermarks.get_watermark_values(job_id)
-            # If a commit came in between, the values are of another version than the head: read both again.
+            # If a run committed between the two reads, values and head are of different versions: read both again.
             if self._watermarks.latest(job_id).version == head.version:
                 return self._entry_of(replace(head, watermarks=values))
 
@@ -218,7 +218,7 @@ class JobBookmarks:
         return replace(entry, watermarks=states)
 
     def _versions(self, job_id: str, count: int, below: int | None) -> list[LogEntry]:
-        """Return up to `count` versions, newest first, with several requests if one does not return them all."""
+        """Return up to `count` versions, newest first, with as many requests as that takes."""
         found: list[LogEntry] = []
         while len(found) < count and below != 1:
             page = self._watermarks.history(job_id, limit=count - len(found), before=below)
@@ -229,14 +229,14 @@ class JobBookmarks:
         return found
 
     def _entry_of(self, head: Head) -> Json:
-        """Return the current entry; if a run is at work, `Attempt` is that run's."""
+        """Return the entry of a head; if a run is at work, `Attempt` counts the failed runs before that run."""
         if head.log_entry is None:
             raise NothingThereError(head.job_id)
         entry = self._entry(head.log_entry, items.HEAD_KEY)
         return entry | {"Attempt": head.begun - 1} if head.begun else entry
 
     def _entry(self, entry: LogEntry, range_key: str = "") -> Json:
-        """Return an entry; CorruptItemError, which names the item (by default the log entry), if a state is damaged."""
+        """Return an entry as Glue does. For a damaged state, raise CorruptItemError with the item's key."""
         runs = {"PreviousRunId": entry.change.previous_run_id, "RunId": entry.change.run_id}
         where = range_key or items.log_key(entry.version)
         for name, state in entry.watermarks.items():
@@ -252,7 +252,7 @@ class JobBookmarks:
 
 
 def _check_names(operation: str, error: Callable[[str, str], GlueApiError], **names: Any) -> None:
-    """Refuse names that Glue would refuse: a name is a str of 1 to 255 bytes."""
+    """Raise `error` for a name that Glue would refuse: a name is a str of 1 to 255 bytes."""
     for name, value in names.items():
         if value is None and name != "JobName":
             continue
@@ -281,8 +281,8 @@ def _glue_errors(operation: str, job_name: str, run_id: str | None) -> Iterator[
 def job_bookmark(watermarks: Mapping[str, Any]) -> str:
     """Return all contexts of a job, and values without a context, as one readable JSON object.
 
-    Times are ISO 8601 with zone, dates ISO, decimals exact text. For values stored in chunks only the
-    size is shown, for a list of files only the number of files.
+    Times are ISO 8601 with zone, dates are ISO 8601, decimals are exact text. A value stored in chunks is
+    shown only by its size, and a list of files only by the number of files.
 
     Examples
     --------
@@ -295,7 +295,7 @@ def job_bookmark(watermarks: Mapping[str, Any]) -> str:
 
 
 def context(state: Any) -> dict[str, Any]:
-    """Return one context of a job, or one value of a job without contexts, as an object for JSON."""
+    """Return the state of one context, or a value that was stored without a context, as an object for JSON."""
     found = typed(state, unpacks=False)
     if isinstance(found, RowsState):
         return _rows(found)

@@ -45,13 +45,13 @@ class CatalogTable:
     location
         Folder in S3, or ``database.schema.table`` for a table in a database.
     format
-        One of Glue's formats, one of `LAKES`, or the kind of database.
+        The format of its files (``csv``), one of `LAKES` (a table format), or a database (``postgresql``).
     format_options
         Options of the format, in Glue's spellings.
     exclusions
-        Globs of files that a crawler left out, and that Glue's readers therefore skip, as JSON.
+        A JSON list of globs. A crawler left out the files that match, so Glue's readers skip them.
     columns, partition_keys
-        Pairs of name and type, in Hive's spelling.
+        Pairs of a name and a Hive type, such as ``("day", "string")``.
     connection
         Name of the connection to a database.
     """
@@ -72,12 +72,12 @@ class CatalogTable:
 
     @property
     def name_in_database(self) -> str:
-        """Return a database table's name without the database, which the connection names as well."""
+        """Return the location without its database, such as ``public.bays``: the connection names the database."""
         return self.location.partition(".")[2] or self.location
 
     @property
     def schema(self) -> str | None:
-        """Return the columns as Spark's DDL for CSV, whose files may not name them; None for other formats."""
+        """Return a CSV table's columns as Spark's DDL, because the files may have no header; None for other formats."""
         if self.format != "csv" or not self.columns:
             return None
         return joined(", ", (sql("{} {}", SPARK.quote(name), SPARK.type_name(kind)) for name, kind in self.columns))
@@ -142,7 +142,7 @@ class Catalog:
             if isinstance(cause, ClientError) and cause.response["Error"]["Code"] == "EntityNotFoundException":
                 return None
             raise
-        # Leave out members of the answer that a request may not have.
+        # Keep only the members that a request may have: the answer has more.
         taken = self._client.meta.service_model.shape_for("TableInput").members
         return {name: value for name, value in found.items() if name in taken}
 
@@ -183,9 +183,9 @@ class Catalog:
         Parameters
         ----------
         predicate
-            In Spark's SQL: Glue's ``push_down_predicate``.
+            Glue's ``push_down_predicate``, in Spark's SQL; an empty text selects all partitions.
         in_catalog
-            Evaluated by the catalogue itself: Glue's ``catalogPartitionPredicate``.
+            Glue's ``catalogPartitionPredicate``, which the catalogue itself evaluates.
 
         Raises
         ------
@@ -233,7 +233,7 @@ class Catalog:
 
 
 def with_login(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a database, completed from the catalogue connection and the secret that they name."""
+    """Return a database's options, with the url and login from the connection or secret that the options name."""
     left, name = dict(given), given.get("connectionName")
     secret = left.pop("secretId", None)
     connected = Catalog().connection(str(name)) if name and "url" not in given else {}
@@ -245,7 +245,7 @@ def _chosen(
 ) -> list[tuple[str, ...]]:
     """Return the partitions that match a predicate. Spark evaluates it, with the keys cast to their types.
 
-    The column `a place` has the index of each row; no partition key has such a name.
+    The added column `a place` holds the index of each partition in `rows`; no partition key can have that name.
     """
     keys = [(SPARK.quote(key), SPARK.type_name(kind)) for key, kind in table.partition_keys]
     schema = joined(", ", (sql("{} string", name) for name in [*(key for key, _ in keys), sql("`a place`")]))
@@ -353,7 +353,7 @@ class Partitions:
         return None if named and found == list(zip(names, values, strict=True)) else values
 
     def typed(self, df: DataFrame, values: tuple[str, ...] | None) -> DataFrame:
-        """Return the rows with the keys as typed columns: of the given values or, for None, of the folders' values."""
+        """Return the rows with the keys as typed columns, from `values` or, if None, from columns read from folders."""
         for index, (name, kind) in enumerate(self.keys):
             if values is None:
                 value = F.col(SPARK.quote(name))

@@ -39,7 +39,7 @@ class CatalogUpdate:
     Parameters
     ----------
     database, table
-        Their names. The database must exist.
+        The names of the table and of its database, which must exist.
     behaviour
         ``UPDATE_IN_DATABASE`` creates the table and adds columns and partitions. ``LOG`` only adds partitions to an
         existing table, and logs a WARNING with the columns that differ.
@@ -62,12 +62,12 @@ class CatalogUpdate:
             raise glue_option_error("updateBehavior", f"is {self.behaviour!r}. Write one of {', '.join(BEHAVIOURS)}.")
 
     def check(self, path: str, format: str, keys: Sequence[str]) -> None:
-        """Raise an error if the rows do not fit the table. Called before they are written.
+        """Raise an error if the rows do not fit the table. The caller checks this before it writes them.
 
         Raises
         ------
         InvalidValueError, NotOffGlueError
-            The table has another location or other partition keys; tables cannot have this format here.
+            The table has another location or other partition keys; or the catalogue cannot describe this format here.
         SourceError
             The catalogue cannot be read, or does not have the database.
         """
@@ -85,7 +85,7 @@ class CatalogUpdate:
                 f"are {list(keys)}, but table {self.table!r} has {known}. Write the same, in order.",
             )
         location = there["StorageDescriptor"]["Location"]
-        # Refuse another location, where the table's partitions would be registered in folders without rows.
+        # Refuse another path: the table's new partitions would be registered in its own folder, without rows.
         if not is_same_folder(path, location):
             raise glue_option_error("path", f"is {path!r}, but table {self.table!r} is at {location!r}. Write there.")
 
@@ -159,7 +159,7 @@ def _new_table(
 
 
 def _partitions(df: DataFrame, keys: Sequence[str]) -> Iterator[tuple[list[str], str]]:
-    """Yield the values of each partition of the rows, and its folder below the table, spelled as Spark writes them."""
+    """Yield each partition's values and its folder below the table as Spark writes it: ``["1"], "day=1"``."""
     if not keys:
         return
     texts = [F.col(f"`{key}`").cast("string").alias(key) for key in keys]

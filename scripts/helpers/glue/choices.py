@@ -51,9 +51,9 @@ def resolved(
     specs
         Pairs of a path and an action.
     choice
-        An action for all choice columns. There are none here, so only ``match_catalog`` has an effect.
+        Glue's action for all choice columns. No column is one here, so only ``match_catalog`` has an effect.
     catalog_types
-        Hive's types of a catalogue table, by column name. Used by ``match_catalog``, which casts text columns.
+        The Hive types of a catalogue table, by column name; ``match_catalog`` casts text columns to them.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def spark_type(option: str, kind: str) -> SQL:
 def typed_analysis(option: str, remedy: str = "If names differ by case, drop or rename one of them.") -> Iterator[None]:
     """Raise InvalidValueError if Spark refuses an option: an impossible cast, an ambiguous name, wrong SQL.
 
-    Raise MisfitError if a value or a record that is read meanwhile does not fit.
+    Raise MisfitError if the block reads a value or a record that does not fit its column or schema.
     """
     try:
         yield
@@ -107,7 +107,7 @@ def typed_analysis(option: str, remedy: str = "If names differ by case, drop or 
 
         if misfit := unmarked(error):
             raise misfit from error
-        # An error that this package raised in a Spark worker arrives as text.
+        # Restore an error that this package raised in a Spark worker: here it is only text in Spark's error.
         if within := _WORKER_ERROR.search(str(error)):
             raise glue_option_error(within[1], within[2]) from error
         if type(error).__name__ not in REFUSALS:
@@ -144,7 +144,7 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
         for name, kind in columns_of_schema(frame.schema).items():
             wanted, value = kinds[name.lower()], quoted(name)
             if isinstance(kind, Mapping):
-                # unionByName adds the fields of other structs.
+                # Do not cast structs to equal fields: unionByName adds the missing fields.
                 value = F.to_json(value) if wanted == "string" else value
             elif wanted != kind:
                 value = value.cast(type_of(wanted))
@@ -165,7 +165,7 @@ def cast(field: Field, kind: str) -> Column:
     # In ANSI mode a plain cast would fail the whole job, while Glue makes the one value NULL.
     if field.sql is not None:
         return F.expr(sql("try_cast({} AS {})", field.sql, SPARK.type_name(wanted)))
-    if hasattr(Column, "try_cast"):  # from Spark 4 on
+    if hasattr(Column, "try_cast"):  # Spark 4 and later have try_cast for columns
         found: Column = getattr(field.value, "try_cast")(wanted)  # noqa: B009  # unknown to the types of Spark 3
         return found
     session = SparkSession.getActiveSession()
@@ -175,7 +175,7 @@ def cast(field: Field, kind: str) -> Column:
 
 
 def _parsed(option: str, action: Any) -> tuple[str, str]:
-    """Return the verb of an action in lower case, and the type that the action names."""
+    """Return the verb and the type of an action: ``CAST:long`` -> ``cast``, ``long``."""
     verb, _, kind = str(action).partition(":")
     # Glue's console writes MATCH_CATALOG, its guide match_catalog.
     verb = verb.lower()

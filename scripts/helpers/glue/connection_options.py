@@ -56,7 +56,7 @@ class FoldersToRead:
     max_bytes: int | None = None
 
     def only(self, below: Collection[str]) -> FoldersToRead:
-        """Return the request limited to keys below the given folders; without folders, a request for nothing.
+        """Return the request limited to files below the given folders; without folders, a request that reads nothing.
 
         Raises
         ------
@@ -168,7 +168,7 @@ def table_to_read(given: Mapping[str, Any]) -> TableToRead:
     for name, value in named.items():
         if not isinstance(value, str) or not value:
             raise glue_option_error(name, "is missing. A database needs url and dbtable.")
-    # A query has no name to identify it, so a different query under the same context would use this one's watermark.
+    # Refuse a query: it has no name, so another query under the same context would use the watermark of this query.
     if named["dbtable"].lstrip().startswith("("):
         raise glue_option_error("dbtable", "is a query. Make a view of it in the database, and name that.")
     properties = {name: str(left.pop(name)) for name in ("user", "password") if left.get(name) is not None}
@@ -180,8 +180,8 @@ def table_to_read(given: Mapping[str, Any]) -> TableToRead:
         raise glue_option_error("jobBookmarkKeys", "is empty. Name the columns that only grow, such as ['id'].")
     hashed = [left.pop(name) for name in ("hashfield", "hashexpression") if name in left]
     partitions = _whole(left, "hashpartitions") or (JDBC_PARTITIONS if hashed else None)
-    # Glue never reads rows that arrive below the bookmark, and scripts rely on that: an error would stop all of them,
-    # so late rows are only counted in a WARNING. A table whose last row is behind the watermark still raises an error.
+    # Only warn of rows that arrive below the bookmark: Glue never reads them, and an error would stop scripts that rely
+    # on that. A table whose last row is behind the watermark still raises an error.
     options: dict[str, Any] = {"on_late": "warn"}
     if _descending(left):
         options["descending"] = True
@@ -258,7 +258,7 @@ def _pop_options(left: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _tell(source: str, left: Mapping[str, Any]) -> None:
-    """Raise InvalidValueError for options that change what is read; log the names of options that are ignored.
+    """Raise InvalidValueError for a leftover option that would change what is read; log the names of the others.
 
     Values are not logged, because they may be passwords.
     """

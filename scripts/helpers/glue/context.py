@@ -101,7 +101,7 @@ class GlueContext:
             return getattr(getattr(self, frames), f"from_{source}")
         if hasattr(self.spark_session, name):
             return getattr(self.spark_session, name)
-        # Glue's context is a SQLContext. Its `_ssql_ctx`, however, is an object of Glue's own in the JVM.
+        # Offer what SQLContext has, because Glue's context is one. Glue's `_ssql_ctx` in the JVM does not exist here.
         if not name.startswith("_") and hasattr(SQLContext, name):
             return getattr(SQLContext(SparkContext.getOrCreate(), self.spark_session), name)
         raise NotOffGlueError(f"GlueContext.{name}", INSTEAD)
@@ -327,7 +327,7 @@ class Writer(Named):
         Parameters
         ----------
         connection_options
-            ``dbtable``, ``database`` if it is not the connection's, and ``perBatch``, which only this package has.
+            ``dbtable``; ``database``, by default that of the connection; and this package's ``perBatch``.
         """
         login = Catalog(catalog_id).connection(catalog_connection)
         for df in _dataframes(frame):
@@ -339,7 +339,7 @@ def session_of(spark: SparkContext | SparkSession | None) -> SparkSession:
     """Return the session for what a script passed: a SparkContext, a session or None."""
     from pyspark.sql import SparkSession
 
-    # Do not use isinstance: a Spark Connect session has another class, and a classic session would replace it.
+    # Do not use isinstance: Spark Connect's session has another class, and would be replaced by a new session.
     given: Any = spark
     if is_session(given):
         session: SparkSession = given
@@ -348,7 +348,7 @@ def session_of(spark: SparkContext | SparkSession | None) -> SparkSession:
 
 
 def _dataframes(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> list[DataFrame]:
-    """Return the DataFrames to write: that of one frame, or those of a collection."""
+    """Return the DataFrames to write: one for a frame, or one for each frame of a collection."""
     if isinstance(frame, DynamicFrameCollection):
         return [each.toDF() for each in frame.values()]
     return [as_dataframe(frame)]
@@ -380,6 +380,6 @@ def _check_named(database: str | None, table_name: str | None) -> None:
 
 
 def _log_ignored(call: str, given: Iterable[str]) -> None:
-    """Log a WARNING with the keywords that Glue's call may accept and that have no effect here."""
+    """Log a WARNING that names the keywords without effect here, such as those that only Glue's call accepts."""
     if given:
         logger.warning("event=options_unknown call=%s options=%s: ignored", call, ",".join(sorted(given)))

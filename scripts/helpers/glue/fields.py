@@ -24,9 +24,9 @@ class Field:
     kind
         The field's type.
     metadata
-        The field's metadata in the schema.
+        The metadata of the field in the schema, a map.
     sql
-        An SQL expression for the value; None inside arrays, where values have no name.
+        An SQL expression for the value, such as `` `bay`.`name` ``; None inside arrays, where values have no name.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Field:
     sql: SQL | None = None
 
     def inner(self, part: T.StructField) -> Field:
-        """Return a field of this field, which is a struct."""
+        """Return the field `part` of this field, which must be a struct."""
         named = None if self.sql is None else sql("{}.{}", self.sql, SPARK.quote(part.name))
         return Field(part.name, part.dataType, self.value.getField(part.name), part.metadata, named)
 
@@ -49,7 +49,7 @@ def steps_to(path: str, schema: T.StructType) -> tuple[str, ...] | None:
     """Return the names that lead to a field, as the schema spells them; None if the field does not exist.
 
     A column whose whole name is the path is preferred. Dots lead into structs, arrays of structs and
-    maps; in backticks they are part of a name. Case matters only if names differ in nothing else.
+    maps; in backticks they are part of a name. Case matters only if two names differ by case alone.
     """
     exact = _named(path, schema)
     if exact is not None:
@@ -91,7 +91,7 @@ def _walk(parts: Sequence[str], kind: T.DataType, *, quoted: bool) -> tuple[str,
         return None if rest is None else (parts[0], *rest)
     if not isinstance(kind, T.StructType):
         return None
-    # Without backticks a name may contain dots: try the longest name first.
+    # A dot may be part of a name or lead into a struct, so try the longest name first.
     for size in [1] if quoted else range(len(parts), 0, -1):
         name = _named(".".join(parts[:size]), kind)
         rest = None if name is None else _walk(parts[size:], kind[name].dataType, quoted=quoted)
@@ -121,7 +121,7 @@ def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
 
 
 def leaves(kind: T.DataType, steps: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
-    """Yield the path and type of each leaf: a field without fields of its own, also in structs and lists of structs."""
+    """Yield path and type of each field that has no fields of its own: ``("bay", "name"), StringType()``."""
     if isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.ArrayType | T.StructType):
         yield from leaves(kind.elementType, steps)
     elif isinstance(kind, T.StructType):
@@ -168,7 +168,7 @@ def _rebuilt(field: Field, steps: Sequence[str], change: Change) -> Column | Non
     fields = _replaced([field.inner(each) for each in field.kind.fields], steps, change)
     if not fields:
         return None
-    # Without the condition a NULL struct would become a struct of NULLs.
+    # Keep NULL structs: without the condition, each would become a struct of NULLs.
     return F.when(field.value.isNotNull(), F.struct(*map(_named_column, fields)))
 
 

@@ -157,12 +157,12 @@ class DynamicFrame(Named):
         wanted: dict[tuple[str, ...], Any] = {}
         for path in _listed(paths):
             steps = self._steps(path)
-            # A field in a list of structs has one value per element, so no single struct can hold it.
+            # Refuse a field inside a list of structs: it has many values, and the selected struct has room for one.
             if steps and field_at(self._df.schema, steps) is None:
                 raise NotOffGlueError(f"To select {path!r}, a field inside a list or a map,", INSTEAD)
             if steps:
                 wanted[steps] = F.col(expression(steps))
-        # Drop fields of structs that are selected as a whole.
+        # Ignore a field if the struct that contains it is selected, too.
         whole = {steps: value for steps, value in wanted.items() if not _is_within(steps, wanted)}
         return self._with(self._df.select(_as_structs(whole)))
 
@@ -204,7 +204,7 @@ class DynamicFrame(Named):
             ignored. The target types ``array``, ``struct`` and ``map`` leave the value unchanged. A source inside a
             list, such as ``bays[].name``, is the list of its values.
         case_sensitive
-            Ignore sources that are spelt in another case.
+            Whether to ignore a source whose name differs from the column's by case, such as ``ID`` for ``id``.
 
         Raises
         ------
@@ -248,8 +248,8 @@ class DynamicFrame(Named):
     ) -> DynamicFrame:
         """Cast columns to the types in `specs` (``cast:TYPE``). As in Glue, a value that cannot be cast becomes NULL.
 
-        There are no choice columns here: JSON with several types is text. So `choice` only logs a WARNING, except
-        ``match_catalog``, which casts text columns to the types of a catalogue table. In `specs`, ``project:TYPE``,
+        There are no choice columns here: JSON with several types is text. So `choice` only logs a WARNING, unless it
+        is ``match_catalog``, which casts text columns to the types of a catalogue table. In `specs`, ``project:TYPE``,
         ``make_cols`` and ``make_struct`` leave a column with one type unchanged, and raise an error for a text column.
 
         Raises
@@ -352,7 +352,7 @@ class DynamicFrame(Named):
     def map(
         self, f: Callable[[Any], Any], preservesPartitioning: bool = False, transformation_ctx: str = "", **_: Any
     ) -> DynamicFrame:
-        """Return the records that a function makes of each record; see `records.mapped`. Its errors fail the job."""
+        """Return the records that a function returns for each record; see `records.mapped`. Its errors fail the job."""
         return self._with(mapped(self._df, f)) if self._df.columns else self
 
     def union(self, other_frame: DynamicFrame, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
@@ -441,7 +441,7 @@ class DynamicFrame(Named):
     def split_fields(
         self, paths: str | Sequence[str], name1: str = "", name2: str = "", transformation_ctx: str = "", **_: Any
     ) -> DynamicFrameCollection:
-        """Return two frames: the named columns, and the rest. By default they get this frame's name with 1 and 2."""
+        """Return two frames: the named columns, and the rest. Their default names are this frame's name + 1 and 2."""
         name1, name2 = name1 or f"{self.name}1", name2 or f"{self.name}2"
         frames = {name1: self.select_fields(paths), name2: self.drop_fields(paths)}
         return DynamicFrameCollection(
@@ -457,7 +457,7 @@ class DynamicFrame(Named):
         transformation_ctx: str = "",
         **_: Any,
     ) -> DynamicFrameCollection:
-        """Return two frames: the rows for which all comparisons are true, and all other rows, including NULLs.
+        """Return two frames: the rows for which all comparisons are true, and all other rows, such as those with NULL.
 
         Parameters
         ----------
@@ -465,7 +465,7 @@ class DynamicFrame(Named):
             Comparisons by path: ``{"age": {">": 10, "<": 20}}``.
         """
         holds = F.lit(True)
-        # If nothing was new, the frame has no columns to compare.
+        # Compare nothing if the frame has no columns, because nothing was new.
         for path, comparisons in (comparison_dict if self._df.columns else {}).items():
             steps = self._steps(path)
             if not steps:
@@ -474,7 +474,7 @@ class DynamicFrame(Named):
                 if sign not in COMPARISONS:
                     raise glue_option_error("comparison_dict", f"has {sign!r}. It knows {', '.join(COMPARISONS)}.")
                 holds = holds & COMPARISONS[sign](F.col(expression(steps)), F.lit(value))
-        # A comparison with NULL is neither true nor false, and without this Spark would omit the row from both frames.
+        # Count a comparison with NULL as false: it is neither true nor false, so the row would be in neither frame.
         holds = F.coalesce(holds, F.lit(False))
         frames = {name1: self._df.where(holds), name2: self._df.where(~holds)}
         return DynamicFrameCollection({name: self._with(df, name) for name, df in frames.items()}, self.glue_ctx)
@@ -490,12 +490,12 @@ class DynamicFrame(Named):
     def spigot(
         self, path: str, options: Mapping[str, Any] | None = None, transformation_ctx: str = "", **_: Any
     ) -> DynamicFrame:
-        """Write a sample of the rows as JSON to a folder, nothing if nothing was new, and return the frame.
+        """Write a sample of the rows as JSON to a folder, unless nothing was new. Return the whole frame.
 
         Parameters
         ----------
         options
-            ``topk``, the most rows to write, by default 100; ``prob``, the probability to take a row, by default 1.
+            ``topk``, the maximum number of rows, by default 100; ``prob``, the probability of each row, by default 1.
         """
         given = dict(options or {})
         most, share = int(given.pop("topk", 100)), float(given.pop("prob", 1))
@@ -620,12 +620,12 @@ def _listed(paths: str | Sequence[str]) -> list[str]:
 
 
 def _is_within(steps: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether one of the other paths leads to a struct that contains the field."""
+    """Return whether one of `others` is the path of a struct that contains the field at `steps`."""
     return any(len(other) < len(steps) and steps[: len(other)] == other for other in others)
 
 
 def _as_structs(targets: Mapping[tuple[str, ...], Any]) -> list[Any]:
-    """Return a column for each first name of the targets' paths; targets that share it become fields of one struct."""
+    """Return columns for target paths: ``bay.id`` and ``bay.name`` become one struct column ``bay`` with two fields."""
     columns = []
     for first in dict.fromkeys(path[0] for path in targets):
         if (first,) in targets:

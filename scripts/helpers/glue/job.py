@@ -99,14 +99,14 @@ class Job:
         Job._table = self._watermarks or Watermarks(table_by_default())
         try:
             reporters = _reporters_from_settings() if self._reporters is None else self._reporters
-            # `glue_context` is a context with a session, or is itself a session.
+            # Scripts pass a GlueContext, which has a session, or the session itself.
             spark = getattr(self._glue_context, "spark_session", self._glue_context)
             batch = IncrementalJob(Job._table, spark=spark, reporters=reporters, job_runs=self._job_runs)
             # Scripts for Glue write with `df.write` or Glue's writers, so do not warn that no sink got the rows.
             batch.writes_itself = True
             Job._batch = batch.init(job_name, given)
         except BaseException as error:
-            # Scripts often catch errors around init. Remember the failure, or their sources would read everything.
+            # Remember the failure: if a script catches it and goes on, its sources must not read everything.
             Job._refused = (job_name, type(error).__name__)
             raise
 
@@ -142,12 +142,12 @@ class Job:
 
     @classmethod
     def tracking(cls, context: str) -> IncrementalJob | None:
-        """Return the run that a source belongs to; None, with a WARNING for a `context`, if `init` was not called.
+        """Return the open run for a source; None if `init` was not called, and a WARNING if the source has a context.
 
         Raises
         ------
         PlanConflictError
-            The run is over, or `init` failed: everything would be read, and nothing remembered.
+            The run has ended, or `init` failed. Without a run, the source would read everything and save nothing.
         """
         cls._check_begun()
         batch = cls._batch
@@ -177,7 +177,7 @@ class Job:
 
     @classmethod
     def forget(cls) -> None:
-        """Abort and log a run that was not committed. The next `init` calls this; at exit `IncrementalJob` does it."""
+        """Abort and log a run that was not committed. The next `init` calls this; at exit `EndOfRun` does it."""
         batch, cls._batch, cls._table, cls._refused = cls.running(), None, None, None
         if batch is None:
             return

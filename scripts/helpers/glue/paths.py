@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"\[!?[^\]]+\]|\\.|.", re.DOTALL)
 
 
 def glue_option_error(option: str, detail: str) -> InvalidValueError:
-    """Return the error of an option of Glue's readers or writers; `detail` is a sentence with the option as subject."""
+    """Return the error for an option of Glue's readers or writers. `detail` goes after its name: ``is empty.``."""
     return InvalidValueError(f" {detail}", reason="option", option=option)
 
 
@@ -36,7 +36,7 @@ class Folder:
 
     @property
     def place(self) -> str:
-        """The folder in one normal form, however `base` spells it."""
+        """The folder in one normal form: ``s3a://b/in/`` and ``s3://b/in/`` have the same."""
         scheme, separator, rest = self.base.partition("://")
         if not separator or scheme == "file":
             return os.path.abspath(rest or scheme).rstrip("/") + "/"
@@ -44,12 +44,12 @@ class Folder:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return the settings that differ from the defaults, as options of `FileOptions`."""
+        """Return `include` and `exclude` as options of `FileOptions`; an empty one is left out."""
         named = {"include": list(self.include), "exclude": list(self.exclude)}
         return {name: globs for name, globs in named.items() if globs}
 
     def with_globs_of(self, other: Folder) -> Folder:
-        """Return the folder with the files that either of the two includes; both must be the same location."""
+        """Return the folder with the files that either of the two selects; `other` must have the same location."""
         both = (*self.include, *other.include) if self.include and other.include else ()
         return replace(self, include=tuple(dict.fromkeys(both)))
 
@@ -120,8 +120,8 @@ def is_single_file(path: str) -> bool:
 def _folder(path: str, recurse: bool, exclusions: Sequence[str], is_single_file: Callable[[str], bool]) -> Folder:
     """Return the folder to list for a path, and the globs below it.
 
-    If a path has no slash at its end and a dot in its last part, it may be a file or a folder, so its
-    parent is listed, as for a file without a dot. Without ``recurse`` Spark's rule applies: read the
+    A path such as ``in/a.csv`` may be a file or a folder, so its parent is listed, with globs for both. So is
+    the parent of a file without a dot. Without ``recurse`` Spark's rule applies: read the
     files in the folder itself, and those in folders called ``name=value``.
     """
     if set(path.partition("://")[2] or path) & set(GLOB):
@@ -139,7 +139,7 @@ def _folder(path: str, recurse: bool, exclusions: Sequence[str], is_single_file:
 
 
 def _relative(glob: str, base: str) -> list[str]:
-    """Return an exclusion as globs below the folder: Glue matches it to a whole path, or to the path in the folder."""
+    """Return an exclusion as globs below `base`. As it may be of a whole path, ``b/in/*.tmp`` also gives ``*.tmp``."""
     from scripts.helpers.files.rules import check_glob
 
     check_glob(glob)
@@ -151,7 +151,7 @@ def _relative(glob: str, base: str) -> list[str]:
 
 
 def _after(glob: str, character: str) -> Iterator[str]:
-    """Yield globs for the rest of each text that a glob matches and that begins with the character."""
+    """Yield each glob that can remain once a glob has matched one character: ``in/*`` and ``i`` -> ``n/*``."""
     from scripts.helpers.files.rules import glob_to_regex
 
     if glob.startswith("*"):
@@ -169,7 +169,7 @@ def _after(glob: str, character: str) -> Iterator[str]:
 
 
 def _alternatives(glob: str) -> Iterator[str]:
-    """Yield one glob for each alternative in the braces at the start of a glob."""
+    """Yield one glob for each alternative in the braces at the start of a glob: ``{a,b}/*`` -> ``a/*``, ``b/*``."""
     depth, ends = 0, [0]
     for token in _TOKEN.finditer(glob):
         depth += (token[0] == "{") - (token[0] == "}")
@@ -189,8 +189,8 @@ def _alternatives(glob: str) -> Iterator[str]:
 def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[str]) -> list[str | None]:
     """Return the name under which each folder's state is stored; None if the source is not tracked.
 
-    The context's own name always belongs to the folder that used it first, wherever that folder is in
-    the list, or if it was removed from the list. Other folders get the name with a hash appended.
+    The folder that was read first keeps the context's own name, wherever it is in the list, and even if it
+    is removed from the list. Each other folder gets the name with a hash appended.
     """
     if job is None or not context:
         return [None] * len(folders)
@@ -209,7 +209,7 @@ def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[
 
 
 def _source(job: IncrementalJob, context: str) -> str | None:
-    """Return the folder that an inherited plan, the state or the end of a range has for a context; None without one."""
+    """Return the folder stored for a context, in the inherited plan, its state or the range's end; None without one."""
     run = job.run
     until = getattr(run, "until", None)
     for known in (run.planned(context), run.state(context), until(context) if until is not None else None):

@@ -47,7 +47,7 @@ class EvaluateDataQuality:
         Parameters
         ----------
         publishing_options, additional_options
-            Ignored, because outcomes are not published; only the log shows the context that is named.
+            Glue's options, such as the name of the check, which the log shows. Nothing else of them is used.
 
         Returns
         -------

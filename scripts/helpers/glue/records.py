@@ -45,7 +45,7 @@ class DynamicRecord(dict[str, Any]):
     """A row, or a struct in a row: a dictionary whose items are also attributes."""
 
     def __getattr__(self, name: str) -> Any:
-        # Python itself looks for such names, for example to copy the record, and expects an AttributeError.
+        # Python looks for names such as `__deepcopy__` to copy a record, and expects AttributeError, not KeyError.
         if name.startswith("__"):
             raise AttributeError(name)
         return self[name]
@@ -66,7 +66,7 @@ def record_of(row: Any, schema: T.StructType) -> DynamicRecord:
 def kept(df: DataFrame, f: Callable[[DynamicRecord], Any]) -> DataFrame:
     """Return the rows for which a function of the record is true; its KeyError, ValueError or TypeError means false.
 
-    Only the function's answer comes from Python. Spark filters its own rows, so their values stay exact.
+    Python returns only true or false for each row. Spark then filters the original rows, so values stay exact.
     """
     schema = df.schema
     answer = F.udf(partial(_holds, f, schema), "boolean")
@@ -98,12 +98,12 @@ def frame_of(spark: SparkSession, records: RDD[Mapping[str, Any]], known: T.Stru
     Parameters
     ----------
     known
-        The previous schema. A field keeps its type in it if all values still fit.
+        The schema of the rows before the function. A field keeps its type there if all new values fit into it.
 
     Raises
     ------
     InvalidValueError
-        A whole number has more than 64 bits, or a decimal more than 38 digits, or it is infinite or no number.
+        A whole number has more than 64 bits; a decimal has more than 38 digits, is infinite or is NaN.
     """
     kind = records.mapPartitions(lambda part: [reduce(_widest, map(_kind, part), NO_FIELDS)]).fold(NO_FIELDS, _widest)
     found = {part["name"]: part["type"] for part in kind["fields"]}
@@ -166,7 +166,7 @@ def _widest(one: Kind, other: Kind) -> Kind:
 
 
 def _fits(kind: Kind, known: Kind) -> bool:
-    """Return whether a known type can hold all values of a type."""
+    """Return whether the type `known` can hold all values of the type `kind`."""
     if not (isinstance(kind, Mapping) and isinstance(known, Mapping)):
         return kind == "timestamp" if known == "timestamp_ntz" else bool(common(known, kind) == known)
     if kind["type"] == "struct" and known["type"] == "map":
@@ -181,7 +181,7 @@ def _fits(kind: Kind, known: Kind) -> bool:
 
 
 def _with_nulls(kind: Kind) -> Kind:
-    """Return a type whose parts may all be NULL, because a function may omit values that a column always had."""
+    """Return the type with all its parts nullable, because a function may leave out a field that was never NULL."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "struct":

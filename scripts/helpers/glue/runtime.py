@@ -28,7 +28,7 @@ def getResolvedOptions(  # noqa: N802
 ) -> dict[str, Any]:
     """Resolve the arguments of a job with Glue's own parser on Glue, elsewhere with `arguments.getResolvedOptions`.
 
-    Glue's GlueArgumentError is raised as this package's, so that one ``except`` catches both.
+    On Glue, awsglue's GlueArgumentError is replaced by this package's, so that one ``except`` works everywhere.
     """
     if not on_glue() or options is None:  # Glue's own parser suggests no fix if `options` is left out.
         return arguments.getResolvedOptions(args, options, allow_abbrev)

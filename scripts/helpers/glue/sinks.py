@@ -34,7 +34,7 @@ PER_BATCH = "perBatch"
 
 
 def format_named(format: str | None, kind: str) -> str | None:
-    """Return the format of files; if `format` is not given, the connection type may name it."""
+    """Return the format of files: `format` or, if that is not given, the format that the connection type names."""
     return format or (kind if kind in ("parquet", "orc") else None)
 
 
@@ -261,7 +261,7 @@ def catalog_update(options: dict[str, Any], database: str, table: str, catalog_i
 
 
 def _may_append(df: DataFrame, job: IncrementalJob | None) -> bool:
-    """Return whether there are columns to append; raise FencedError if another run took over."""
+    """Return whether the rows have columns (without, nothing was new); raise FencedError if another run took over."""
     if not df.columns:
         logger.info("event=nothing_written: the frame has no columns, because nothing was new")
         return False
@@ -288,7 +288,7 @@ def url_of_database(url: str, database: str) -> str:
     Raises
     ------
     InvalidValueError
-        The URL does not have its database right after the server. No text shows the URL.
+        The URL does not have its database right after the server. The error text does not contain the URL.
     """
     match = re.fullmatch(r"(jdbc:(?:postgresql|mysql|mariadb|redshift)://[^/?;]+)(?:/[^?;]*)?(.*)", url)
     if match is None:

@@ -60,11 +60,11 @@ def read_folders(
     """
     name = spark_format(format)
     options, path_column = spark_options(name, format_options)
-    # Check now: a run without new files would never reach the reader's own check.
+    # Check the options now: without new files, the run would never reach the check in the reader.
     check_reader_options(name, options)
 
     def frame_of(part: FileDelta, folders: Sequence[str]) -> DataFrame:
-        # As in Glue, each batch has its own types, and its schema is not stored.
+        # Store no schema: as in Glue, Spark infers the types of each batch anew.
         read: Callable[..., DataFrame] = partial(replace(part, schemas=None).read, spark, path_column=path_column)
         if schema is None:
             return read(name, **options)
@@ -94,7 +94,7 @@ def read_folders(
 
 
 class _GlueTable(JdbcTable):
-    """A Glue script's table. Scripts cannot set its time zone, so assume UTC, with a WARNING, also on a first run."""
+    """A Glue script's table. Scripts cannot set a time zone, so each run assumes UTC, with a WARNING."""
 
     assumes_utc = True
 
@@ -179,7 +179,7 @@ class _Source:
 
 
 def _files_per_folder(sources: Sequence[_Source], job: IncrementalJob | None, request: FoldersToRead) -> Counter[int]:
-    """Return how many files of each folder are in the batch, whose limits take the oldest files of all folders."""
+    """Return how many files to take from each folder: the limits select the oldest files across all folders."""
     from scripts.helpers.files.rules import oldest_first
 
     found = [source.bookmark(job).new_files().table.select(["key", "size", "modified"]) for source in sources]
@@ -192,7 +192,7 @@ def _files_per_folder(sources: Sequence[_Source], job: IncrementalJob | None, re
 
 
 def _layout(key: str, partitions: Partitions | None) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """Return the folder columns and partition values of a file; one reader reads only files that share both."""
+    """Return a file's ``name=value`` columns and its partition values. Files that share both are read together."""
     columns = folder_columns(key.rpartition("/")[0] + "/")
     return columns, None if partitions is None else partitions.values_of(key)
 
@@ -226,7 +226,7 @@ def bookmark_key(spark: SparkSession, request: TableToRead, context: str, table:
     with typed_database_errors(f"{database_of(request.url).name} table {request.table}"):
         found = _primary_key(spark, request)
     if not found:
-        table.toDF()  # Raises the error of a table that does not exist, which has no key either.
+        table.toDF()  # If the table does not exist, raise that error here, before the one about a missing key.
     if len(found) != 1:
         told = f"has several columns: {', '.join(found)}" if found else "is missing or unknown"
         raise glue_option_error("jobBookmarkKeys", f"is missing, and the primary key {told}. In the option, {REMEDY}")
@@ -243,7 +243,7 @@ def _primary_key(spark: SparkSession, request: TableToRead) -> list[str]:
     database = database_of(request.url)
     with jdbc_connection(spark, {"driver": database.driver, **request.properties, "url": request.url}) as connection:
         *above, table = request.table.split(".")
-        if isinstance(database, MySQL):  # MySQL qualifies a name by a database, which is a catalogue in JDBC.
+        if isinstance(database, MySQL):  # JDBC calls a database of MySQL a catalogue, not a schema.
             catalog, schema = (above[-1] if above else connection.getCatalog()), None
         else:
             catalog = above[-2] if len(above) > 1 else connection.getCatalog()

@@ -159,7 +159,7 @@ class DropNullFields(GlueTransform):
         texts = [steps for steps, kind in leaves(df.schema) if isinstance(kind, T.StringType)]
         if texts:
             rows = F.struct(*(SPARK.quote(name) for name in dict.fromkeys(steps[0] for steps in texts)))
-            # JSON omits NULL fields at any depth.
+            # Find empty fields through JSON, which omits NULL fields at any depth.
             found = dict(leaves(inferred_schema(df.select(F.to_json(rows)), "json", {})))
             gone += [steps for steps in texts if found and steps not in found]
         for steps in gone:

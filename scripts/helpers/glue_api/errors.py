@@ -119,7 +119,7 @@ class VersionMismatchException(GlueApiError, FencedError):
 
 
 def named_as_by_glue(error: WatermarkError, operation_name: str) -> GlueApiError:
-    """Return an operation's error under the name that Glue has for this cause."""
+    """Return the error of Glue for the same cause: AccessRefusedError -> AccessDeniedException."""
     if isinstance(error, GlueApiError):
         return error if error.operation_name else type(error)(error.message, operation_name)
     kind: type[GlueApiError] = InternalServiceException
