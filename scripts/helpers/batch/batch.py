@@ -376,7 +376,7 @@ class Batch:
         self.run.amend({**self.run.plan.contexts, context: planned}, following)
 
     def watch(self, readings: Readings, context: str | None) -> None:
-        """Register files to set aside if they make the run fail and it saves their source's state."""
+        """Register files that `setting_aside_unreadable` may set aside, if the run saves the state of their source."""
         self._watched.append((readings, bool(context) and self.saves))
 
     @contextmanager
@@ -458,7 +458,7 @@ class Batch:
     # --- rows for sinks -------------------------------------------------------------------------
 
     def give(self, context: str | None, rows: Any = None, *, is_recognisable: bool = True) -> None:
-        """Note that the job got the frame `rows` of a source. None, if it got no frame, counts as written to a sink.
+        """Note that the job got the frame `rows` of a source. If `rows` is None, count the source as written.
 
         Parameters
         ----------
@@ -477,7 +477,7 @@ class Batch:
     def wrote(self, df: Any, contexts: set[str]) -> None:
         """Note the contexts whose rows a sink gets: `contexts` from Spark's plan, and those that `give` noted for `df`.
 
-        If both name no context, note all contexts. Always note contexts that could not be traced to a frame.
+        If neither names a context, note all contexts. Always note contexts that could not be traced to a frame.
         """
         found = contexts.union(context for context, given in self._given if given() is df)
         shown = {*self.frames, *self.counts.names.values(), *(context for context, _ in self._given)}

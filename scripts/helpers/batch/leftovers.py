@@ -295,7 +295,7 @@ class _Explained:
         )
 
     def lacks_output(self, epoch: str, version: int) -> bool:
-        """Return whether no version has published a batch, although the history would still show it.
+        """Return whether the history reaches back to a batch, but has no version that published it.
 
         Output of a run that saves nothing is not judged, because its epoch is none of `epochs`.
         """

@@ -87,7 +87,7 @@ def last_success(
 def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | None:
     """Return the last commit of a run, found by the run's item, so that a long history need not be read."""
     below: int | None = None
-    # Read the run's item, unless the head names the run: its item is written later and may be missing.
+    # Read the run's item, unless the head names the run: its item is written after the head, and may still be missing.
     if head.last is None or head.last.run_id != run_id:
         try:
             version = watermarks.get_watermark(head.job_id, run_id).get("version")

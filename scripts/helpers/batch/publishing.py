@@ -61,7 +61,7 @@ class Witness:
             self.ask_if_reachable(output)
 
     def ask_if_reachable(self, output: Output | Retraction, sink: Sink | None = None) -> None:
-        """Ask the output's target, through `sink` or one opened from the output. Log the target's own errors only."""
+        """Ask an output's target, through `sink` or one opened here. Log errors of the target; raise those of `ask`."""
         try:
             sink = sink or opened(output, self._spark, self._s3_client)
             if sink is not None:
