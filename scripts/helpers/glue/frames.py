@@ -441,7 +441,7 @@ class DynamicFrame(Named):
     def split_fields(
         self, paths: str | Sequence[str], name1: str = "", name2: str = "", transformation_ctx: str = "", **_: Any
     ) -> DynamicFrameCollection:
-        """Return two frames: the named columns, and the rest. Their default names are this frame's name + 1 and 2."""
+        """Return two frames: the named columns, and the rest; by default called ``x1`` and ``x2`` for a frame ``x``."""
         name1, name2 = name1 or f"{self.name}1", name2 or f"{self.name}2"
         frames = {name1: self.select_fields(paths), name2: self.drop_fields(paths)}
         return DynamicFrameCollection(

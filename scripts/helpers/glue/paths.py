@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"\[!?[^\]]+\]|\\.|.", re.DOTALL)
 
 
 def glue_option_error(option: str, detail: str) -> InvalidValueError:
-    """Return the error for an option of Glue's readers or writers. `detail` goes after its name: ``is empty.``."""
+    """Return the error for an option of Glue's readers or writers; `detail` follows its name: ``is missing``."""
     return InvalidValueError(f" {detail}", reason="option", option=option)
 
 
@@ -139,7 +139,7 @@ def _folder(path: str, recurse: bool, exclusions: Sequence[str], is_single_file:
 
 
 def _relative(glob: str, base: str) -> list[str]:
-    """Return an exclusion as globs below `base`. As it may be of a whole path, ``b/in/*.tmp`` also gives ``*.tmp``."""
+    """Return an exclusion as globs below `base`. Glue matches whole paths, too: ``b/in/*.tmp`` also gives ``*.tmp``."""
     from scripts.helpers.files.rules import check_glob
 
     check_glob(glob)

@@ -21,7 +21,7 @@ def paginator(operation_name: str, calls: Mapping[str, tuple[str, Call]]) -> Any
     Parameters
     ----------
     calls
-        By name of the call: the key of the results in its answer, and the function. The last page has no ``NextToken``.
+        For each call by name: the key of its results, and the function. The last answer has no ``NextToken``.
 
     Raises
     ------
