@@ -1,7 +1,7 @@
 """`DeltaTable`: read what was committed to a Delta table since a version, with Spark or without it.
 
-Spark can read the rows appended between two versions only as a stream. So this module takes the files that the commits
-of a span added from the log, and reads them as Delta reads the files of a version. Delta's connector reads feeds.
+Spark can read the rows appended between two versions only as a stream. So this module looks up in the log which files
+the commits of a span added, and reads these files as Delta does. Feeds of changes are read by the connector.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DeltaCommit:
     Attributes
     ----------
     version, operation, at
-        As in `Commit`, whose `number` is the version.
+        The number of the version, the name of the operation, and the time, as in `Commit`.
     added
         The ``add`` actions that change data, as they are in the log.
     removed
@@ -64,7 +64,7 @@ class DeltaCommit:
     moved
         Paths of files whose rows were moved to other files.
     feed
-        Paths of files with the changes of this version; empty if these follow from the added and removed files.
+        Paths of change files, which list the changed rows; empty if the added and removed files show the changes.
     """
 
     version: int
@@ -77,7 +77,7 @@ class DeltaCommit:
 
     @property
     def kind(self) -> Kind:
-        """The effect of the commit on the table's rows."""
+        """The effect of the commit on the table's rows, such as ``append``; see `Commit.kind`."""
         if self.operation == "RESTORE":
             return "rollback"
         if self.removed:
@@ -129,7 +129,7 @@ def taken_by(commits: Iterable[DeltaCommit], after: int, until: int) -> list[Map
 
 
 def possibly_vacuumed_files(commits: Sequence[DeltaCommit], after: int | None, until: int, *, feed: bool) -> set[str]:
-    """Return the files that a span needs but the table no longer has, so that a vacuum may have deleted them.
+    """Return the files that a span needs and a vacuum may have deleted, as the newest version lacks them.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def possibly_vacuumed_files(commits: Sequence[DeltaCommit], after: int | None, u
     """
     if after is None:
         later = [commit for commit in commits if commit.version > until]
-        # A file that was added later did not exist at `until`.
+        # Leave out files that were added after `until`: the span does not need them.
         return _paths_taken_out(later).difference(*(commit.paths for commit in later))
     left = _paths_taken_out(commits)
     inside = [commit for commit in commits if after < commit.version <= until]
@@ -255,7 +255,7 @@ class DeltaTable(TableSource):
         except Exception as error:
             if not self._engine.is_of_connector(error):
                 raise
-            # Even an enabled feed has no rows across a column that was renamed, dropped or given another type.
+            # Delta refuses to read a feed across a commit that renamed, dropped or retyped a column.
             on = "" if "incompatible" in str(error).lower() else "Set delta.enableChangeDataFeed=true on the table. "
             raise SourceError(
                 self.name,
@@ -418,7 +418,7 @@ class _ArrowEngine:
         return [path for path, info in zip(paths, found, strict=True) if info.type == pafs.FileType.NotFound]
 
     def whole(self, span: TableSpan) -> pa.Table:
-        # For an empty span only the columns matter. In a replay the version of the span may be gone.
+        # For an empty span read only the columns of the newest version: the span's own version may be gone.
         table = self._table(None if span.is_empty else span.until)
         schema = delta_schema(table)
         found = schema.empty_table() if span.is_empty else self._scanned(table, schema)

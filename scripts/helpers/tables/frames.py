@@ -48,7 +48,7 @@ def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame
 
 def whole_rows(spark: SparkSession, format: str, table: str, span: TableSpan, name: str) -> DataFrame:
     """Return all rows of a table at the end of a span; see `TableEngine.whole`."""
-    # For an empty span only the columns matter. In a replay the last version of the span may be gone.
+    # For an empty span read only the columns of the newest version: the span's own version may be gone.
     found = rows_at(spark, format, table, None if span.is_empty else span.until)
     found = without_code(found, name)
     return with_feed_literals(found, span, name) if span.is_feed else found
@@ -91,7 +91,7 @@ def _instant(at: datetime | None):  # type: ignore[no-untyped-def]
 
 
 def of_arrow(rows: Any, returns: Returns) -> Any:
-    """Return a pyarrow table in the form that the user asked for, and a Spark frame unchanged."""
+    """Return a pyarrow table as it is, or as pandas if `returns` is "pandas". Return a Spark frame unchanged."""
     if returns == "arrow" or hasattr(rows, "sparkSession"):
         return rows
     # Use Arrow's types to keep every value exact: NumPy has no integers with NULL, and no decimals.

@@ -194,8 +194,8 @@ class IcebergTable(TableSource):
         before = {snapshot.id for snapshot in found.lineage(after)}
         kept = [] if head.newest is None else list(found.lineage(head.newest))
         common = next((snapshot.id for snapshot in kept if snapshot.id in before), None)
-        # A tag may keep the watermark's snapshot although later ones expired. Then the oldest ancestor that is left has
-        # a parent that is gone or, if the writer dropped the parent's id, a gap before its own sequence number.
+        # A tag may keep the watermark's snapshot while later ones expire. Then the oldest snapshot in `kept` has a
+        # parent that is gone or, if the writer dropped the parent's id, a gap before its sequence number.
         there = {0, *(snapshot.sequence for snapshot in found.snapshots.values())}
         if common is None and kept and (kept[-1].parent is not None or max(kept[-1].sequence - 1, 0) not in there):
             return TableHistory(lost="expired")
@@ -275,8 +275,8 @@ class _SparkEngine:
         self._table()
         catalog, _, table = self._name.partition(".")
         view = f"glue_watermarks_{new_token().replace('-', '_')}"
-        # The raw changelog shows rows as deleted and inserted that were only written to another file. The procedure
-        # leaves such rows out.
+        # If a commit only copies a row to another file, the raw changelog lists the row as deleted and inserted. The
+        # procedure leaves such rows out.
         after, until = in_quotes(str(span.after)), in_quotes(str(span.until))
         ends = sql("map('start-snapshot-id', {}, 'end-snapshot-id', {})", after, until)
         parts = SPARK.quote(catalog), in_quotes(quoted_table(table)), in_quotes(view), ends

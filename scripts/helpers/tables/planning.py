@@ -120,7 +120,7 @@ def span_between(
     nothing = TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
     if low == end:
         return nothing
-    # After a rewind of the job in between, the table looks set back. Its history up to `end` shows which it was.
+    # `end` may not follow `low`: if `low` follows `end`, the job was rewound, otherwise the table was set back.
     planning = _Planning(source, options, context, job_id)
     try:
         return replace(planning, options=replace(options, on_loss="raise")).since(
@@ -196,13 +196,13 @@ class _Planning:
                 "commits added or removed",
                 self.context, source.name, len(overwrites), ",".join(operations),
             )  # fmt: skip
-        # Check this last, as it looks for files. A span whose files are gone would fail in each replay.
+        # Check for deleted files last, as that takes requests. With files gone, each replay of the span would fail.
         if source.is_lost(span):
             return self.reread(head, "expired", self._lost("expired"))
         return span
 
     def _lost(self, reason: str, common: int | None = None) -> SourceLostError:
-        """Return the error; `common` is the last commit that the histories before and after a roll-back both have."""
+        """Return the error to raise. `common`: the last commit that the histories before and after a rollback share."""
         job = f"{quote(self.job_id)} --context {quote(self.context)}"
         detail = (
             "" if common is None else
@@ -221,7 +221,7 @@ class _Planning:
             "are gone from it. To find these at the target, compare its keys with those of the table",
             self.context, self.source.name, why,
         )  # fmt: skip
-        # Use the highest number: rows of earlier batches may have it, even if the table is at an older commit now.
+        # Give the rows the highest number, so that rows of earlier batches never seem newer, even after a roll-back.
         return whole_span(self.source, self.options, replace(head, sequence=head.highest))
 
 

@@ -25,15 +25,15 @@ class TableHead:
     Attributes
     ----------
     identity
-        What identifies the table, including its ``uuid``.
+        What identifies the table: its folder (Delta) or name (Iceberg), and its ``uuid``.
     newest
-        Its last version or current snapshot; None for an Iceberg table without a snapshot.
+        The number of its last version, or the id of its current snapshot; None for an Iceberg table without a snapshot.
     at
         The time of that commit; None if unknown.
     sequence
-        The number of that commit, for ``_commit_version``. Later commits in the table's history have higher numbers.
+        The ``_commit_version`` of the commit `newest`. Later commits in the table's history have higher numbers.
     highest
-        The highest number of any commit, including other branches and some commits that were rolled back.
+        The highest `sequence` of any commit, including other branches and some commits that were rolled back.
     """
 
     identity: Mapping[str, Any]
@@ -73,9 +73,9 @@ class TableHistory:
     Attributes
     ----------
     commits
-        All of them, up to the newest; empty if `lost` is set.
+        The commits, oldest first, up to the newest; empty if `lost` is set.
     lost
-        Why they are unknown. ``expired``: some are gone. ``rollback``: the table's history lacks the given commit now.
+        None if all commits are known. ``expired``: some are gone. ``rollback``: the history lacks the given commit.
     common
         After a rollback, the last commit that the old and the new history share, if known.
     """
@@ -137,7 +137,7 @@ class TableSource(ABC):
 
     @abstractmethod
     def folder(self) -> str:
-        """Return the URI of the folder that its files are in."""
+        """Return the URI of the folder that holds the table's files."""
 
     def rows(self, span: TableSpan) -> Any:
         """Return the rows of a span: a lazy Spark DataFrame, a pandas DataFrame, or a pyarrow table."""
@@ -180,7 +180,7 @@ def raising_expired(
     try:
         yield
     except TargetError as error:
-        # A target of the same format reports every error of the connector as its own, even if it is about the source.
+        # A target of the same format wraps all errors of the connector in a TargetError, even those about the source.
         if isinstance(error.__cause__, Exception) and is_gone(error.__cause__):
             raise lost from error
         raise

@@ -157,7 +157,7 @@ class TableState:
     source
         The identity of the table (see `rows.identity`).
     others
-        What other modules store next to it, such as the schemas that rows were read with.
+        Further entries of the stored state, which other modules write, such as the schemas of the rows.
     """
 
     format: Format
@@ -242,7 +242,7 @@ class TableSpan:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the span surely contains no row."""
+        """Return whether the span takes no commit, and so contains no row."""
         return self.until is None or (self.after == self.until and not self.whole)
 
     @property
