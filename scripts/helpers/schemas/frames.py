@@ -89,7 +89,7 @@ def _fitted_arrow(table: pa.Table, target: Columns) -> pa.Table:
 
 
 def kind_of_arrow(shown: str) -> str:
-    """Return Spark's name of a type for pyarrow's text of it; return the text itself if Spark has no such type."""
+    """Return Spark's name of a type that pyarrow shows as `shown`; return `shown` if Spark has no such type."""
     decimal = _DECIMAL.fullmatch(shown)
     if decimal is not None:
         return f"decimal({decimal[1]},{decimal[2]})"
@@ -124,6 +124,6 @@ def arrow_type_at(path: str, types: Mapping[str, str]) -> pa.DataType | None:
 
 
 def _is_deeper(path: str, start: int, types: Mapping[str, str]) -> bool:
-    """Return whether a nested type begins in a path after `start`. Names may have marks, too, so check the types."""
+    """Return whether a path enters a nested type after `start`. Names may have dots or brackets, so check the types."""
     marks = re.compile(r"[.\[{]").finditer(path, start)
     return any(types.get(path[: mark.start()]) == _NESTED[mark[0]] for mark in marks)

@@ -60,7 +60,7 @@ def _schema(row: Any) -> tuple[str, Columns]:
 
 
 def carried(state: Mapping[str, Any], before: Any) -> Mapping[str, Any]:
-    """Return a state with the schemas of the state before it, unless it has its own."""
+    """Return `state` with the schemas that the state `before` keeps, unless `state` keeps schemas already."""
     if ENTRY in state or not isinstance(before, Mapping) or ENTRY not in before:
         return state
     return {**state, ENTRY: before[ENTRY]}

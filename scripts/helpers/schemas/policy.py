@@ -168,5 +168,5 @@ def _stops(change: ColumnChange, policy: OnSchemaChange, given: Given, rescues: 
     if not given.is_text:
         # Stop: typed values are not checked one by one, so a cast could lose some of them.
         return True
-    # Do not stop for "string": a column without any value is inferred as texts too. Values are checked when read.
+    # A change to "string" does not stop: a column without any value is inferred so, too. Reading checks the values.
     return policy == "raise" and change.now != "string"

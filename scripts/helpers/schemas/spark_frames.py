@@ -18,7 +18,7 @@ def columns_of_schema(schema: T.StructType) -> dict[str, Kind]:
 def struct_of(columns: Columns) -> T.StructType:
     """Return columns as a Spark schema in which every column may be NULL.
 
-    No other function makes types from JSON. This one checks them: Spark imports, or unpickles, what a type names.
+    Only this function makes types from JSON. It checks them first: Spark imports or unpickles the class in a UDT.
 
     Raises
     ------
