@@ -52,7 +52,7 @@ def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, optio
 
 
 def footer_in(read: Callable[[int], bytes]) -> BytesIO:
-    """Return the end of a Parquet file, with its whole footer, for pyarrow. `read(n)` returns the last n bytes."""
+    """Return the last bytes of a Parquet file, with its whole footer. `read(n)` returns the last n bytes."""
     data = read(FOOTER_BYTES)
     size = int.from_bytes(data[-8:-4], "little") + 8
     return BytesIO(data if size <= len(data) else read(size))

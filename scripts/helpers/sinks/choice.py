@@ -1,4 +1,4 @@
-"""Choose the sink for a target: for a script that writes to it, and for a later run that finds staged rows."""
+"""Choose the sink for a target: by a script's arguments, or by the record of a batch that an earlier run staged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Layout:
 
 
 def _kinds() -> Mapping[str, Any]:
-    """Return the sinks of files and tables. The imports are here because a run that writes nothing needs none."""
+    """Return the sink classes by kind. They are imported only here, because a run that writes nothing needs none."""
     from scripts.helpers.sinks.delta import DeltaSink
     from scripts.helpers.sinks.files import FileSink
     from scripts.helpers.sinks.iceberg import IcebergSink
@@ -46,11 +46,11 @@ def _kinds() -> Mapping[str, Any]:
 
 
 def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -> Sink:
-    """Return the sink for a path or a table name, by the format; InvalidValueError for an option it does not take."""
+    """Return the sink of the format for a path or table name; InvalidValueError for an option that it does not take."""
     from scripts.helpers.sinks.files import FileSink, check_options
     from scripts.helpers.sinks.staged_rows import spark_of
 
-    # Check the options before the paths, and for tables as well.
+    # Check the options first, so that a wrong option is reported for tables, too.
     check_options(layout.options)
 
     given: dict[str, Any] = {

@@ -109,7 +109,7 @@ def is_of_deltalake(error: Exception) -> bool:
 
 
 def delta_log_on_spark(uri: str, spark: SparkSession) -> Any:
-    """Return the log of a table and its snapshot, as a Scala pair, looked up anew."""
+    """Return a Scala pair: the log of a Delta table, and its newest snapshot."""
     java, session = java_of(spark), java_session(spark)
     # Delta reads the settings of the thread's active session.
     java.org.apache.spark.sql.SparkSession.setActiveSession(session)
@@ -197,7 +197,7 @@ def keep_null_lists() -> None:
             if found is None or found.null_count == values.null_count:
                 return found
             inner = (found.keys, found.items) if isinstance(found, pa.MapArray) else (found.values,)
-            # Arrow takes no mask beside offsets that are a slice of others, so these are copied.
+            # Copy the offsets, because Arrow refuses a mask if the offsets are a slice of a longer array.
             offsets = pa.array(found.offsets.to_numpy())
             return type(found).from_arrays(offsets, *inner, type=found.type, mask=values.is_null())
 

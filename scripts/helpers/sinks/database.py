@@ -131,7 +131,7 @@ def checks_in(definition: str) -> list[str]:
     >>> checks_in("CREATE TABLE t (id int CHECK (id > 0), word text DEFAULT 'CHECK (', CHECK ((id < 9) OR word = ')'))")
     ['(id > 0)', "((id < 9) OR word = ')')"]
     """
-    # Find nothing if a backslash may hide the end of a text, or if some constraint is not enforced and refuses no row.
+    # Return nothing if a backslash may hide the end of a text, or if the database does not enforce a constraint.
     is_clear = "\\" not in definition and "NOT ENFORCED" not in definition
     found, tokens = [], iter(_TOKENS.findall(definition) if is_clear else ())
     for word in tokens:
@@ -170,14 +170,14 @@ class Statements:
 
     def create_landing(self, staging: str, columns: Sequence[Arriving]) -> SQL:
         """Return the CREATE TABLE for the landing table, which takes rows as they arrive."""
-        # `a` and `p` separate the attempts of Spark's tasks: Spark repeats a task that is lost after its commit.
+        # Columns `a` and `p` name the attempt at a Spark task: Spark repeats a task that is lost after its commit.
         declared = [sql("{} {}", column.landing, self.sql.landing_type(column)) for column in columns]
         listed = joined(", ", [*declared, sql("a bigint DEFAULT ({}), p bigint, n bigint, d bigint", self.sql.attempt)])
         return sql("CREATE TABLE {} ({}){}", self.beside(staging + LANDING), listed, self.sql.engine)
 
     def create_staging(self, staging: str, columns: Sequence[Arriving]) -> SQL:
         """Return the CREATE TABLE with columns of the target, and two columns of this package."""
-        # Never UNLOGGED or temporary: after a crash of the server a committed batch would be gone.
+        # Do not make it UNLOGGED or temporary: a crash of the server would delete the rows of a committed batch.
         table = self.beside(staging)
         names = [self.sql.quote(column.name) for column in columns]
         if not names:
@@ -185,7 +185,7 @@ class Statements:
         return self.sql.create_like(table, names, self.target, (DELETED, ROW))
 
     def copy(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL:
-        """Return the INSERT that copies the rows of one attempt at each task from the landing to the staging table."""
+        """Return the INSERT that copies landed rows to the staging table, from only one attempt at each Spark task."""
         names = self._list([*(column.name for column, _ in columns), DELETED, ROW])
         values = [self.sql.arrived(column, found.declared) for column, found in columns]
         return sql(
@@ -234,7 +234,7 @@ class Statements:
         for name, text, *condition in constraints:
             for check in checks_in(text or ""):
                 if not lacks(check):
-                    # Skip deletes, because they leave no row.
+                    # Skip events that are deletes, because they leave no row in the target.
                     where = sql("{} = 0 AND NOT {}", DELETED, of_catalogue(check))
                     counts[f"CHECK {check}"] = sql("SELECT COUNT(*) FROM {} WHERE {}", staged, where)
             if name is not None and condition and has_keys:
@@ -297,7 +297,7 @@ class Statements:
         column = self.sql.quote(of.batch_column or "")
         for start in range(0, len(versions), BATCHES_AT_ONCE):
             batches = [batch_value(of, version) for version in versions[start : start + BATCHES_AT_ONCE]]
-            # An index serves the first condition. The second excludes rows that only a collation considers equal.
+            # The first condition can use an index. The second excludes values that are equal only by the collation.
             statement = sql(
                 "{} FROM {} WHERE {} IN ({marks}) AND {} IN ({marks})",
                 verb, self.target, column, self.sql.binary(column), marks=joined(", ", [VALUE] * len(batches)),
@@ -411,7 +411,7 @@ class Statements:
         (by,) = merge.sequence_by
         from_, to = merge.history.valid_from, merge.history.valid_to
         start, end, sequence = map(writing.quote, (from_, to, by))
-        # If `valid_from` is the column of the sequence itself, the rows have it already.
+        # Do not fill `valid_from` if it is the column of `sequence_by`: the rows have it.
         started = [] if from_ in names else [from_]
         following = sql(
             "(SELECT {keys}, {started}, LEAD({started}) OVER (PARTITION BY {keys} ORDER BY {started}) AS {ended} FROM "
@@ -420,7 +420,7 @@ class Statements:
             start, self.target, sequence, gone, keys=self._list(merge.keys), of_t=self._list(merge.keys, sql("t.")),
             touched=_some(staged, match), started=STARTED, ended=ENDED,
         )  # fmt: skip
-        # Set each time column to its own value: MySQL may have declared the first one ON UPDATE CURRENT_TIMESTAMP.
+        # Set time columns to the values they have: MySQL may have declared the first one ON UPDATE CURRENT_TIMESTAMP.
         sets = {to: sql("s.{}", ENDED), from_: sql("t.{}", start), by: sql("t.{}", sequence)}
         new_delete = sql("s.{} <> 0 AND {}", DELETED, _not_exists(gone, match, merge.ties(writing.quote)))
         same_start = sql("t.{} = s.{}", start, sequence)
@@ -555,7 +555,7 @@ class JdbcAccess:
         )  # fmt: skip
         levels = [value for option, value in (properties or {}).items() if option.lower() == "isolationlevel"]
         if any(level.upper() == "NONE" for level in levels):
-            # With NONE, each batch of rows is a transaction of its own, and the rows of a failed task stay.
+            # With NONE, Spark commits each batch of rows on its own, so the rows of a failed task stay.
             raise InvalidValueError(
                 "isolationLevel=NONE is refused: rows that a task has written in parts cannot be told from those of "
                 "its other attempts. Leave the option out."
@@ -628,7 +628,7 @@ def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
         error = sql("raise_error({})", in_quotes(f"{UNFIT}_{column.position}."))
         return sql("IF({0} IN ({1}), CAST({2} AS DOUBLE), {0})", quoted, listed, error)
     if column.kind == "timestamp":
-        # Computed here, because all of Spark's functions that write a timestamp as text use the session's zone.
+        # Compute the text here, because all of Spark's functions that write a timestamp as text use the session's zone.
         micros = sql("unix_micros({})", quoted)
         inside = sql("pmod({}, 86400000000L)", micros)
         day = sql("CAST(date_add(DATE'1970-01-01', CAST(({} - {}) div 86400000000L AS INT)) AS STRING)", micros, inside)
@@ -639,7 +639,7 @@ def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
         )  # fmt: skip
     text = sql("CAST({} AS STRING)", quoted)
     if column.kind == "timestamp_ntz":
-        # Not date_format: it reads the time in the session's zone, and shifts it if that zone skips the hour.
+        # Do not use date_format: it reads the time in the session's zone, and shifts it if that zone skips the hour.
         return sql("rpad(concat({0}, if(locate('.', {0}) = 0, '.', '')), 26, '0')", text)
     if column.is_text:
         return text
@@ -697,7 +697,7 @@ class DriverSession:
         try:
             yield cursor
         finally:
-            with suppress(Exception):  # After a lost connection this fails, and would hide the first error.
+            with suppress(Exception):  # Closing fails after a lost connection, and would hide the first error.
                 cursor.close()
 
     def begin(self) -> None:
@@ -766,7 +766,7 @@ class DriverAccess:
                     connection.rollback()
                 raise
         finally:
-            with suppress(Exception):  # A lost connection fails again here, and would hide the first error.
+            with suppress(Exception):  # Closing a lost connection fails, and would hide the first error.
                 connection.close()
 
     def fill(self, rows: Any, table: SQL, columns: Sequence[Arriving]) -> None:
@@ -995,7 +995,7 @@ class DatabaseSink(TableSink):
         """
         if output.rows == 0:
             return
-        # Take merge and batch column from the script: the staging table lacks them, and the record may be altered.
+        # Take merge and batch column from the script: the staging table lacks them, and the record may be forged.
         own = replace(output, batch_column=self._batch_column, merge=self.rules.columns if self.rules else None)
         if own.terms != output.terms:
             raise TargetError(
@@ -1007,7 +1007,7 @@ class DatabaseSink(TableSink):
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         found = super().recorded(job, others=others)
-        # Without a batch column nothing shows whose rows are in a table that was dropped and made again.
+        # If a table was dropped and made again, only a batch column can show whether the job's rows are in it.
         if newest is None or not newest.table or not newest.batch_column or self._log.has(newest):
             return found
         made = [self.retraction(newest.job_id, epoch, 1, last, datetime.min) for epoch, last in found.epochs.items()]
@@ -1031,7 +1031,7 @@ class DatabaseSink(TableSink):
         table = staging_table(log.table, batch, made.fence, new_token()[:5])
         attempt = _Attempt(log, self.rules, log.arriving(rows), table)
         made = replace(made, staging=attempt.statements.schema, folder=table, files=1, table=attempt.number)
-        # Appended rows do not show which attempt of the run wrote them, so this attempt cannot replace them.
+        # Appended rows do not show which attempt wrote them, so this attempt cannot replace an earlier one's rows.
         if made.replaces and self.rules is None and self._has(made):
             raise TargetError(
                 self.name,
@@ -1042,7 +1042,7 @@ class DatabaseSink(TableSink):
         try:
             count = attempt.fill(rows)
         except BaseException:
-            # Ignore errors of the drop: the first error says more.
+            # Ignore an error of the drop, because the error of `fill` says more.
             with suppress(TargetError):
                 _StagingTables(log, made.staging).drop(table)
             raise
@@ -1098,7 +1098,7 @@ class _Log(TableLog):
         return columns_of_catalogue(session.rows(self.sql.catalogue(parts)))
 
     def exists(self) -> bool:
-        return True  # Records are in a table of their own, so they may exist without the target: see `_versions`.
+        return True  # Records are in another table, so they may exist without the target: see `_versions`.
 
     def shape(self) -> TableShape | None:
         with self.session("the table cannot be looked at") as session:
@@ -1163,15 +1163,15 @@ class _Log(TableLog):
         with self.session("a batch cannot be taken back") as session:
             _begin(session, self.sql)
             statements = self.batches(session, retraction.staging) or self.statements(retraction.staging)
-            # Name each version, not only the first and last: a collation might sort other batches in between.
+            # Select each version by its value, not by a range: a collation might sort other batches into the range.
             versions = self._versions(session, retraction)
             if versions:
-                # Include versions taken back earlier: if only the target was restored, it has their rows again.
+                # Include versions taken back earlier: a backup that restored only the target restored their rows, too.
                 versions = self._versions(session, retraction, RECORDED)
             deleted = sum(
                 session.run(*delete) for delete in statements.statements_by_batch(sql("DELETE"), retraction, versions)
             )
-            # Keep the record, marked as taken back: it stops a publisher that wakes up late.
+            # Keep the record, marked as taken back, so that a paused publisher of the batch finds it and does nothing.
             session.run(*statements.take_back(retraction))
             session.commit()
         return deleted
@@ -1261,7 +1261,7 @@ class _StagingTables(Attempts):
         for table in tables:
             version = version_of(table, retraction.epoch) or 0
             with self._log.session("a batch cannot be taken back") as session:
-                # Insert the batch's key, so that a late publisher does nothing. The INSERT waits for one at work.
+                # Insert the batch's key, so that a late publisher does nothing. The INSERT waits for a running one.
                 batches = self._log.batches(session, self._schema) or self._log.statements(self._schema)
                 session.run(*batches.record(retraction, version, TAKEN_BACK))
         return bool(tables)
@@ -1271,7 +1271,7 @@ class _StagingTables(Attempts):
             try:
                 self.drop(table)
             except TargetError as error:
-                # Do not raise: no run publishes this table any more, and a paused attempt may lock it for long.
+                # Only warn: no run publishes this staging table any more, and a paused attempt may lock it for long.
                 logger.warning("event=staging_left target=%s error=%s", self._log.target, error)
 
 
@@ -1334,7 +1334,7 @@ class _Attempt:
         columns, rules = self._columns, self._rules
         named = [*rules.keys, *rules.sequence_by] if rules is not None else []
         if any(column.name in columns for column in self._arriving):
-            # As for every target, leave out a column without any value if the table lacks it.
+            # Leave out a column that has no value in any row and that the table lacks, as other sinks do.
             self._arriving = [
                 column
                 for column in self._arriving
@@ -1378,7 +1378,7 @@ class _Attempt:
                     f"column {name!r} must have a value, and the rows do not have the column. Add it to them, "
                     "or give it a default.",
                 )
-            # A merged row replaces the whole row: otherwise it would mix two rows, depending on their order.
+            # A merge replaces whole rows. With a column missing, a row would mix two events, depending on their order.
             if self._rules is not None:
                 raise self._unfit(
                     f"column {name!r} is missing in the rows, and a merge replaces whole rows. Add it to them, "
@@ -1404,7 +1404,7 @@ class _Attempt:
                         raise
             if rules is not None:
                 self._check_gone(session, rules)
-                # Check for the row first: even if it exists, MySQL's INSERT waits for a merge that is being published.
+                # Insert the row only if it is missing: MySQL's INSERT of an existing row waits for any running merge.
                 if not session.rows(*statements.has_lock_row()):
                     session.run(*statements.lock_row())
 
@@ -1473,7 +1473,7 @@ class _Attempt:
                     why, wider = misfit(error), f"Declare it as {self._sql.declaration(column)}, or change"
                     if why is None:
                         raise
-                    # Times have no wider type.
+                    # Skip times, because there is no wider type to try them in.
                     raise self._unfit(
                         f"column {column.name!r} is {found.declared}, and the rows have it as {column.kind}: {why}. "
                         f"{'Change' if column.kind in TIMES else wider} the rows. Nothing is written."

@@ -103,7 +103,7 @@ class DeltaSink(LakeSink):
     Guarantees: once a batch is committed and published, its rows are in the table exactly once, even if other attempts
     still write, sleep or die. Readers see no row before the commit, all rows of the batch after the publication, and
     never only some. This holds where Delta's own transactions hold: on S3, Spark needs Delta's `S3DynamoDBLogStore` if
-    two clusters may write to the table at once. Without Spark, conditional writes of S3 are enough.
+    two clusters may write to the table at once. Without Spark, the conditional writes of S3 are enough.
 
     Rows are written twice, staged and appended, and read once in between. Appends of `deltalake` copy the staged files
     instead, unless the table needs its writer. Rows are read once more for a merge, and for text columns that
@@ -119,7 +119,7 @@ class DeltaSink(LakeSink):
     s3_client
         A client of S3, whose login and endpoint `deltalake` uses as well.
     partition_by
-        Columns that the table is partitioned by. Empty: keep the table's own; a new table has no partitions.
+        Columns that the table is partitioned by. Empty: keep the partitions of the table; a new table has none.
     staging
         Where attempts stage, in the same bucket or file system; by default next to the target.
     merge
@@ -273,8 +273,8 @@ class _Log(LakeLog, Tables):
             try:
                 self.merge(self._uri, merge.source(distinct), step, recorded)
             except Exception as error:
-                # Until this call has recorded the batch, another publisher may do so, which the caller checks. After
-                # that, the caller would find the batch recorded and stop, so retry here.
+                # If the batch is not recorded yet, the caller looks again whether another publisher has recorded it. If
+                # it is recorded, the caller would stop, so retry the merge here.
                 if recorded is not None or self.meaning(error) != "moved":
                     raise
                 continue
@@ -283,8 +283,8 @@ class _Log(LakeLog, Tables):
             if record is not None and self.recorded_at(record[0]) > record[1]:
                 return
             now = self.version(self._uri), self.version(merge.memory)
-            # This merge raises the table's version by one, or not at all if it changes no row. Otherwise another writer
-            # came in between: a delete was remembered, or a new version ends one of this batch's versions.
+            # A merge raises the table's version by one, or not at all if it changes no row. Any other version shows
+            # that another writer committed in between, so merge again to include its rows and deletes.
             if now[1] == looked[1] and now[0] in (looked[0], (looked[0] or 0) + 1):
                 return
         raise TargetError(self._uri, f"others came between {TRIES} times. Let one job at a time merge into a table.")
@@ -322,11 +322,11 @@ class _Log(LakeLog, Tables):
 
     @abstractmethod
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
-        """Return the last version of each application whose name begins with `start`, and the newest commits."""
+        """Return the last version of each application whose name begins with `start`, and also the newest commits."""
 
     @abstractmethod
     def _append(self, record: Record, staged: StagedRows | None) -> None:
-        """Append staged rows, or none, and record the batch, in one transaction; do nothing if it is recorded."""
+        """Append staged rows (None: no rows) and record the batch, in one transaction; do nothing if it is recorded."""
 
 
 def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dialect: Dialect) -> dict[str, SQL]:
@@ -356,7 +356,7 @@ def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dia
 
 
 def _required_within(kind: Any, path: str, value: SQL, dialect: Dialect) -> Iterator[tuple[str, SQL]]:
-    """Yield the conditions that no field or element within a value is NULL that must not be, with their paths.
+    """Yield a path and a condition for each required field or element within a value: it must not be NULL.
 
     Delta applies them even if the struct around a field is NULL, and readers do as well. Within lists and maps no
     engine checks them as it writes: afterwards `pyarrow` cannot read the table.
@@ -520,7 +520,7 @@ class _ArrowLog(_Log):
     def meaning(self, error: Exception) -> Meaning | None:
         from deltalake.exceptions import CommitFailedError
 
-        # Rust calls the reader of staged files, and puts the reader's error into the text of an error of its own.
+        # `deltalake` calls our reader of staged files, and puts the reader's error into the text of its own error.
         if isinstance(error, CommitFailedError | FileNotFoundError) or "FileNotFoundError" in str(error):
             return "moved"
         return "refused" if is_of_deltalake(error) else None
@@ -588,7 +588,7 @@ class _ArrowLog(_Log):
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         versions, may_expire, commits = versions_in(self._place)
         found = {app: version for app, version in versions.items() if app.startswith(start)}
-        # The log may still list expired records. Only then ask `deltalake`, which reads the whole log for each answer.
+        # If the log may list expired records, ask `deltalake`, which leaves them out but reads the whole log each time.
         table = self._open(self._uri) if found and may_expire else None
         return {app: _recorded_in(table, app) for app in found} if table is not None else found, commits
 
@@ -596,11 +596,11 @@ class _ArrowLog(_Log):
         from deltalake import write_deltalake
 
         table = self._open(self._uri)
-        # Do not replace a later version: a later batch recorded it, or a decision that closes these versions, too.
+        # Never record a lower version: the later one is of a later batch, or of a decision that took this batch back.
         if _recorded_in(table, record[0]) >= record[1]:
             return
-        # Write to the opened table, not to its path. Otherwise a concurrent append of another publisher would not
-        # conflict with this one, and the batch would be in the table twice.
+        # Write to the opened table, not to its path. With the path, this append would not conflict with a concurrent
+        # append of another publisher, and the batch would be in the table twice.
         schema = delta_schema(table)
         properties = _properties_recording(record)
         if staged is not None and (added := self._copied(table, schema, staged)) is not None:

@@ -62,7 +62,7 @@ def versions_in(place: Place) -> tuple[dict[str, int], bool, Commits]:
 
 
 def history_in(place: Place, names: Collection[str]) -> Commits:
-    """Read the newest commits of a table, newest first, from the files of its log. Each is read when it is needed."""
+    """Yield the newest commits of a table from its log, newest first. A commit's file is read when it is reached."""
     newest = [*_commits(names).items()][::-1][:LOOKS]
     return ((version, _actions_in(name, place.read(name), COMMITTED) or []) for version, name in newest)
 
@@ -79,7 +79,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
         for restore, (gone, back) in [*undone.items()]:
-            # A file that was added and removed again before the RESTORE, as by a compaction, counts as gone, too.
+            # Also count a file as gone that was added and removed again before the RESTORE, as by a compaction.
             gone.difference_update(added)
             gone.update(removed - back)
             back.difference_update(removed)

@@ -34,7 +34,7 @@ class FileSchema:
     format
         The format of the files.
     attempt
-        The folder of the attempt that stored this schema.
+        The staged folder of the attempt that made this schema.
     instead_of
         Only in a staged schema: the `attempt` of the schema that it replaces, because the target had no files when the
         rows were staged. None: the staged schema is merged with the target's.

@@ -143,8 +143,8 @@ def write_arrow(
     for group in grouped.aggregate([(number, "list")]).to_pylist():
         folders = "/".join(partition_folder(column, group[column]) for column in columns)
         rows = table.take(group[f"{number}_list"]).drop_columns(columns)
-        # Different values can have the same folder, such as NULL and NaN. Number the files, so that the rows of the
-        # second value do not replace those of the first.
+        # Different values can have the same folder, such as NULL and NaN. Number the files, so that the file of the
+        # second value does not replace that of the first.
         name, packed = f"{folder}/{folders}/{NAME.format(files[folders])}", _packed(rows, options)
         place.write(name, packed)
         files[folders], sizes[name] = files[folders] + 1, len(packed)
@@ -249,9 +249,9 @@ def fit_to_schema(
     check_cases(columns_of(rows), target.uri(""))
     before = FileSchema.read(target.read(COLUMNS))
     if not ours and before is not None:
-        # `ours` covers only the first page of the listing, which files of other writers may fill.
+        # `ours` comes from the first page of the listing, which may hold only files of other writers. List all files.
         ours = _published(target)
-    # Ignore the stored schema if all batches were taken back: the new rows may have other columns.
+    # Ignore the stored schema if the target has no published file: then the rows may have other columns.
     there = before if ours else None
     # Write in the dialect of `reading.dialects`, unless the target's files have quotes that were escaped in another
     # way: readers read all files alike.
@@ -437,7 +437,7 @@ class FileSink:
     partition_by
         Columns whose values become folders.
     batch_folders
-        Whether each batch gets a folder ``batch_id=…/``. None: as the target is laid out already; a new target gets no
+        Whether each batch gets a folder ``batch_id=…/``. None: like the files that the target has; a new target gets no
         such folders.
     staging
         Where attempts stage, in the same bucket or file system as the target; by default next to the target.
@@ -472,7 +472,7 @@ class FileSink:
         self.staging = staging_for(self.target, staging, spark, s3_client)
         self._batch_folders, self._beside_others = batch_folders, beside_others
         self._format, self._partition_by, self._options = format, list(partition_by), options
-        # Keep what this object staged last, so that its manifest need not be read back before the publication.
+        # Keep the rows that this object staged last, so that publishing them need not read their manifest.
         self._own: dict[Output, StagedRows] = {}
 
     @classmethod
@@ -546,8 +546,8 @@ class FileSink:
         if columns_of(rows):
             self._check_parted(ours)
         rows, schema = self._compared(rows, ours)
-        # On S3 skip the check, which takes three requests, once a batch of the job is there. If the role has lost a
-        # right since, staging or publishing raises an error, and the next run publishes the batch again.
+        # On S3 skip the check, which takes three requests, if the target already has a batch of this job. If the role
+        # has lost a right since, staging or publishing raises an error, and the next run publishes again.
         mark, jobs = mark_of(batch.job_id), {name.split("/")[1] for name in listed if name.startswith(f"{RECORDS}/")}
         if mark not in jobs or not isinstance(self.target, S3Place):
             self.staging.place.check_rights(self.target)
@@ -593,7 +593,7 @@ class FileSink:
         if output.batch_folders:
             self._warn_of_others(output)
         if not output.replaces and moves:
-            # Write the record before the first file: a reader who has seen a row of a batch finds its record.
+            # Write the record before the first file, so that a batch with any visible row also has its record.
             self.target.write(record_of(output.job, output.batch), b"")
         # Store the schema only now: an attempt that never commits must not impose its columns on attempts that do.
         store_schema(self.target, staged.columns, output.version)
@@ -641,11 +641,11 @@ class FileSink:
         self.staging.drop(self.staging.own(output))
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
-        # Sweep first, because a lake may forbid deletes at the target.
+        # Sweep the staging place first, because the deletes at the target below may be forbidden.
         swept = self.staging.sweep(output, kept)
         start = f"{RECORDS}/{application_of(output)}-"
         found = {name for name in (recorded.files if recorded is not None else ()) if name.startswith(start)}
-        # Keep the last record, though it may be of an earlier batch: a batch without rows has no record.
+        # Delete all records but the last. It may be of an earlier batch, because a batch without rows has no record.
         own = {record_of(output.job, output.batch)} if output.files else set()
         self.target.delete(sorted(found | own)[:-1])
         return swept
@@ -664,7 +664,7 @@ class FileSink:
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         found = sorted(self.target.files(RECORDS if others else f"{RECORDS}/{job}"))
-        # The records are in the order of their names, so the last version of each application wins.
+        # The names are sorted, so `dict` keeps the last version of each application.
         return Witnessed(job, dict(filter(None, map(recorded_by, found))), found)
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
@@ -727,7 +727,7 @@ class FileSink:
         there = set(self.published(output)) if gone else set()
         lost = [name for name in gone if moves[name] not in there]
         # Raise even if the manifest is gone by now: a publisher deletes it only after all files are at the target, and
-        # these are not.
+        # some of these files are not.
         if lost:
             raise StagedFilesLostError(output.target, output.version, lost)
 
