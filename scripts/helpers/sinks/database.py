@@ -394,7 +394,7 @@ class Statements:
             return {name: sql("s.{}", writing.quote(name)) for name in columns}
 
         return [
-            # Set the keys as well, because a collation may treat two spellings as equal.
+            # Update the keys as well, because the collation may treat another spelling in the new row as the same key.
             writing.update_from(self.target, source, match, from_staged(names), _all(row, newer)),
             writing.delete_where(self.target, _some(staged, match, delete, newer)),
             writing.update_from(gone, source, match, from_staged(named), _all(delete, newer)),

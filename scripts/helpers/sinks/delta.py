@@ -273,8 +273,8 @@ class _Log(LakeLog, Tables):
             try:
                 self.merge(self._uri, merge.source(distinct), step, recorded)
             except Exception as error:
-                # If the batch is not recorded yet, the caller looks again whether another publisher has recorded it. If
-                # it is recorded, the caller would stop, so retry the merge here.
+                # Before this call has recorded the batch, raise: the caller checks whether another publisher has
+                # recorded it. After that, the caller would find it recorded and stop, so retry here.
                 if recorded is not None or self.meaning(error) != "moved":
                     raise
                 continue
@@ -358,8 +358,8 @@ def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dia
 def _required_within(kind: Any, path: str, value: SQL, dialect: Dialect) -> Iterator[tuple[str, SQL]]:
     """Yield a path and a condition for each required field or element within a value: it must not be NULL.
 
-    Delta applies them even if the struct around a field is NULL, and readers do as well. Within lists and maps no
-    engine checks them as it writes: afterwards `pyarrow` cannot read the table.
+    Delta applies the conditions even if the struct around a field is NULL, and so do readers. Within lists and maps no
+    engine checks them on a write: after a NULL there, `pyarrow` cannot read the table.
     """
     if not isinstance(kind, dict):
         return
@@ -557,7 +557,7 @@ class _ArrowLog(_Log):
 
     def merge(self, uri: str, source: pa.Table, step: Step, record: Record | None) -> None:
         table = self._open(uri)
-        # Check the opened table that is merged into: if another transaction records the batch later, both conflict.
+        # Check the opened table that is merged into: if another transaction records the batch later, this merge fails.
         if record is not None and _recorded_in(table, record[0]) >= record[1]:
             return
         merging = table.merge(

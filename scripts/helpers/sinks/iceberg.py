@@ -177,12 +177,12 @@ class SparkMerge(TableMerge):
         batch
             The name of the batch, for the summary of a snapshot.
         is_done
-            Returns whether nothing is left to do, given the table.
+            A function that returns, given the table, whether the batch needs no merge any more.
 
         Raises
         ------
         MovedError
-            Another writer committed in between.
+            Another writer committed to the target after this merge had read it.
         """
         table = self._load(self.target)
         if is_done(table):
@@ -335,13 +335,13 @@ class ArrowMerge(TableMerge):
         properties
             The table properties that record the batch.
         summary
-            The properties of its snapshots that name the batch.
+            The properties of the new snapshots, which name the batch.
         """
         self._found = {self.target: table}
         memory, distinct = self.memory, ARROW_FRAMES.distinct(_cast_to_table(events, table), self.rules)
         self._wanted = _those(self.rules.keys, distinct)
         if not self.has(memory):
-            # Another publisher may create it at the same time.
+            # Do not fail if another publisher creates the table at the same time.
             self._catalog.create_table_if_not_exists(_identifier(memory), distinct.select(self.named).schema)
         remembered = self._table(memory)
         with remembered.transaction() as transaction:
@@ -393,7 +393,7 @@ class ArrowMerge(TableMerge):
         if not replaced.num_rows:
             transaction.append(written, dict(summary))
             return True
-        # Rewrite only the files with a changed row, and keep their unchanged rows.
+        # Rewrite only the files with a changed row, and copy their unchanged rows.
         those = _those(self.rules.keys, replaced)
         rewritten = _scanned(table, those)
         gone = self._changes(rewritten, source, step)[THERE]
@@ -600,7 +600,7 @@ class IcebergSink(LakeSink):
         """
         if self._done(self._log.exists):
             return super().retract(retraction)
-        # Do not raise, or no run could begin any more. A publisher that comes later finds no staged rows to add.
+        # Do not raise: every run of the job would fail. A late publisher finds no staged rows, so it adds none.
         if retraction.staging:
             self._staging_at(retraction.staging).retract(retraction)
         logger.warning(
@@ -620,7 +620,7 @@ class IcebergSink(LakeSink):
         if isinstance(of, Output) and of.rows == 0 and not self._log.exists():
             return []  # A batch without rows creates no table, so nothing was staged.
         branches = [self._log.branches] if isinstance(self._log, _SparkLog) else []
-        # Look only where this job stages: files in another place prove nothing.
+        # Look for files only in the place where this job stages, because files in another place prove nothing.
         if branches and not (self._chosen if of is None else of.staging):
             return branches
         return [*branches, self.staging]
@@ -784,12 +784,12 @@ class _SparkLog(_Log):
                 # output, because that was read from the table of watermarks.
                 transaction.manageSnapshots().cherrypick(staged.snapshotId()).commit()
             elif isinstance(change, Nothing) and change.staged_files:
-                # Add a snapshot, so that a publisher that merges, and has read an older one, fails to commit.
+                # Add a snapshot, so that a late publisher, whose merge has read an older snapshot, fails to commit.
                 transaction.newFastAppend().commit()
             transaction.updateProperties().set(_property(of), str(version)).commit()
             transaction.commitTransaction()
         except Exception as error:
-            # On each try of the commit, Iceberg checks the snapshots of `main`, and refuses a batch that is there.
+            # Each time it tries to commit, Iceberg refuses a batch that already has a snapshot in `main`.
             if names_java_class(error, "DuplicateWAPCommitException", "CherrypickAncestorCommitException"):
                 return
             if names_java_class(error, "unknown snapshot"):
@@ -841,7 +841,7 @@ class _SparkLog(_Log):
             return self._recorded_in(table, of) >= version and not change.repeats
 
         record = {} if self.recorded(of) >= version else {_property(of): str(version)}
-        # Name the branch like one of another attempt at this batch, so that a sweep deletes it, too.
+        # Name the branch as if another attempt at this batch had made it, so that a sweep deletes it, too.
         branch = branch_of(f"{change.staged.folder.rpartition('-')[0]}-{new_token()[:8]}")
         events, batch = self.rows.read(change.staged), _audit(of, version)
         self.merging(change.rules).publish(events, branch, record, batch, is_done)
@@ -849,7 +849,7 @@ class _SparkLog(_Log):
     def _check_not_put_aside(self, table: Any) -> None:
         """Raise TargetError if Spark would write rows where this sink does not look, because of write-audit-publish.
 
-        With `spark.wap.id` they would be in a snapshot of no branch, and no error would show that they are missing.
+        With `spark.wap.id` the rows would be in a snapshot outside all branches, and no error would report it.
         """
         if str(table.properties().get("write.wap.enabled")).lower() != "true":
             return
@@ -895,7 +895,7 @@ class _Branches(Attempts):
         snapshot = self._log.refs()[branch]
         summary, left_out = snapshot.summary(), (observed and observed.after_action()) or {}
         if any(left_out.values()) or not int(summary.get("added-records") or 0):
-            # The batch turns out to have no rows. Expire its snapshot by id, as an age would expire others as well.
+            # The batch has no rows, or is refused. Expire its snapshot by id, because by age others would expire, too.
             self.clear(folder)
             self._log.table().expireSnapshots().expireOlderThan(0).expireSnapshotId(snapshot.snapshotId()).commit()
             check_required(self._target, left_out)
@@ -1020,7 +1020,7 @@ class _ArrowLog(_Log):
                     assert rows is not None
                     transaction.append(rows.select(schema.names).cast(schema), summary if later is None else {})
             else:
-                # Add a snapshot here as well, so that the commit of a late publisher, which read an older one, fails.
+                # Add a snapshot without rows, so that the commit of a late publisher, which read an older one, fails.
                 transaction.append(schema.empty_table())
             transaction.set_properties(record)
 
@@ -1051,7 +1051,7 @@ class _ArrowLog(_Log):
         try:
             return [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in copied]
         except OSError as error:
-            # The login or the address of `pyiceberg` for this folder is another one.
+            # `pyiceberg` reaches this folder by another login or address, and cannot read the copies: write the rows.
             logger.info("event=written_again target=%s: %s", self._target, error)
             return None
 
@@ -1061,7 +1061,7 @@ class _ArrowLog(_Log):
     def delete(self, retraction: Retraction) -> int:
         table = self.table()
         before = _total(table)
-        # Try only once, so that no other commit comes in between and the totals differ only by these rows.
+        # Try to commit only once: then no other commit comes in between, and the totals differ by the deleted rows.
         table.catalog = _OneTry(table.catalog)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Delete operation did not match any records")
@@ -1121,7 +1121,7 @@ def _fields_in(schema: Any) -> set[tuple[int, str, str]]:
 
 
 def _condition_for_batches(retraction: Retraction) -> Any:
-    """Return the condition for the rows of a retraction's batches."""
+    """Return pyiceberg's condition that a row belongs to one of a retraction's batches."""
     from pyiceberg import expressions
 
     # pyiceberg creates the expression types at run time, so mypy sees wrong signatures.

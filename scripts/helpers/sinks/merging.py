@@ -128,17 +128,17 @@ class Merge:
 
     @property
     def columns(self) -> MergeColumns:
-        """The columns in the form that an output stores them."""
+        """The columns in the form in which an `Output` stores them."""
         history = (self.history.valid_from, self.history.valid_to) if self.history is not None else ()
         return MergeColumns(self.keys, self.sequence_by, history)
 
     @classmethod
     def by(cls, columns: MergeColumns) -> Merge:
-        """Return the rules for the columns that an output stores."""
+        """Return the rules of a merge, from the columns that an `Output` stores."""
         return cls(columns.keys, columns.sequence_by, Versions(*columns.history) if columns.history else None)
 
     def ends(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return the columns of a history that the rows lack, each with the sequence column that has its type."""
+        """Return the columns of a history that the rows lack, each with the sequence column whose type it gets."""
         history = self.history
         if history is None:
             return {}
@@ -154,7 +154,7 @@ class Merge:
         return joined(" AND ", (sql("t.{0} = s.{0}", quote(name)) for name in self.sequence_by))
 
     def tied(self, target: str, count: int, where: str) -> InvalidValueError:
-        """Return the error for rows of a key that no column orders."""
+        """Return the error for tied rows: they have the same key and the same sequence."""
         return InvalidValueError(
             reason="merge_tie", target=target, keys=self.keys, sequence_by=self.sequence_by, count=count, where=where
         )
@@ -226,16 +226,16 @@ class _SparkEngine:
         return tuple(self.sql(text, **relations).collect()[0])
 
     def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
-        """Return the rows behind a relation that was made of the rows `of`, with columns filled from the relation.
+        """Return a relation as rows, with the columns that its source `of` had, and `filled` ones from the relation.
 
-        A filled column that the rows did not have gets the type of their column `like`.
+        A filled column that is not in `of` gets the type of the column `like` in `of`.
         """
         columns = {name: F.col(ROW)[f"c{at}"] for at, name in enumerate(of.columns)}
         columns |= {name: F.col(alias) for name, alias in filled.items()}
         return found.select(*(column.alias(name) for name, column in columns.items()))
 
     def together(self, events: DataFrame, rows: DataFrame, *, deleted: bool) -> DataFrame:
-        """Return events and rows as one frame with the columns of the events; the rows become deletes if `deleted`."""
+        """Return events and rows as one frame with the columns of the events; `deleted` turns the rows into deletes."""
         shared = [SPARK.quote(name) for name in rows.columns if name in events.columns]
         return events.unionByName(rows.select(*shared).withColumn(DELETED, F.lit(deleted)), allowMissingColumns=True)
 
@@ -265,7 +265,7 @@ def _in_order_on_spark(value: SQL, kind: T.DataType, depth: int = 0) -> SQL:
 def _database() -> Any:
     import duckdb
 
-    # Fetch no extension. DuckDB deletes the folder of temporary files with the database.
+    # Download no extension. DuckDB deletes its folder of temporary files when the database is closed.
     config: dict[str, Any] = {
         "memory_limit": MEMORY, "threads": min(THREADS, os.cpu_count() or 1),
         "temp_directory": f"{gettempdir()}/glue-watermarks-{new_token()}", "autoinstall_known_extensions": False,
@@ -340,7 +340,7 @@ class _ArrowEngine:
         return pa.table(columns)
 
     def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
-        # A column with NULL in all events, as for the keys in `missing`, has no type of its own.
+        # A column with NULL in all events, as if all are keys of `missing`, has no type: take the rows' type.
         kinds = {
             field.name: rows.schema.field(field.name).type if pa.types.is_null(field.type) else field.type
             for field in events.schema
@@ -410,11 +410,11 @@ class Step:
     Attributes
     ----------
     on
-        When the two belong together.
+        The condition that `t` and `s` match, such as that their keys are equal.
     delete_when, update_when
-        Which matching rows `t` are deleted, or get the source's values of the columns `sets`. None: no row.
+        The condition to delete a matching `t`, or to set its columns `sets` to the values of `s`. None: never.
     insert_when
-        Which rows of the source without a match are inserted, with their values of the columns `inserts`.
+        The condition to insert an `s` without a match, with its values of the columns `inserts`.
     """
 
     on: SQL
@@ -560,7 +560,7 @@ ARROW_FRAMES = Frames(ARROW_ENGINE)
 class TableMerge:
     """The merge of batches into one table.
 
-    `memory` is the table next to it that remembers deletes.
+    `memory` is the name of the table next to it that remembers deletes.
     """
 
     def __init__(self, target: str, memory: str, rules: Merge, tables: Tables, frames: Frames) -> None:
