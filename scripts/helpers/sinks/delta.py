@@ -569,7 +569,7 @@ class _ArrowLog(_Log):
             merging = merging.when_matched_update(from_source(step.sets), step.update_when)
         merging.when_not_matched_insert(from_source(step.inserts), step.insert_when).execute()
         if record is not None and _recorded_in(table, record[0]) < record[1]:
-            # A merge that changes no row commits nothing. Record the batch here, or it would seem to be lost.
+            # A merge that changes no row commits nothing, so record the batch here. Otherwise it would seem lost.
             self._append(record, None)
 
     def _shape(self) -> TableShape:

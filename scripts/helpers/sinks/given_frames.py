@@ -69,7 +69,7 @@ def _arrow_of(df: pd.DataFrame, target: str) -> Any:
     try:
         return pa.Table.from_pandas(df, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        # The last part of the error names the column. If there are several parts, the first shows the value.
+        # The last part of pyarrow's error names the column. If it has several parts, the first shows the value.
         shown = "a number is too large" if isinstance(error, OverflowError) else str(error.args[-1]).rstrip(".")
         raise InvalidValueError(f"Rows for {target!r} have no one type for each column: {shown}. Give one.") from None
 
@@ -198,7 +198,7 @@ def _typed(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
     kinds: dict[Any, Any] = {}
     for name, kind in like.dtypes.items():
         if isinstance(kind, pd.CategoricalDtype):
-            continue  # Not restored, because its categories may lack the deleted keys.
+            continue  # Do not restore a categorical type, because its categories may lack the deleted keys.
         is_whole = pd.api.types.is_integer_dtype(kind) and not pd.api.types.is_extension_array_dtype(kind)
         kinds[name] = str(kind).replace("i", "I", 1).replace("uI", "UI") if is_whole else kind
         if str(kind) == "bool":

@@ -261,7 +261,7 @@ class SparkMerge(TableMerge):
             self._spark.sql(joined(" ", clauses))
         finally:
             self._spark.catalog.dropTempView(view)
-        # Iceberg adds a snapshot even for a merge that changes nothing. If there is none, the rows went elsewhere.
+        # Iceberg adds a snapshot even if a merge changes nothing. If the branch has none, the rows went elsewhere.
         if self._head(branch, table) == start:
             raise TargetError(
                 self.target,
@@ -420,7 +420,7 @@ class ArrowMerge(TableMerge):
 
 
 def _identifier(name: str) -> str:
-    """Return the name of a table within its catalog."""
+    """Return the name of a table without its catalog."""
     return name.partition(".")[2]
 
 
@@ -1014,7 +1014,7 @@ class _ArrowLog(_Log):
             elif isinstance(change, Append):
                 found = with_later_columns(self._target, self.rows.stream(change.staged), schema)
                 # Append a snapshot for each chunk, all in one commit, because pyiceberg would hold all rows of a reader
-                # in memory. Only the last one names the batch: a table restored to an earlier one lacks rows.
+                # in memory. Only the last snapshot names the batch, because only that one has all its rows.
                 chunks = in_chunks(found, CHUNK)
                 for rows, later in pairwise(chain([next(chunks, schema.empty_table())], chunks, [None])):
                     assert rows is not None
@@ -1110,7 +1110,7 @@ def has_fields(footer: pq.FileMetaData, schema: Any) -> bool:
     try:
         found = pyarrow_to_schema(footer.schema.to_arrow_schema())
     except ValueError:
-        return False  # The file has no field ids.
+        return False  # `pyarrow` found no field ids in the file.
     required = [at for at in schema.field_ids if schema.find_field(at).required]
     return _fields_in(found) == _fields_in(schema) and all(found.find_field(at).required for at in required)
 

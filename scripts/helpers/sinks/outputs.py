@@ -33,7 +33,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Attempt(NamedTuple):
-    """The attempt and version that a name belongs to. `job` is what the name has of the job: its mark, or a hash."""
+    """The attempt that a folder or staging table is named after. `job` is the job's mark, or a hash with the target."""
 
     job: str
     epoch: str
@@ -88,7 +88,7 @@ def folder_of(batch: BatchId, fence: int, token: str) -> str:
 
 
 def attempt_of(folder: str) -> Attempt | None:
-    """Return the attempt that a folder or staging table (job and epoch as hashes) belongs to; None if it is of none."""
+    """Return the attempt that a folder or staging table is of; None if of none. A table's job and epoch are hashes."""
     for pattern, base in ((_ATTEMPT, 10), (_TABLE, 36)):
         if found := pattern.fullmatch(folder):
             return Attempt(found[1], found[2], int(found[3], base), int(found[4], base))
@@ -195,7 +195,7 @@ def batch_values(of: Retraction) -> tuple[str, str]:
 
 
 def value_of_batch(batch: BatchId) -> str:
-    """Return the value of a table's batch column for a batch."""
+    """Return the value of a table's batch column for a batch, by its id."""
     return f"{mark_of(batch.job_id)}-{batch}"
 
 
@@ -215,7 +215,7 @@ def staging_table(target: str, batch: BatchId, fence: int, token: str) -> str:
 
 
 def is_own_table(output: Output, target: str) -> bool:
-    """Return whether the staging table of an output has a name that an attempt at its batch makes for a target."""
+    """Return whether an output's staging table has a name that an attempt at this batch could give it at the target."""
     found = attempt_of(output.folder)
     if found is None or not output.folder.startswith(owner_of(target, output.job)):
         return False
@@ -232,7 +232,7 @@ def epoch_in_batches(of: Output | Retraction) -> str:
 
 
 def app_of_batch_row(job: str, digits: str, found: str) -> str:
-    """Return job and epoch of a row of the table of batches, like `application_of`; another job is named `digits`."""
+    """Return ``<job>/<epoch>`` of a row of the table of batches. For a row of another job, the job is `digits`."""
     epoch = found.rpartition("-")[0]
     return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"
 

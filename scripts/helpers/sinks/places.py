@@ -104,8 +104,8 @@ class LocalPlace:
         return f"file://{os.path.join(self.root, name) if name else self.root}"
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        # A link counts as a file. The content of a linked folder is not listed, so a folder that is a link, or is below
-        # one, is empty here.
+        # A link counts as a file, even if it leads to a folder. So the listing of a folder that is a link, or is below
+        # one, is empty.
         folder = folder.rstrip("/")
         with _typed("list", self.uri(folder)):
             if folder and without_links(self.root, _checked(self, folder)) != folder:
@@ -201,7 +201,7 @@ class LocalPlace:
         path = self._path(folder)
         self.delete([folder] if os.path.islink(path) else [name for name in self.files(folder) if name != last])
         self.delete([last])
-        # Any file left was written at this moment, and may be deleted: its writer must expect the folder to vanish.
+        # Delete also files written since the listing: their writer must expect that the folder is deleted.
         shutil.rmtree(path, ignore_errors=True)
 
     def _path(self, name: str, *, follows: bool = False) -> str:
@@ -338,10 +338,10 @@ class S3Place:
             return [old for old, copied in zip(names, threads.map(copy, names), strict=True) if not copied]
 
     def check_rights(self, to: S3Place) -> None:
-        # Try it out, because no request of IAM answers the same question.
+        # Check the rights by trying them: no request to IAM answers the same question.
         self.write(PROBE, b"")
         self._copy(PROBE, to, PROBE, 0)
-        # A lake may forbid all deletes at the target. That is no reason to refuse writes.
+        # If the target refuses the delete, delete only the probe here: a lake may forbid deletes and allow writes.
         try:
             self._delete([self._key(PROBE), to._key(PROBE)])
         except TargetError:
@@ -362,8 +362,8 @@ class S3Place:
                 raise _refused(self.uri(""), f"s3:DeleteObject of {refused.get('Key')!r} on", str(refused.get("Code")))
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
-        # Delete all in one request if there are few files. S3 may then delete `last` before others, and fail for these.
-        # That is safe: the batch is at its target or is never to be published, and a later run sweeps the rest.
+        # Delete all in one request if there are few files. S3 may then delete `last` and fail to delete others. That is
+        # safe: the batch is at its target or is never to be published, and a later run sweeps them.
         found = self.files(_checked(self, folder)) if found is None else found
         self.delete([*(name for name in found if name != last), last])
 
@@ -491,7 +491,7 @@ def _link(source: str, path: str) -> None:
     """Give a file a second name, and replace any file with that name; FileNotFoundError if the file is gone."""
     with _unfinished(path) as unfinished:
         try:
-            # Make the file look new, because VACUUM deletes old files that no commit names.
+            # Set the file's time to now, because VACUUM deletes old files that no commit names.
             os.utime(source)
             os.link(source, unfinished)
         except FileNotFoundError:
@@ -509,7 +509,7 @@ def _unfinished(path: str) -> Iterator[str]:
     try:
         yield unfinished
     finally:
-        # The file is still there if its new name was a link to the same file: then the rename does nothing.
+        # A file is left if its new name was a link to the same file, because `os.replace` then does nothing.
         with suppress(FileNotFoundError, NotADirectoryError):
             os.remove(unfinished)
 
@@ -552,7 +552,7 @@ def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) 
 
 
 def is_within(uri: str, other: str) -> bool:
-    """Return whether a folder is another folder or lies below it, whatever spelling and scheme the two have."""
+    """Return whether a folder is, or is below, another folder, even if the two are spelled with different schemes."""
     return _normal_form(uri).startswith(_normal_form(other))
 
 
@@ -596,7 +596,7 @@ def _qualified(path: str, spark: SparkSession | None) -> str:
     """Return a path with the scheme under which Spark would write it; without one, Spark on EMR means HDFS."""
     if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path) or spark is None:
         return path
-    # A Spark Connect server may mean HDFS by the path, and this process would look elsewhere.
+    # For a path without a scheme, a Spark Connect server may use HDFS, where this process would not look.
     remedy = "Write s3://… or, where Spark's server runs on this machine, file:///…."
     check_jvm(spark, f"The path {path!r}, which has no scheme,", remedy)
     conf = hadoop_settings(spark)
@@ -608,9 +608,9 @@ def _qualified(path: str, spark: SparkSession | None) -> str:
 
 
 def _s3_settings_of(spark: SparkSession | None) -> dict[str, Any]:
-    """Return the endpoint and keys in Spark's own settings, so that files are moved in the store that Spark writes to.
+    """Return endpoint and keys from Spark's settings, so that boto3 moves files in the store that Spark writes to.
 
-    They are not available over Spark Connect: then AWS's own environment applies, as without Spark.
+    Over Spark Connect the settings cannot be read, so boto3 uses AWS's environment, as without Spark.
     """
     if spark is None or not has_jvm(spark):
         return {}

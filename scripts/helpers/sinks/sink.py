@@ -87,7 +87,7 @@ def rolled_back(
 
     kept = followed(newest, set())
     known = set(kept)
-    # A commit older than all known commits of the present history may belong to that history.
+    # Skip commits older than all known commits of the present history, because they may belong to that history.
     for at in dropwhile(lambda one: one not in kept, log):
         followed(at, known)
     last = dict(sorted(marks[at] for at in kept & marks.keys()))

@@ -75,7 +75,7 @@ def write_spark(
     unfit = unfit_values(partition_by, dict(df.dtypes), UNFIT, MAX_KEY)
     counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *unfit])
     with timestamps_with_statistics(df.sparkSession, format):
-        # Not "overwrite": it would begin by deleting, and nothing that another writer stored here may be deleted.
+        # Do not use "overwrite": it deletes the folder first, and with it what another writer may have stored there.
         exact = EXACT_TEXTS if format.lower() in ("csv", "json") else {}
         writer = counted.write.format(format).options(**exact).options(**options).mode("error")
         try:
@@ -83,7 +83,7 @@ def write_spark(
         except AnalysisException as error:
             raise InvalidValueError(f"The rows cannot be written as {format}: {reason_of(error)}") from error
         except Exception as error:
-            # Spark's error has several pages, but not the reason: a value that cannot be the name of a folder there.
+            # Spark's long error does not name the reason: a value that cannot be the name of a folder. Find the value.
             if names_java_class(error, "Mkdirs failed", "KeyTooLong"):
                 asked = unfit_values(partition_by, dict(df.dtypes), {"string": (NUL, LONG)}, longest_folder(folder))
                 check_partition_counts(partition_by, df.select(*asked).collect()[0].asDict() if asked else {})
@@ -96,7 +96,7 @@ def write_spark(
     if found is None:
         found = {"rows": _counted_again(df, folder, format, options)}
         if unfit:
-            # Count in the rows, not in the written files: those do not distinguish an empty text from NULL.
+            # Count in the rows, because the written files do not distinguish an empty text from NULL.
             found |= df.select(*unfit).collect()[0].asDict()
     check_partition_counts(partition_by, found)
     return int(found["rows"])
@@ -140,14 +140,14 @@ def check_partition_counts(columns: Sequence[str], counts: Mapping[str, Any]) ->
 
 def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str, Any]) -> int:
     """Count the rows of files that were just written."""
-    # A CSV value may contain a line end that does not end its row.
+    # Read CSV as multi-line, because a quoted value may contain a line end.
     reader = df.sparkSession.read.format(format).options(**options).option("multiLine", format.lower() == "csv")
-    # Over Spark Connect the count is a number of numpy.
+    # Convert the count, which is a NumPy integer over Spark Connect.
     return int(reader.schema(df.schema).load(literal_path(folder)).count())
 
 
 def literal_path(path: str) -> str:
-    """Escape the characters that Spark's reader treats as a glob, and its writer does not."""
+    """Escape the characters of a path that Spark's reader, but not its writer, treats as a glob."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 

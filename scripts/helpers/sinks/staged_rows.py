@@ -130,7 +130,7 @@ def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) ->
 def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: int) -> dict[str, int]:
     """Return the counts for `check_partition_counts`, for rows of any kind; see `unfit_values`.
 
-    Rows of Spark are read for it. In other rows, decimals that are `BELOW_ZERO` are counted as well: `deltalake`
+    A query counts rows of Spark. In rows of pyarrow, negative decimals (`BELOW_ZERO`) are counted as well: `deltalake`
     repeats the sign in the fraction, and then no reader can read the table.
     """
     if not partition_by or not columns_of(rows):
@@ -200,7 +200,7 @@ def columns_of(df: Any) -> list[str]:
 
 
 def without_columns_if_empty(df: Any) -> Any:
-    """Return a frame without its columns if it has no rows, as their types mean nothing. Spark's rows are not read."""
+    """Return a frame without columns if it has no rows: its types mean nothing. A Spark frame is returned unchanged."""
     if isinstance(df, ArrowStream) or spark_of(df) is not None or len(df):
         return df
     return df.select([])
@@ -237,7 +237,7 @@ def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
 
 
 def with_later_columns(target: str, rows: pa.RecordBatchReader, table: pa.Schema) -> pa.RecordBatchReader:
-    """Return rows with NULL in the columns that were added to their table after the rows were staged.
+    """Return rows with a NULL column for each column that was added to the table after the rows were staged.
 
     Raises
     ------
@@ -364,9 +364,9 @@ def exact_cast(name: str, column: Any, kind: pa.DataType) -> Any:
 
 
 def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.DataType:
-    """Return one type in place of all that tables do not distinguish, such as texts with 32 and 64 bit offsets.
+    """Return the type that stands for all types that tables treat alike, such as texts with 32 and 64 bit offsets.
 
-    If a table does not hold that type, return the next wider one that it holds.
+    If a table cannot hold that type, return the next wider type that it can hold.
     """
     types = pa.types
     if types.is_dictionary(kind):
@@ -449,7 +449,7 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
     if isinstance(rows, ArrowStream):
         return rows.mapped(lambda table: filled(table, wanted, parted))
     if spark_of(rows) is None:
-        # Build a new table, to drop what pandas has noted about its own types.
+        # Build a new table, to drop the metadata in which pandas stores its own types.
         return pa.table({name: rows[name].cast(_filled_type(rows[name].type, name, wanted)) for name in left})
     return _cast_at(rows.select(*map(SPARK.quote, left)), wanted)
 
@@ -496,7 +496,7 @@ def _filled_type(kind: pa.DataType, path: str, wanted: Mapping[str, Any]) -> pa.
 
 
 def _held_kind(kind: str, held: Collection[str]) -> str:
-    """Return a type if a table holds it, or else the next wider type that it holds."""
+    """Return a type if a table can hold it, or else the next wider type that it can hold."""
     while kind not in held and kind in WIDER:
         kind = WIDER[kind]
     return kind
@@ -526,9 +526,9 @@ class SparkRows:
         self._spark = spark
 
     def taken(self, df: DataFrame, target: str, held: Collection[str]) -> DataFrame:
-        """Return a script's frame in the form in which it is staged, with types that the table holds.
+        """Return a script's frame in the form in which it is staged, with types that the table can hold.
 
-        InvalidValueError for a column of a type without such a form, and for values that the new type cannot hold.
+        InvalidValueError if the table can hold no type for a column, or if the new type cannot hold a value.
         """
         wider = {path: _held_kind(kind, held) for path, kind in self.by_path(df.schema).items() if kind in WIDER}
         df = _cast_at(df, {path: kind_of_text(kind) for path, kind in wider.items()})
@@ -562,7 +562,7 @@ class SparkRows:
         return read_spark(self._spark, staged)
 
     def parts(self, staged: StagedRows) -> Iterable[DataFrame]:
-        """Return frames that hold the staged rows together; only one of them is in memory at a time."""
+        """Return frames that together hold all staged rows; only one of the frames is in memory at a time."""
         return [self.read(staged)]
 
     def empty(self, staged: StagedRows) -> DataFrame:

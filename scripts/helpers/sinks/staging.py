@@ -137,7 +137,7 @@ def is_beside(of: Output | Retraction, target: str) -> bool:
 
 def _checked_files(found: Any) -> dict[str, int]:
     for name, size in found.items() if isinstance(found, dict) else ():
-        # A file that is not below the folder is not of the attempt.
+        # Reject a path out of the folder: an attempt writes only below its folder.
         if not is_plain(name) or type(size) is not int:
             raise ImplausibleError("it names what is not a file below its folder")
     return dict(found)
@@ -185,11 +185,11 @@ class Attempts(ABC):
 
     @abstractmethod
     def left_at(self, folder: str) -> str:
-        """Return where an attempt has left something, and how much of it."""
+        """Return what an attempt has left and where, such as "2 files in s3://…"."""
 
     @abstractmethod
     def clear(self, folder: str) -> None:
-        """Delete what is left of an attempt whose rows are all published."""
+        """Delete the staged files, or the branch, of an attempt whose rows are all published."""
 
     @abstractmethod
     def drop(self, folder: str) -> None:
@@ -199,15 +199,15 @@ class Attempts(ABC):
     def withdraw(self, retraction: Retraction) -> bool:
         """Make the staged rows of a retraction's versions unpublishable; return whether any were for its target.
 
-        A later call still finds that an attempt was for the target, until `retract` deletes the record of it.
+        A repeated call still returns True for such an attempt, until `retract` deletes the note about it.
         """
 
     def to_retract(self, retraction: Retraction) -> list[str]:
-        """Return a text for each attempt that has left something for the versions of a retraction."""
+        """Return a text for each attempt whose rows or manifest are left for the versions of a retraction."""
         return [self.left_at(folder) for folder in self.covered(retraction)]
 
     def covered(self, retraction: Retraction) -> list[str]:
-        """Return the folder of each attempt that has left something for the versions of a retraction."""
+        """Return the folder of each attempt that has left rows or a manifest for the versions of a retraction."""
         left = self.left(retraction.job)
         return [folder for folder in left if retraction.covers(version_of(folder, retraction.epoch))]
 
@@ -218,8 +218,8 @@ class Attempts(ABC):
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         """Delete what losing attempts staged for batches up to this one; return the number of these attempts."""
-        # Runs may be staging later versions, or have won and wait to be published. A process that sleeps here for a day
-        # and then continues must not touch them.
+        # Runs may be staging later versions, or have won and wait to be published. Even a process that pauses here for
+        # a day must not delete these rows.
         losers = []
         for folder in self.left(output.job):
             version = version_of(folder, output.epoch)
@@ -250,7 +250,7 @@ class Staging(Attempts):
         try:
             made = write(self.place, folder)
         except InvalidValueError as error:
-            # After this error no task writes any more. After others, tasks of Spark may still write: later runs sweep.
+            # Delete the folder after this error only. After others, Spark's tasks may still write, so later runs sweep.
             if error.reason == "unfit_partition":
                 self.drop(folder)
             raise
@@ -282,8 +282,8 @@ class Staging(Attempts):
                 "Name a folder that Spark and this process reach in the same place, such as s3://…, and give "
                 "s3_client= if the store is none of AWS.",
             )
-        # Write the manifest last: an attempt without one has not finished. The manifest counts, not the listing: a
-        # task of a dead driver may still add a file, whose rows are in another file already.
+        # Write the manifest last: an attempt without one has not finished. Publishers read the manifest, not a listing:
+        # a task of a dead driver may still add a file with rows of another file.
         columns = replace(schema, attempt=folder).to_bytes() if schema is not None and rows != 0 else None
         made_by = Attempt(output.job, output.epoch, output.version, output.fence)
         self._write(folder, Manifest(made_by, output.target, output.terms, sizes, columns))
@@ -325,7 +325,7 @@ class Staging(Attempts):
         found = self._read(output.folder, output.target, output.version)
         if found is None or found.files is None:
             return None
-        # The output is only a hint, as anyone who may write to the table can write it. The attempt wrote the manifest.
+        # Trust the manifest, which the attempt wrote. Anyone who may write to the table could have written the output.
         if found.attempt != Attempt(output.job, output.epoch, output.version, output.fence):
             raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder is of another attempt")
         if not found.is_for(output.target):
@@ -350,7 +350,7 @@ class Staging(Attempts):
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}", self._found if folder == self._last else None)
 
     def drop(self, folder: str) -> None:
-        # Delete the manifest first: without it no publisher reports the missing files as lost.
+        # Delete the manifest first, so that no publisher finds a manifest without its files and reports them as lost.
         self.place.delete([f"{folder}/{MANIFEST}"])
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}")
 
@@ -362,14 +362,14 @@ class Staging(Attempts):
         return f"{count_of(count, 'file')} in {self.place.uri(folder)}"
 
     def withdraw(self, retraction: Retraction) -> bool:
-        # Keep the manifests, and note in them that their files were taken back: if this process dies before that is
-        # recorded at the target, a later one finds them. `retract` deletes them.
+        # Keep the manifests, and note in them that their files were taken back: if this process dies before the target
+        # has a record, a later process finds the notes. `retract` deletes the manifests.
         is_for_target = False
         for folder in self.covered(retraction):
             try:
                 found = self._read(folder, retraction.target, retraction.first)
             except UnprovenError:
-                found = None  # Such a manifest proves nothing. `retract` deletes it with the others.
+                found = None  # An invalid manifest proves nothing. `retract` deletes it.
             is_for_target |= found is not None and found.is_for(retraction.target)
             if found is not None:
                 self._write(folder, replace(found, files=None))

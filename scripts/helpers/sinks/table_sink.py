@@ -313,10 +313,10 @@ class TableSink(ABC):
         log = self._log
         places = self._done(lambda: self._attempts(retraction))
         withdrawn = [self._decided(partial(place.withdraw, retraction)) for place in places]
-        # A publisher that creates the table after this look finds that nothing is staged any more.
+        # If a publisher creates the table after this check, it finds no staged rows any more, so it adds none.
         is_there = self._done(log.exists)
         recorded = self._decided(lambda: log.recorded(retraction)) if is_there else 0
-        # A table that has nothing of this job, and for which the job staged nothing, belongs to another job.
+        # Leave a table alone if it has no batch of this job and the job staged nothing for it: it is of another job.
         is_touched = is_there and bool(recorded or any(withdrawn))
         if is_touched:
             # Record the versions first: a later publisher finds them recorded, so it adds no row after the delete.
@@ -403,16 +403,16 @@ class TableSink(ABC):
         return shape is not None and retraction.batch_column in shape.types
 
     def _decided(self, action: Callable[[], T]) -> T:
-        """Run the part of a decision that needs the table, with retries if the table's log asks for them."""
+        """Run an action of a decision to take batches back, with retries if the table's log needs them."""
         return self._done(action, TRIES if self._log.retries_decisions else 1)
 
     def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
-        """Run an action at the table, and run it again if another writer committed in between.
+        """Run an action on the table, and repeat it, up to `tries` times, if another writer committed in between.
 
         Parameters
         ----------
         after
-            The end of the text of an error.
+            A sentence to append to the text of an error.
         output
             The output that is published. If given, every error becomes a TargetError; if not, only the connector's.
 
@@ -440,8 +440,8 @@ class TableSink(ABC):
                 if not left:
                     raise TargetError(self.name, f"others came between {tries} times: {reason}{after}") from error
                 if output is not None:
-                    # Another publisher of this batch or another writer committed, or the staged files were deleted
-                    # while they were read because the batch was published elsewhere. Look again in each case.
+                    # Try again in each case: another publisher or writer committed, or the staged files were deleted
+                    # while they were read, because another process published the batch.
                     logger.info(
                         "event=%s_retried target=%s version=%d: %s",
                         self._log.format, self.name, output.version, reason,
@@ -488,7 +488,7 @@ class LakeSink(TableSink):
         log = self._log
         rows = with_batch(rows, self._batch_column, value_of_batch(batch))
         rows, shape = self._checked(rows) if columns_of(rows) else (rows, None)
-        # Record in the output how to partition a table that the first publication creates.
+        # If the first publication creates the table, it reads from the output by which columns to partition the table.
         made = replace(made, partition_by=() if log.is_created_when_staged else tuple(self._partition_by))
         output, staged = self._write(batch, made, rows)
         if staged.names and shape is not None:
@@ -569,9 +569,9 @@ class LakeSink(TableSink):
         log = self._log
         staged = None if log.is_created_when_staged or log.exists() else self._staged(output)
         if staged is not None:
-            # Create the table without rows, and look at the staged rows again before they are added. A decision that
-            # takes the batch back deletes the staged rows first, and then records that in the table, if there is one. A
-            # table created together with its first rows could appear after both steps.
+            # Create the table without rows, and check the staged rows again before adding them. A decision that takes
+            # the batch back first deletes the staged rows, and then records itself in the table, if there is one. A
+            # table created with its first rows could appear after both steps, with rows that were taken back.
             like = log.rows.empty(staged)
             kept = like if output.merge is None else log.rows.kept(like, Merge.by(output.merge))
             log.make(kept, output.partition_by)
@@ -591,7 +591,7 @@ def check_counts(target: str, refused: Mapping[str, int], remedy: str = "") -> N
 
 
 def moved_table(output: Output) -> TargetError:
-    """Return the error for a batch whose table no longer has this name."""
+    """Return the error for a batch whose table no longer exists under the name in the output."""
     return TargetError(
         output.target,
         f"the table that version {output.version} was staged in is no longer here: it was renamed, dropped or "
