@@ -31,7 +31,7 @@ def check_places(places: Sequence[str], logs: str) -> None:
 
     >>> check_places(["/srv/jobs", "s3://scripts/jobs/"], "/var/log/jobs")
     """
-    folders = os.path.realpath(logs), _comparable(logs)  # `SparkSubmit` treats s3://logs as a local path.
+    folders = os.path.realpath(logs), _comparable(logs)  # Check both: `SparkSubmit` uses s3://logs as a local path.
     for place in places:
         # Refuse file: URLs with a host or in capitals: Hadoop reads a local file, but this check would compare a URL.
         is_file = place.lower().startswith("file:")
@@ -94,7 +94,7 @@ def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequenc
         if option.startswith("--") and SPARK_CONF.startswith(option) and value.lstrip().startswith("{"):
             try:
                 names = list(json.loads(value))
-            except (ValueError, RecursionError) as error:  # Refuse it: the script's Python may parse it.
+            except (ValueError, RecursionError) as error:  # Raise: the script's parser may accept the text.
                 raise refused(job_name, option, "it is not a JSON map. Correct it.") from error
             check_settings(job_name, option, names, rules)
 

@@ -154,7 +154,7 @@ class JobRuns:
                 raise AlreadyExistsException(f"Job {name!r} already exists. Use update_job.")
             now = self.scheduler.clock()
             definition = wanted | {"CreatedOn": now, "LastModifiedOn": now}
-            # A record without a definition belongs to a deleted job. Keep its lists, which may still have runs.
+            # A record without a definition belongs to a deleted job. Keep `active` and `waiting`: they may have runs.
             return job.changed(definition=definition) if job else JobRecord(name, definition)
 
         self._records.change_job(name, create)
@@ -244,7 +244,7 @@ class JobRuns:
             made = job.new_run(run_id, wanted, now)
             shapes.check_capacity(made.told, is_python_shell(made))
             engine.check(made)  # The engine that launches the run checks again: it may have other limits.
-            made.check_new()  # Refuse a run that is too large before anything is changed.
+            made.check_new()  # Raise for a run that is too large before it takes a slot.
             if not job.has_free_slot:
                 raise ConcurrentRunsExceededException(
                     f"Concurrent runs exceeded for {name}: {len(job.active)} of {job.slots} are at work. Start it "
@@ -270,8 +270,8 @@ class JobRuns:
             logger.warning("event=start_unsure run=%s error=%s", run.run_id, type(error).__name__)
             # The record may have been written. If not, the launcher finds none and ends at once, which does no harm.
             outcome = Written(run)
-        # Another process gave up this start as dead and recorded the end of the run first. No job was started, so
-        # raise an error: the caller can safely start another run.
+        # The write lost: another process took this start for dead and recorded an ERROR for the run. No job was
+        # started, so raise an error: the caller can safely start another run.
         if isinstance(outcome, Lost) and (outcome.to is None or outcome.to.state == "ERROR"):
             raise OperationTimeoutException(
                 f"The start of run {run.run_id!r} took too long and was given up. Start it again."
@@ -398,7 +398,7 @@ class JobRuns:
         return self._records.run(name, run_id) if ids.is_run_id(run_id) else None
 
     def _run(self, name: str, run_id: str) -> RunRecord:
-        """Return a run; if it is in the job's lists and has no record yet, return what is known of it."""
+        """Return a run; if it is in the job's lists and has no record yet, return a WAITING stand-in."""
         run = self._recorded_run(name, run_id)
         if run is not None:
             return run

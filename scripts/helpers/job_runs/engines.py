@@ -120,8 +120,8 @@ class SparkSubmit:
     spark_home: str | None = None
     python: str = sys.executable
     environment: Mapping[str, str] = field(default_factory=dict)
-    # A renewal is retried for up to half the lease, and this half is as long as any write is retried
-    # (`store.BUDGET_SECONDS`). So a table that does not answer for that long does not fail a run.
+    # A renewal is retried for half the lease. With this default that is 30 s, as for every other write
+    # (`store.BUDGET_SECONDS`), so a run survives a table that does not answer for up to 30 s.
     lease_seconds: float = 60.0
     beat_seconds: float = 5.0
     grace_seconds: float = 30.0  # The default of Kubernetes.
@@ -261,7 +261,7 @@ class SparkSubmit:
             return [self.python, script, *self.arguments(run)]
         options = ["--name", run.job_name]
         options += ["--master", self.master] if self.master else []
-        # Put this last: spark-submit uses the last of several values, and ignores those of the run and the environment.
+        # Put client mode last: spark-submit uses the last value, so neither the run nor the environment can change it.
         client = ["--deploy-mode", "client"]
         spark = [self._spark_submit(), *options, *self.settings(run), *self.options, *client]
         return [*spark, script, *self.arguments(run)]

@@ -52,7 +52,7 @@ def _said(outputs: Sequence[str]) -> str:
 
 
 def _shown(line: str) -> str:
-    """Return a line without secrets and database URLs; redact first, because only a URL without spaces is cut whole."""
+    """Return a line without secrets and JDBC URLs. Redact first: `_JDBC` matches a URL only up to its first space."""
     return _JDBC.sub("jdbc:...", redacted(line.strip()))
 
 

@@ -82,7 +82,7 @@ class Launcher:
     ) -> None:
         self._scheduler, self._records, self._engine, self._timer = scheduler, scheduler.records, engine, timer
         self._told_to_end = told_to_end
-        self._run = run  # The record as this launcher last wrote it, or as `_beat` last read it.
+        self._run = run  # This is the record that the launcher last wrote or read.
         self._sure_until, self._is_ours = 0.0, True
         self._folder = engine.folder(run.job_name, run.run_id)
         self._job: subprocess.Popen[bytes] | None = None
@@ -134,7 +134,7 @@ class Launcher:
     def _claim(self) -> bool:
         """Claim the run; return False if another launcher has it, or if it was stopped or given up before."""
         while self._run.state == "STARTING":
-            # Read the clock before the write: a lease counted from after it would end later than the one in the table.
+            # Read the clocks before the write. Read later, they would make the lease seem longer than in the table.
             written_at, now = self._timer(), self._scheduler.clock()
             running = replace(
                 self._run.to("RUNNING", now),
@@ -151,7 +151,7 @@ class Launcher:
             if outcome.to is None:
                 return False
             self._run = outcome.to
-        # Record the end if the run was stopped before any launcher claimed it; otherwise that launcher does so.
+        # Record the end of a run that was stopped before a launcher claimed it. A launcher that has the run does so.
         if self._run.state == "STOPPING" and self._run.running_since is None:
             self._end("STOPPED", None)
         return False
@@ -162,7 +162,7 @@ class Launcher:
 
     @property
     def _is_sure(self) -> bool:
-        """Return whether no other process can have given up the run yet."""
+        """Return whether the lease surely still holds, so that every other process takes this launcher for alive."""
         return self._is_ours and self._timer() < self._sure_until
 
     def _beat(self) -> bool:
@@ -267,7 +267,7 @@ class Launcher:
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         logger.info("event=spawned run=%s", self._run.run_id)
-        # Keep the logs open for `_tail`: by then the name may belong to another file.
+        # Keep the logs open, so that `_tail` reads these files even if the job replaced them under their names.
         self._logs |= {name: self._log(name) for name in ("stdout", "stderr")}
         return subprocess.Popen(
             ["/bin/sh", "-c", _GUARDED, "guard", *command],

@@ -44,7 +44,7 @@ MAX_ERROR = 2_000
 
 
 class Runs(Table[Mapping[str, Any]]):
-    """Runs of a job as Glue's JobRuns. A run with `Lost` has the state LOST, whatever its record says."""
+    """A table of JobRun dicts, as Glue returns them. A run whose `Lost` is true is shown with the state LOST."""
 
     columns = (
         Column("run", lambda run: id_text(run["Id"])),
@@ -64,9 +64,9 @@ class Runs(Table[Mapping[str, Any]]):
 class RunRecord:
     """One run of a job.
 
-    `told` has the members of JobRun that never change after the start; `command` and
-    `max_retries` are the job's values at the start. `lease` is how long the record may stay unchanged
-    before its launcher counts as dead; `launcher` is that process's host and id.
+    `told` has the members of Glue's JobRun that are fixed at the start, such as ``Arguments``. `command` and
+    `max_retries` are copied from the job at the start. `lease` is how long the record may stay unchanged
+    before its launcher counts as dead. `launcher` is the launcher's host and process id: ``host:4711``.
     """
 
     job_name: str
@@ -105,7 +105,7 @@ class RunRecord:
 
     @property
     def lease_until(self) -> datetime | None:
-        """Return when the lease ends by the clock of its owner; None if the run has no lease to renew."""
+        """Return when the lease ends, by the clock of the launcher's machine; None if the run has no lease to renew."""
         if self.lease is None or self.state not in AT_WORK:
             return None
         return self.modified_on + self.lease
@@ -200,7 +200,7 @@ class RunRecord:
     # --- in the table ---------------------------------------------------------------------------
 
     def check_new(self) -> None:
-        """Raise TooLargeError if the run leaves no room for later additions, CorruptItemError if it cannot be read."""
+        """Raise TooLargeError above `MAX_BYTES`, as the launcher adds more later; CorruptItemError for bad values."""
         self._encoded(MAX_BYTES)
         self.from_item(self.to_item())
 

@@ -74,7 +74,7 @@ class Scheduler:
     def settle(self, job_name: str, looked_at: Collection[str] = ()) -> JobRecord | None:
         """Record the end of lost runs, and free the slots of runs that are over; start nothing.
 
-        Waiting runs, which an earlier version left, are read only if they are due to expire or in `looked_at`.
+        Of the runs that an earlier version queued, read only those due to expire and the run ids in `looked_at`.
         """
 
         def settle(job: JobRecord | None) -> JobRecord | None:
@@ -105,9 +105,9 @@ class Scheduler:
         return self._is_over(key, run.token, run.modified_on, run.lease)
 
     def _is_over(self, key: tuple[str, str], token: str, since: datetime, lease: timedelta) -> bool:
-        """Return whether a lease is over. Its owner last renewed it with `token`, at `since` by the owner's clock.
+        """Return whether a lease is over. `token` identifies its last renewal, at `since` by the clock of the launcher.
 
-        As in the Kinesis client, a new token starts a lease on this process's own timer. The clocks of two machines
+        As in the Kinesis client, this process times a lease from when it first sees a token. The clocks of two machines
         are also compared, with a margin of `CLOCK_MARGIN`, because a process that looks only once, such as a command,
         cannot see that a token stays the same.
         """
@@ -129,7 +129,7 @@ class Scheduler:
         return not is_retried or self._is_over((job.name, run.run_id), run.token, run.modified_on, START_LEASE)
 
     def _has_ended_waiting(self, job: JobRecord, entry: Entry, looked_at: Collection[str]) -> bool:
-        """Return whether a waiting run is over. Up to 500 may wait, so read only those that are due or `looked_at`."""
+        """Return whether a waiting run is over. Up to 500 may wait: read only due runs and the ids in `looked_at`."""
         is_due = self.clock() >= entry.since + QUEUE_TIME or job.definition is None
         if not is_due and entry.run_id not in looked_at:
             return False
@@ -137,7 +137,7 @@ class Scheduler:
         return run is not None and run.is_over
 
     def _up_to_date(self, job: JobRecord, entry: Entry) -> RunRecord | None:
-        """Return an entry's run, ended first if it is lost, expired or of a deleted job; None while it is starting."""
+        """Return the run of an entry; end it first if it is lost, expired or its job deleted. None while it starts."""
         now = self.clock()
         run = self.records.run(job.name, entry.run_id)
         if run is None:
