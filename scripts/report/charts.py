@@ -36,7 +36,7 @@ def bars(
     """Draw one bar for each value, with the `bad` count on top of it in another colour.
 
     A value of None means that nothing happened, and is marked at the foot of the chart. The first `unknown` values are
-    not known, and are marked over the whole height. Title and description are for screen readers.
+    of a time that was not read, and are marked over the whole height. Title and description are for screen readers.
     """
     marks = bad or [0] * len(values)
     counts = [value or 0 for value in values]
@@ -73,7 +73,7 @@ def area(chart_id: str, title: str, description: str, values: Sequence[float | N
 
 
 def spark(values_by_range: Mapping[str, Sequence[float | None]]) -> Markup:
-    """Draw a sparkline of seconds for each time range; the page shows one of them, next to its value as text."""
+    """Draw one sparkline for each time range, from seconds. The page shows one range at a time, next to its text."""
     lines = []
     for name, values in values_by_range.items():
         scaled = [None if value is None else _spark_share(value) for value in values]
@@ -88,7 +88,7 @@ def _steps(points: Sequence[tuple[float, float]]) -> str:
     x, y = points[0]
     written = f"M{x:.0f} {y:.0f}"
     level = f"{y:.0f}"
-    # Each level stretch has two points: where it begins and where it ends.
+    # The line has level parts. Each part has two points: its beginning and its end.
     for (_, y), (end, _) in zip(points[::2], points[1::2], strict=True):
         if f"{y:.0f}" != level:
             level = f"{y:.0f}"
@@ -104,7 +104,7 @@ def _spark_share(seconds: float) -> float:
 
 
 def _stretches(marked: Sequence[bool], first: int = 0) -> list[tuple[int, int]]:
-    """Return each stretch of marked neighbours as (first index, index after the last); ignore those before `first`."""
+    """Return (first index, index after the last) of each run of True values, from the index `first` on."""
     found: list[tuple[int, int]] = []
     for index in range(first, len(marked)):
         if not marked[index]:
@@ -119,7 +119,7 @@ def _stretches(marked: Sequence[bool], first: int = 0) -> list[tuple[int, int]]:
 def _runs(
     values: Sequence[float | None], width: float, height: float, above: float = 0, top: float | None = None
 ) -> list[tuple[float, list[tuple[float, float]]]]:
-    """Return the start and the points of each stretch without None; `top` defaults to the largest value."""
+    """Return the x of the start and the points of each run of values without None. `top` defaults to the largest."""
     if top is None:
         top = max((value for value in values if value is not None), default=0) or 1
     step = width / max(len(values), 1)

@@ -80,13 +80,13 @@ class JobFacts:
 
     @property
     def tells_more(self) -> bool:
-        """Whether the reason of the condition adds to what the job's state and its failed runs already show."""
+        """Whether to show the condition's reason, because the state and the count of failed runs do not show it."""
         unsaid = ("missing", "late", "unpublished", "files set aside", "unusually small", "unusually large")
         return self.condition.word in unsaid or (bool(self.gap_count) and not self.condition.needs_somebody)
 
     @property
     def rank(self) -> float:
-        """The job's place in the order of urgency, 0 first. A gap needs attention, but does not block any run."""
+        """The job's place by urgency, 0 first. A gap blocks no run, so it ranks just above "no commit yet"."""
         condition = self.condition
         has_gap = bool(self.gap_count) and not condition.needs_somebody
         return WORDS.index("no commit yet") - 0.5 if has_gap else condition.rank
@@ -107,7 +107,7 @@ class JobFacts:
 
     @property
     def silence(self) -> timedelta | None:
-        """Time since the last sign of life of the run at work; None without such a run, or if it is not recorded."""
+        """Time since the last sign of life of the run at work; None if no run is at work or no sign is recorded."""
         return signs_of_life.silence(self.head, self.now) if self.head else None
 
     @property
@@ -152,7 +152,7 @@ class JobFacts:
 
     @property
     def gap_count(self) -> int:
-        """How many ranges the watermark has passed that no run has read."""
+        """How many ranges of cursor values no run has read although the watermark has passed them."""
         return sum(len(gaps) for gaps in self.gaps.values() if gaps)
 
     @cached_property

@@ -108,11 +108,11 @@ def build_report(
 def make_entry(facts: JobFacts, most_rows: int, values: bool = False) -> JobEntry:
     """Return what the page shows of a job, without keeping the versions themselves.
 
-    Anybody who may write to a job can store unexpected data there. An error then affects only the line of that job.
+    Anybody who may write to a job can store unexpected data there. If it raises an error, only that job shows it.
     """
     try:
         entry = _entry(facts, most_rows, values)
-        # Compute here what the page needs of all jobs, so that an error affects only this job.
+        # Compute the sort key here, where an error affects only this job, and not later when all jobs are sorted.
         attention(entry)
         return entry
     except DAMAGE as error:
@@ -383,7 +383,7 @@ def _spark(facts: JobFacts) -> Markup:
 
 
 def _width(span: ShownRange) -> str:
-    """Return how long a gap is, for times and numbers; empty for a gap with an open end or other values."""
+    """Return the length of a gap of times or numbers as text; empty for other values or if an end is open."""
     # For a compound cursor the first column decides the length; the others only separate ties.
     low, high = (end[0] if isinstance(end, tuple) else end for end in span)
     if isinstance(low, date) and isinstance(high, date):

@@ -87,7 +87,7 @@ def in_periods(facts: JobFacts, most: int = MOST, span: timedelta | None = None)
     since = oldest if span is None else facts.now - span
     length = _length(facts.now - since, most)
     # Periods begin at round times (full hours, Mondays) and not at the first version. Otherwise all bars would move
-    # whenever a new version displaces the oldest one, because versions are limited.
+    # whenever a new version displaces the oldest one, because the number of versions that are read is limited.
     start = _EPOCH + (since - _EPOCH) // length * length
     count = max((facts.now - start) // length + 1, 1)
     periods = [Period(start + number * length, start + (number + 1) * length) for number in range(count)]
@@ -106,7 +106,7 @@ def in_periods(facts: JobFacts, most: int = MOST, span: timedelta | None = None)
     periods[-1].failed += facts.failed_since
     measure, marks = "lag", facts.cursors
     if facts.lag is None or all(cursor is None for _, cursor in marks):
-        # The age is the lag that the job would have if each version had read up to its own time.
+        # Use the age: the lag that the job would have if each version had read all rows up to its own time.
         measure, marks = "age", [(at, at) for at, _ in facts.cursors]
     _add_lags(periods, marks, facts.now)
     return Periods(length, periods, measure)

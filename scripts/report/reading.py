@@ -45,13 +45,13 @@ def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob
     """Return the jobs to show: the named jobs in that order, or all of the table without the slices of backfills."""
     if jobs is None:
         listed = [job for job in watermarks.list_jobs() if served_by(job.job_id) is None]
-        # Look up jobs with a problem: one without a head may have a single original item, which the next run adopts.
+        # Look up jobs with a problem again: a job without a head may have one original item, which its next run adopts.
         return [look_up(watermarks, job.job_id, job.problem) if job.problem else job for job in listed]
     return [look_up(watermarks, job_id) for job_id in dict.fromkeys(jobs)]
 
 
 def look_up(watermarks: Watermarks, job_id: str, problem: str | None = None) -> ListedJob:
-    """Read one head, or an item of the original class. If that fails, return `problem`, or the text of the error."""
+    """Read a job's head or its item of the original class. On an error, return the job with `problem` or the error."""
     try:
         return ListedJob(job_id, watermarks.latest(job_id))
     except SINGLE_JOB_ERRORS as error:
