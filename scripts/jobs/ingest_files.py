@@ -140,7 +140,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         **options,
     )
     if not landed.count:
-        # The messages may have named only files that were taken before, and the queue may hold more messages.
+        # Even without new files, more may follow: the messages may name old files, and the queue may hold others.
         return landed.has_more
     formats = landed.split(suffix) if arguments.format == "auto" else {arguments.format: landed}
     unknown = sorted(set(formats) - set(FORMATS))
@@ -151,7 +151,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         )
     spark = session.make_session(job.job_id, arguments.spark_conf)
     rows: DataFrame | None = None
-    # Files of several formats share the options. An option that no format has goes to the reader, which refuses it.
+    # Each format gets the options that it has. An option that no format has goes to the reader, which refuses it.
     unused = {one: set(unknown_options(one, arguments.reader_options)) for one in FORMATS}
     wrong = {option for option in arguments.reader_options if all(option in each for each in unused.values())}
     for name, part in sorted(formats.items()):

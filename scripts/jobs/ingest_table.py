@@ -175,7 +175,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         arguments.cursor_column,
         transformation_ctx=arguments.context,
         delay=arguments.delay,
-        lookback=arguments.lookback or None,  # A timedelta, even of 0, does not fit a cursor column of numbers.
+        lookback=arguments.lookback or None,  # Pass None for 0: a cursor column of numbers takes no timedelta.
         start_from=value_of(source, arguments, "start_from"),
         high=value_of(source, arguments, "high"),
         nulls=arguments.nulls,
@@ -208,7 +208,7 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
 
 
 def fill(backfill: Backfill, arguments: argparse.Namespace) -> bool:
-    """Read the rows of one slice and write them under its batch id. Return False: there is never another batch."""
+    """Read the rows of one slice and write them under its batch id. Return False, because a slice is one batch."""
     source = source_of(session_for(backfill.job_id, arguments), arguments)
     rows = backfill.rows(source, arguments.cursor_column, nulls=arguments.nulls, strings=arguments.strings)
     backfill.write(rows, arguments.target)

@@ -260,7 +260,7 @@ def run_job(
                 try:
                     has_more = _run_batch(work, arguments, watermarks, begin)
                 except UnreadableFilesError as error:
-                    # These files are out of the plan, so try the rest again. The plan shrinks each time, so this ends.
+                    # The unreadable files left the plan, so try the rest. The plan shrinks each time: the loop ends.
                     logger.warning("event=batch_again job=%s error=%s", arguments.JOB_NAME, error)
     except WatermarkError as error:
         logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, error.kind, error)
@@ -271,7 +271,7 @@ def run_job(
 def _take_over(job_id: str, watermarks: Watermarks, dead_run: str) -> None:
     """End the lease of a run that is known to be dead, and of no other run. The next run finishes its plan.
 
-    The run is named so that, if the argument stays in a schedule, it never takes the job from a later, live run.
+    The caller names the dead run: if --take-over stays in a schedule, it must not take the job from a later, live run.
     """
     if watermarks.latest(job_id).claim is None:
         logger.warning("event=nothing_to_take_over job=%s run=%s: no run has the job", job_id, dead_run)
