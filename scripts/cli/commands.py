@@ -105,7 +105,7 @@ shared = with_options(SHARED)
 def surroundings(ctx: click.Context) -> Surroundings:
     """Return the shared options. A typed option wins over its variable. If typed twice, the one after the command wins.
 
-    click fills an option of the command from its variable even if the user typed the option before the command.
+    Needed because click fills an option of the command from its variable even if it was typed before the command.
     """
     given: dict[str, Any] = {}
     for is_typed in (True, False):

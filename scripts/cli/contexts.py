@@ -63,7 +63,7 @@ def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> 
 
 
 def _others(job: str, states: Mapping[str, Any], kind: str) -> str:
-    """Return what a job without a context of this kind has, and which command to use for it."""
+    """Return a hint for a job without a context of this kind: what it has, and which command to use for that."""
     if not states:
         return "It has no watermarks: none of its runs has committed, or it was reset. Run it first."
     files = names_of_kind(states, "files")

@@ -111,10 +111,10 @@ def _show(around: Surroundings, before: Head, after: Head, changes: Sequence[Wat
 
 
 def asked(around: Surroundings, question: str, yes: bool = False, otherwise: str = "Pass --yes.") -> None:
-    """Ask for confirmation unless `yes`. Exit on a "no"; without a terminal, raise a usage error with `otherwise`."""
+    """Ask for confirmation unless `yes`. Exit on "no". Without a terminal, raise an error that ends in `otherwise`."""
     if yes:
         return
-    # A scheduler cannot answer: waiting would block it, and end of file would look like a no.
+    # A scheduler cannot answer. It would wait forever, or its closed input would be taken for a "no".
     if not is_asked():
         raise click.UsageError(f"The command asks for confirmation and there is no terminal. {otherwise}")
     # Ask on standard error, so that standard output can be piped while a user answers.

@@ -157,7 +157,7 @@ class _Listing:
         fitting = [job for job in found if job.job_id.startswith(chosen.prefix)]
         derived = 0
         if not chosen.everything:
-            # Hide the jobs that serve others, such as slices, unless the operator has given one a threshold by name.
+            # Hide jobs that serve other jobs, such as slices, unless the operator has given one a threshold by name.
             own = [job for job in fitting if served_by(job.job_id) is None or job.job_id in given]
             derived, fitting = len(fitting) - len(own), own
         conditions = {job.job_id: condition_in(job, now, given) for job in fitting}

@@ -41,6 +41,6 @@ def run(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> None:
                 f"--{shown} is given before {context.info_name}, which does not read it there. "
                 f"Give it after {context.info_name}."
             )
-    # The job's parser prints this as its name in its help.
+    # The job's help shows this as the name of the command.
     sys.argv[0] = f"{PROGRAM} {context.info_name}"
     sys.exit(main(arguments))

@@ -88,6 +88,6 @@ for made in COMMANDS:
 def main() -> None:
     """Run the command."""
     columns = shutil.get_terminal_size().columns
-    # By itself, click writes help lines of at least 50 columns.
+    # Set the width, because click by itself writes help lines of at least 50 columns.
     width: dict[str, int] = {"terminal_width": columns} if columns < NARROW else {"max_content_width": MAX_WIDTH}
     cli(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, **width)

@@ -78,7 +78,7 @@ def value_text(value: Any) -> str:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             return f"{value.isoformat(sep=' ')} (zone not known)"
-        # Keep the offset of its zone, so that the text is an instant and also the value in the column.
+        # Keep the zone's offset: the text then names an instant, and shows the value as it is in the column.
         text = value.isoformat(sep=" ")
         return f"{text.removesuffix('+00:00')}Z" if text.endswith("+00:00") else text
     if isinstance(value, date):
