@@ -82,7 +82,7 @@ class Surroundings:
 
         A variable for one service, such as AWS_ENDPOINT_URL_S3, still wins over the endpoint.
         """
-        # botocore reads AWS_DEFAULT_PROFILE before AWS_PROFILE.
+        # Set both: botocore reads AWS_DEFAULT_PROFILE before AWS_PROFILE.
         profiles = dict.fromkeys(("AWS_DEFAULT_PROFILE", "AWS_PROFILE"), self.profile)
         given = profiles | {"AWS_DEFAULT_REGION": self.region, "AWS_ENDPOINT_URL": self.endpoint_url}
         chosen = {name: value for name, value in given.items() if value is not None}
@@ -139,5 +139,5 @@ def is_asked() -> bool:
     try:
         return sys.stdin.isatty()
     except (ValueError, io.UnsupportedOperation):
-        # Standard input is closed, or a substitute without a descriptor, so no user can answer.
+        # No user can answer: standard input is closed, or is an object without a file descriptor.
         return False

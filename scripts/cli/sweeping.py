@@ -22,7 +22,7 @@ SHOWN = 10
 
 def sweep(around: Surroundings, job: str, ledger_uri: str, older_than: timedelta | None, *, yes: bool) -> None:
     """Show the files in a ledger's folder that no job refers to, ask for confirmation, and delete them."""
-    file_bookmark()  # Raises an error that names the package to install, if the imports below would fail.
+    file_bookmark()  # If the imports below would fail, this raises an error that names the package to install.
     from scripts.helpers.batch.sweep import LedgerSweep
     from scripts.helpers.files.upkeep import DEFAULT_AGE
 
