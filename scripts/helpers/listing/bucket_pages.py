@@ -56,8 +56,8 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
     Returns
     -------
     tuple
-        The body without the objects, and the objects as rows of LISTED with full keys. If anything
-        about the objects is unusual, the unchanged body and None.
+        The body with the objects cut out, and the objects as rows of the schema LISTED, with full keys.
+        If the objects have an unusual form, the unchanged body and None: then botocore parses the page.
     """
     opening, closing = f"<{tag}>".encode(), f"</{tag}>".encode()
     first, last = body.find(opening), body.rfind(closing)
@@ -66,7 +66,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
     last += len(closing)
     block, rest = body[first:last], body[:first] + body[last:]
     if b"<!" in rest or SEPARATOR in block:
-        return body, None  # Comments, CDATA or a DTD may contain text that looks like tags; or the text is not UTF-8.
+        return body, None  # A comment, CDATA or DTD can hold text like tags; SEPARATOR is no valid UTF-8.
     try:
         found = _read(block, closing) or _read(_EXTRAS.sub(b"", block), closing)
         if found is None or not (_NEEDED_OF_VERSION if tag == "Version" else _NEEDED) <= found.keys():
@@ -77,7 +77,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
 
 
 def _read(block: bytes, closing: bytes) -> dict[bytes, Sequence[bytes]] | None:
-    """Return the fields of all objects by name; None if any object has another form than the first one."""
+    """Return the values of each field, one for each object; None if not all objects have the form of the first."""
     end = block.find(closing) + len(closing)
     gap = block[end : max(end, block.find(b"<", end))]
     first, block = block[:end] + gap, block + gap
@@ -119,7 +119,7 @@ def _rows(found: Mapping[bytes, Sequence[bytes]], encoded: bool) -> pa.RecordBat
     keys = _unescaped(joined[b"Key"])
     if encoded:
         keys = _url_decoded(keys)
-        if keys.count(SEPARATOR) != count - 1:  # A key with %FF would be cut in two, and shift all keys after it.
+        if keys.count(SEPARATOR) != count - 1:  # A decoded %FF equals SEPARATOR and would cut its key in two.
             raise pa.ArrowInvalid("a key is not UTF-8")
     rows = pa.RecordBatch.from_arrays(
         [
@@ -145,13 +145,13 @@ def _unescaped(text: bytes) -> bytes:
     if b"&" in text:
         if b"&#" in text:
             raise pa.ArrowInvalid("characters by number are left to botocore")
-        for entity, character in _ENTITIES:  # The ampersand is last, otherwise &amp;lt; would become < instead of &lt;.
+        for entity, character in _ENTITIES:  # &amp; is replaced last: &amp;lt; means &lt; and not <.
             text = text.replace(entity, character)
     return text
 
 
 def _url_decoded(text: bytes) -> bytes:
-    """Decode like urllib, in a fraction of the time if only few kinds of characters are encoded."""
+    """Decode a URL-encoded text. With few kinds of encoded characters, this is much faster than urllib."""
     decoded = text.replace(b"+", b" ").replace(b"%25", _PERCENT)
     for _ in range(_FEW_ESCAPES):
         at = decoded.find(b"%")
@@ -165,7 +165,7 @@ def _url_decoded(text: bytes) -> bytes:
 
 
 def from_parsed(objects: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Return rows for objects that botocore parsed: Contents, or the latest ones of Versions."""
+    """Return the objects that botocore parsed as rows of LISTED; of several versions, only the latest one."""
     latest = [found for found in objects if found.get("IsLatest", True)]
     if not latest:
         return no_batch(LISTED)
@@ -205,7 +205,7 @@ _REFUSED = {"AccessDenied", "AllAccessDisabled", "403"}
 class BucketPages:
     """Reads one prefix of a bucket page by page. Keys are relative to `base`; see `ranges.Pages`.
 
-    There is no EncodingType here, because botocore requests encoded keys by itself.
+    Requests do not set EncodingType, because botocore sets it itself.
     """
 
     def __init__(
@@ -225,13 +225,13 @@ class BucketPages:
         if request_payer:
             self._fixed["RequestPayer"] = "requester"
         self._versioned = versioned
-        # `unique_id` registers the handler only once for each client: a second handler would get a page from which the
-        # first took the objects, and see it as empty. The lock is needed because botocore checks the id without one.
+        # `unique_id` keeps a client from having the handler twice: the second handler would get pages without objects,
+        # because the first one took them. botocore checks the id without a lock, so lock here.
         with _parsing:
             client.meta.events.register_first("before-parse.*.*", _take_objects, unique_id=_HANDLER)
 
     def page(self, after: str | None, token: str | None) -> Page:
-        """Return the first page of keys above `after`, or the page of a token."""
+        """Return the page that a token of an earlier page names; without a token, the first page above `after`."""
         if self._versioned:
             return self._versions(after, token)
         asked: dict[str, str] = {}
@@ -242,7 +242,7 @@ class BucketPages:
         found = self._call(self._client.list_objects_v2, "Contents", **asked)
         following = found.get("NextContinuationToken") if found["IsTruncated"] else None
         if found["IsTruncated"] and not following:
-            # Some S3-compatible servers do this. If this counted as the last page, all later keys would be missing.
+            # Some S3-compatible servers send no token. Raise, because the listing would lack all later keys.
             raise SourceError(
                 self.source, "its server ends a page early and does not return where to continue. Use S3Inventory."
             )
@@ -258,7 +258,7 @@ class BucketPages:
             StartAfter=self._base + after,
         )
         if found["IsTruncated"]:
-            return None  # More requests could cost as much as listing. The caller cuts by names instead.
+            return None  # Reading on could take as many requests as a listing. The caller cuts by names.
         return [prefix["Prefix"][len(self._base) :] for prefix in found.get("CommonPrefixes", [])]
 
     def first_key(self, after: str) -> str | None:
@@ -270,7 +270,7 @@ class BucketPages:
     def _versions(self, after: str | None, token: str | None) -> Page:
         asked: dict[str, str] = {"KeyMarker": self._base + after} if after else {}
         if token:
-            # Send both markers, otherwise further versions of the last key on a page would be missing.
+            # Send both markers: the next page may begin with more versions of the last key, which KeyMarker skips.
             key, _, version = token.rpartition(LAST)
             asked = {"KeyMarker": key}
             if version:
@@ -295,11 +295,11 @@ class BucketPages:
         except _TooLongError as error:
             raise self._damaged(f"it has {error}, and the limit is {MAX_PAGE_BYTES:,}") from error
         finally:
-            # Reset the tag even after an error, otherwise the caller's own listings would lose their objects.
+            # Reset the tag even after an error, otherwise `_take_objects` would empty the caller's own listings.
             rows, _here.tag, _here.rows = _here.rows, None, None
         if rows is None:
-            # `take_objects` left this page to botocore, which has the name Versions for the XML's Version. Under the
-            # wrong name the page would look empty.
+            # `take_objects` left this page to botocore, which returns the XML's Version elements as "Versions". With
+            # the name "Version" no object would be found.
             try:
                 rows = from_parsed(found.get("Versions" if tag == "Version" else "Contents", []))
             except (*DAMAGE, pa.ArrowException) as error:
@@ -308,7 +308,7 @@ class BucketPages:
             raise self._damaged("it does not say whether it is the last one")
         found["_rows"] = rows
         if self.date is None:
-            # Take the date of the first answer only: objects written after it may be missing on earlier pages.
+            # Keep the first answer's date: an object written later may belong on a page that was already read.
             header = found["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
             try:
                 self.date = parsedate_to_datetime(header) if header else datetime.now(timezone.utc)
@@ -320,7 +320,7 @@ class BucketPages:
         return SourceError(self.source, f"its server sent a page that cannot be read: {detail}. Use S3Inventory.")
 
     def _translated(self, error: ClientError | BotoCoreError) -> WatermarkError:
-        """Return the error for the caller that an error of a listing means, like `DynamoTable.translate`."""
+        """Return the error of this package to raise for an error of boto3 while listing."""
         if found := login_or_load(self.source, error):
             return found
         code = code_of(error)

@@ -1,4 +1,4 @@
-"""Move objects of a source to an archive or delete them, each only if it is still the object that was taken."""
+"""Archive or delete objects that batches have read, but not an object that was overwritten after it was read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CHANGED, _GONE, _DENIED = ("PreconditionFailed", "412"), ("NoSuchKey", "404", "
 
 
 class Taken(NamedTuple):
-    """An object that a committed batch took: its identity, and the version of the job that took it."""
+    """An object that a committed batch read: its identity, and the job's version that this commit created."""
 
     key: str
     etag: str
@@ -68,12 +68,12 @@ class Clearing:
     location
         The source of the objects.
     archive
-        The place to move them to, with a folder ``v<version>/`` for each batch; None deletes them. In a bucket that
-        keeps versions, a delete leaves a marker.
+        Where to move the objects: ``a.csv`` of version 7 becomes ``v7/a.csv`` there. None deletes the objects. In a
+        bucket with versioning, a delete only adds a delete marker.
     client
         A boto3 client; None for local directories.
     by_time
-        Treat an object with another time of change as another object, even if its bytes are the same.
+        Skip an object whose time of change differs from the recorded one, even if its bytes are the same.
     """
 
     location: Location
@@ -83,14 +83,14 @@ class Clearing:
     by_time: bool = False
 
     def check_rights(self) -> None:
-        """Check whether this login may archive or delete, as far as possible without touching an object.
+        """Check whether this login may archive or delete objects. No object of the source is changed.
 
         Raises
         ------
         AccessRefusedError
-            The login may not. The error names the action and the object or folder.
+            The login lacks a right. The error names the action and the object or folder.
         ConfigurationError
-            boto3 is too old to delete an object only while it is the one that was taken.
+            boto3 is too old for conditional deletes, which spare an object that was overwritten.
         """
         if self.client is None:
             self._check_local()
@@ -101,7 +101,7 @@ class Clearing:
                 "after_commit needs a boto3 whose DeleteObject has IfMatch: without it a file that was overwritten "
                 "meanwhile would be deleted. Update boto3."
             )
-        # Only an attempt shows the right to delete. It deletes nothing: no such object exists, and none has this ETag.
+        # To test the right, try to delete an object that does not exist, with an ETag that no object has.
         with suppress(_OtherError), self._typed("s3:DeleteObject", self.location.uri(PROBE)):
             self._delete(PROBE, "0" * 32)
         if self.archive is not None:
@@ -110,12 +110,12 @@ class Clearing:
                 self.client.put_object(**place, Body=b"")
 
     def clear(self, objects: Sequence[Taken]) -> Cleared:
-        """Archive or delete objects, many at once. Another call, after a crash, does the rest.
+        """Archive or delete objects, up to 16 at once. After a crash, call it again for the objects that remain.
 
         Raises
         ------
         AccessRefusedError, CredentialsError, SourceUnavailableError, SourceError
-            An object cannot be archived or deleted. Some may be done by then; each of the others is where it was.
+            An object cannot be archived or deleted. Others may be done by then; the rest is still in the source.
         """
         one_by_one: Callable[[Taken], str] = self._clear_local if self.client is None else self._clear_object
         with ThreadPoolExecutor(WORKERS) as pool:
@@ -130,7 +130,7 @@ class Clearing:
         found: Mapping[str, Any] = {}
         try:
             is_versioned = taken.version_id is not None and taken.version_id != OVERWRITABLE
-            # A plain delete needs no check: it has a condition. A copy has a condition too, but some servers ignore it.
+            # A delete has a condition on the ETag. A copy has one, too, but some servers ignore it, so check first.
             if self.archive is not None or self.by_time or is_versioned:
                 with self._typed("s3:GetObject", uri):
                     found = self._compare(taken)
@@ -144,7 +144,7 @@ class Clearing:
         return "done"
 
     def _compare(self, taken: Taken) -> Mapping[str, Any]:
-        """Return what S3 says about the newest object of a key; _OtherError if it is not the one that was taken."""
+        """Return the answer of HeadObject for a key; _OtherError if the object is not the one that was taken."""
         assert self.client is not None
         found = self.client.head_object(**self._place(taken.key), IfMatch=f'"{taken.etag}"')
         if self.by_time and found["LastModified"] != taken.modified.replace(microsecond=0):
@@ -213,7 +213,7 @@ class Clearing:
     def _check_local(self) -> None:
         for location in (self.location, self.archive):
             folder = location.prefix if location is not None else ""
-            # An archive that does not exist yet will be made in its nearest existing parent folder.
+            # The archive may not exist yet. Then check its nearest existing parent folder.
             while folder and not os.path.exists(folder):
                 folder = os.path.dirname(folder.rstrip("/"))
             if folder and not os.access(folder, os.W_OK):
@@ -228,7 +228,7 @@ class Clearing:
             if target is None:
                 return self._remove(path, taken)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            # A run that died may have left this copy. A file of another source may have the same times: compare bytes.
+            # A crashed run may have left this copy. Compare bytes: another file can have the same size and time.
             if os.path.exists(target) and not filecmp.cmp(path, target, shallow=False):
                 raise self._occupied_target_error(target)
             return self._move(path, target, taken)
@@ -278,7 +278,7 @@ class Clearing:
         return local_etag(found) == taken.etag and found.st_size == taken.size
 
     def _put_back(self, target: str, path: str) -> None:
-        with suppress(FileExistsError):  # The path was written again: that file is newer, and stays.
+        with suppress(FileExistsError):  # A newer file was written to `path`: keep it.
             os.link(target, path)
         os.unlink(target)
 
@@ -293,7 +293,7 @@ class Clearing:
 def _is_copy(there: Mapping[str, Any], taken: Taken) -> bool:
     """Return whether an object in the archive is a copy of the taken object.
 
-    The ETag of a copy differs if it is encrypted with a KMS key, or if one of the two was written in parts.
+    A copy has another ETag if KMS encrypts it, or if the original or the copy was uploaded in parts: see MARK.
     """
     if there["ContentLength"] != taken.size:
         return False
@@ -303,8 +303,8 @@ def _is_copy(there: Mapping[str, Any], taken: Taken) -> bool:
 def _with_mark(found: Mapping[str, Any], taken: Taken) -> dict[str, Any]:
     """Return the arguments of a copy that keeps all metadata of the original and adds a mark that identifies it.
 
-    If the metadata cannot be sent again together with the mark, S3 copies the metadata and the mark is left out. After
-    a crash, such a copy may not be recognised. It then prevents the next copy.
+    Metadata that is too long or not ASCII cannot be sent with a mark: then S3 copies it, and the copy has no mark.
+    After a crash, `_is_copy` may not recognise a copy without a mark, and `_copy` raises an error.
     """
     metadata = {**found["Metadata"], MARK: _mark(taken)}
     text = "".join([*metadata, *metadata.values()])
@@ -319,4 +319,4 @@ def _mark(taken: Taken) -> str:
 
 
 class _OtherError(Exception):
-    """The object is no longer the one that was taken, or is gone. The error's text says which: changed or gone."""
+    """The object was overwritten or deleted after it was taken. The error's text is ``changed`` or ``gone``."""
