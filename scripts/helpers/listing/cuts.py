@@ -1,6 +1,6 @@
-"""Find keys at which to cut a range of a listing: at folders, or where later names differ. Pure.
+"""Find keys (cuts) that split a range of a listing, so that several workers can list its parts. Pure.
 
-Cuts need not be keys of objects, and a bad cut only costs time.
+A cut need not be the key of an object. A badly placed cut costs time, but no object is missed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _WAVE = 9
 
 
 class Probes(Protocol):
-    """Requests that look into a prefix; all keys are relative to it."""
+    """The requests that find cuts in a prefix. All keys are relative to the prefix."""
 
     def folders(self, folder: str, after: str) -> list[str] | None:
-        """Return the folders in a folder, each with its slash, that hold keys above `after`, by one request.
+        """Return the direct subfolders of a folder that have keys above `after`, such as ``["a/b/", "a/c/"]``.
 
-        Return None if they do not fit into one answer.
+        Send one request only. Return None if its answer cannot hold all subfolders.
         """
 
     def first_key(self, after: str) -> str | None:
@@ -37,7 +37,7 @@ class Probes(Protocol):
 
 
 class CutFinder:
-    """Finds cuts, and counts the requests.
+    """Finds cuts, and counts the requests in `probes`.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ class CutFinder:
         Parameters
         ----------
         start
-            A key at or before `position`, such as the first of its page. Later keys may share the prefix of these two.
+            A key at or before `position`, such as the first key of its page. Later keys often begin like both keys.
         at_once
             Requests to send at the same time.
         """
-        # Try folders first: one request shows them all, while names take at least one request for each character.
+        # Try folders first: one request shows many, while a cut by names takes several requests.
         cuts = self._folder_cuts(start, position, until)
         if cuts:
             return cuts
@@ -71,14 +71,14 @@ class CutFinder:
         for depth in range(len(parts) + 1):
             folder = "".join(f"{part}/" for part in parts[:depth])
             if depth == len(parts) and start != position and start.rpartition("/")[0] == "/".join(parts):
-                return []  # The page has files of one folder only, which probably has more files.
-            # Request each folder once: the answer for an earlier position has all folders after a later one, too.
+                return []  # All keys of the page are in this folder, so its next keys are probably files, too.
+            # Request each folder once: an answer for an earlier position also has the subfolders after a later one.
             if folder not in self._folders and self._wanted():
                 self.probes += 1
                 self._folders[folder] = self._pages.folders(folder, position)
             names = self._folders.get(folder)
             if names is None:
-                return []  # The folders do not fit into one answer, so cutting by names takes fewer requests.
+                return []  # Too many subfolders for one answer: `find` cuts by names, with fewer requests.
             if inside := between(names, position, until):
                 return inside
         return []
@@ -86,12 +86,12 @@ class CutFinder:
     def _name_cuts(self, start: str, position: str, until: str | None, at_once: int) -> list[str]:
         """Cut at the first character in which a later key differs from `position`.
 
-        This is a binary search, or one with more parts if more requests may be sent at once. The range has no key after
-        those that share `low` characters with the position, so the difference is between `low` and `high`.
+        A binary search finds how many characters a later key can share with `position`; with `at_once` above 1, it
+        tries several lengths in a step. All later keys share the first `low` characters; one differs before `high`.
         """
         likely = _shared(start, position) + 1
         low, high = _shared(position, until or ""), len(position)
-        following: str | None = None  # The first key above all that share `high - 1` characters with `position`.
+        following: str | None = None  # The first key that differs from `position` within `high` characters.
         while low + 1 < high and self._wanted():
             # Later keys mostly share the prefix that the whole page shares, so search just behind that prefix first.
             end = likely + 1 if low < likely < high else high
@@ -115,14 +115,14 @@ class CutFinder:
             keys = self._first_keys(tried, until)
             new = {key[: len(first)] for key in keys if key is not None and key.startswith(shared)} - set(cuts)
             cuts += sorted(new)
-            # Continue above the last character until no new one is found: several tried characters may lead to one key.
+            # Continue above the last character found. Several tried characters may lead to the same key.
             more = bool(new) and keys[-1] is not None
         return cuts
 
     def _first_keys(self, parts: Sequence[str], until: str | None) -> list[str | None]:
-        """Return for each part the first key above all keys that begin with it; None if the range has no such key."""
+        """Return for each part the first key after all keys that begin with the part; None if the range has none."""
         self.probes += len(parts)
-        after = [part + LAST for part in parts]  # S3 lists after this key, which sorts after all keys with the part.
+        after = [part + LAST for part in parts]  # Sorts after all keys that begin with the part.
         if len(after) == 1:
             keys = [self._pages.first_key(after[0])]
         else:
@@ -140,7 +140,7 @@ def _shared(one: str, other: str) -> int:
 
 
 def between(cuts: Sequence[str], position: str, until: str | None) -> list[str]:
-    """Return the cuts above `position` and below `until`. Other cuts would make empty ranges or list keys again."""
+    """Return the cuts above `position` and below `until`, because other cuts would give empty or repeated ranges."""
     above = [cut for cut in cuts if byte_order(cut) > byte_order(position)]
     if until is None:
         return above
@@ -148,19 +148,19 @@ def between(cuts: Sequence[str], position: str, until: str | None) -> list[str]:
 
 
 def parted(cuts: Sequence[str], after: str | None = None, until: str | None = None) -> list[Ends]:
-    """Return, in order, the ranges into which cuts divide the keys above `after`, up to and including `until`."""
+    """Split the keys above `after`, up to and including `until`, at cuts: ``["b"] -> [(None, "b"), ("b", None)]``."""
     inside = between(cuts, after or "", until)
     return list(zip([after, *inside], [*inside, until], strict=True))
 
 
 def _spread(lengths: range, count: int) -> list[int]:
-    """Choose up to `count` of the lengths, evenly spread."""
+    """Return up to `count` evenly spaced values of a range."""
     count = min(count, len(lengths))
     return [lengths[(2 * index + 1) * len(lengths) // (2 * count)] for index in range(count)]
 
 
 def _upwards(first: str, count: int) -> list[str]:
-    """Return a character and up to `count - 1` that follow it among the digits or letters."""
-    # Above z no other character is likely, so only the first is tried.
+    """Return up to `count` characters from `first` on, of the same kind: ``("7", 9) -> ["7", "8", "9"]``."""
+    # Above z no other character is likely in a key, so return `first` alone.
     last = next((end for end in "9Zz" if first <= end), first)
     return [chr(code) for code in range(ord(first), min(ord(first) + count, ord(last) + 1))]

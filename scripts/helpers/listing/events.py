@@ -53,13 +53,13 @@ class _Message:
 class S3EventQueue:
     """Notifications of one bucket in an SQS queue: directly from S3, or through SNS or EventBridge.
 
-    A message only names an object, and S3 is asked about its state. So messages may come late, repeatedly or
-    in any order, and an object that was deleted meanwhile is not an error.
+    A message only names an object; its state is looked up in S3. So messages may come late, repeatedly or
+    in any order, and may name an object that no longer exists.
     Only `acknowledge` deletes a message, after the objects that it named were committed.
     S3 usually delivers each notification at least once but can lose one in rare cases, and the queue deletes
     a message after its retention period. So list the whole source from time to time, too.
 
-    Set the queue's visibility timeout to more than a batch takes, or call `extend` meanwhile. Messages that
+    Set the queue's visibility timeout to more than a batch takes, or call `extend` during the batch. Messages that
     are not notifications of S3, or are for another bucket or prefix, stay in the queue, with a warning in
     the log: give each source a queue of its own, with a dead-letter queue.
 
@@ -123,23 +123,23 @@ class S3EventQueue:
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
         """Delete the messages of the last `receive`. Call it after the commit, and never before.
 
-        If a message cannot be deleted, this is logged and no error is raised: SQS delivers it again, but
-        its objects are not new then.
+        If a message cannot be deleted, a warning is logged and no error is raised. SQS delivers the message
+        again, and its objects are skipped because the commit recorded them.
 
         Parameters
         ----------
         but
-            Keys, relative to the location, that were left to a later batch. Their messages stay. SQS delivers them
-            again at once after the first time, then after growing delays of at most 12 hours, because each delivery
-            counts for the dead-letter queue.
+            Keys, relative to the location, that were left to a later batch. Their messages stay in the queue. After
+            its first delivery a message returns at once, then after growing delays of up to 12 hours, because
+            SQS moves a message to the dead-letter queue after a number of deliveries.
 
         Returns
         -------
         int
             The number of deleted messages.
         """
-        # A message may name several keys. It stays as long as one of them is left. When it comes again, its other keys
-        # are known and do no harm.
+        # A message may name several keys. It stays in the queue while one of them is left to a later batch. When SQS
+        # delivers the message again, its other keys are skipped, because the commit recorded them.
         left = set(but)
         done = [name for name, message in self._messages.items() if left.isdisjoint(message.keys)]
         failed = self._in_batches(done, "delete_message_batch", lambda _: {})
@@ -191,15 +191,15 @@ class S3EventQueue:
             if one.bucket == location.bucket and one.key.startswith(location.prefix)
         }
         if all(one.bucket == location.bucket and one.key.startswith(location.prefix) for one in found):
-            # Keep the newest handle of a repeated message, because only that one is sure to delete it.
+            # Keep the newest handle of a repeated message, because only the newest one is sure to delete it.
             received = int(message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
             self._messages[name] = _Message(message["ReceiptHandle"], ours, received)
-        else:  # Never delete it, even if some of its keys are of this source: another consumer needs it.
+        else:  # Do not delete a message that also names other sources: their consumer needs it.
             logger.warning("not of this source, left in the queue: message=%s source=%s", name, location)
         return ours
 
     def _in_batches(self, names: Sequence[str], call: str, fields: Callable[[_Message], dict[str, Any]]) -> set[str]:
-        """Send a request to SQS for messages in batches, and return the messages for which it failed."""
+        """Send a request to SQS for messages, ten at a time, and return the ids of messages for which it failed."""
         failed: set[str] = set()
         for start in range(0, len(names), BATCH):
             batch = names[start : start + BATCH]
@@ -211,7 +211,7 @@ class S3EventQueue:
                 answer = getattr(self._client, call)(QueueUrl=self.queue_url, Entries=entries)
                 refused = {int(entry["Id"]): entry["Code"] for entry in answer.get("Failed", [])}
             except (ClientError, BotoCoreError) as error:
-                failed.update(names[start:])  # SQS itself fails, so the rest would get the same error.
+                failed.update(names[start:])  # The whole call failed, so later batches would fail, too.
                 logger.warning(
                     "SQS failed, it delivers the messages again: queue=%s messages=%d reason=%s",
                     self.queue_url, len(names) - start, code_of(error),

@@ -51,7 +51,7 @@ def places(counts: Sequence[int], step: int) -> list[int]:
 
 
 def quantiles(marks: Iterable[str], wanted: int) -> list[str]:
-    """Return cuts that split keys into `wanted` ranges of equal size; each mark stands for the same number of keys."""
+    """Return cuts that split keys into `wanted` equal ranges. `marks` are sample keys, one for each n-th key."""
     ordered = sorted(marks, key=byte_order)
     cuts: list[str] = []
     for number in range(1, wanted):
@@ -73,7 +73,7 @@ def find_cuts(pages: Pages, wanted: int) -> list[str]:
     done: list[_Part] = []
     waiting = [_Part(None, None)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        # Cut all parts of a level or none, otherwise the ranges would differ in size.
+        # Cut either all ranges of a level or none, otherwise the ranges would differ in size.
         while waiting and len(waiting) <= room - finder.probes:
             looked = list(pool.map(partial(_looked, pages), waiting))
             room -= len(looked)
@@ -93,7 +93,7 @@ def find_cuts(pages: Pages, wanted: int) -> list[str]:
 
 
 def _looked(pages: Pages, part: _Part) -> _Part:
-    """Request the first page of a range, and return the range with what it shows."""
+    """Request the first page of a range, and return the range with what the page shows."""
     page = pages.page(part.after, None)
     keys = page.rows.column("key")
     if not len(keys):
