@@ -235,7 +235,7 @@ class Listing:
         client = s3_client or make_client(2 * options.workers)
         place = str(location), client, location.bucket, location.prefix
         pages = [BucketPages(*place, folder, options.versioned, options.request_payer) for folder in folders]
-        # Ranges of keys need an order. Without one, only the token leads to the next page, so one worker lists.
+        # Only an ordered listing can be split into ranges. An unordered one is read page by page, by one worker.
         workers = 1 if location.is_unordered else options.workers
         ranges = [RangeListing(part, str(location), workers, location.is_unordered, True) for part in pages]
         if len(ranges) == 1:
@@ -243,7 +243,7 @@ class Listing:
         else:
             with ThreadPoolExecutor(options.workers) as pool:
                 list(pool.map(lambda part, bound: part.start(*bound), ranges, self._bounds))
-        # Use the earliest of the server's times: objects written later may be missing in that folder.
+        # Use the earliest time of all folders: an object written later may be missing in that folder.
         dates = [part.date for part in pages if part.date]
         self.started = min(dates, default=self.started)
         return ranges
@@ -277,10 +277,10 @@ class Lister:
         return Listing(self._location, self._s3_client, self._options, between=(after, until))
 
     def look_at(self, key: str) -> dict[str, Any] | None:
-        """Return one object as a listing shows it now; None if it is not there."""
-        # A bucket can list any prefix of a key, a directory only whole folders.
+        """Return the row of LISTED of one object, from a new listing; None if the object does not exist."""
+        # S3 can list the keys that begin with any text; in a local directory, list the whole folder of the key.
         start = key[: key.rfind("/") + 1] if self._location.is_local else key[:-1]
-        # Use one worker: more would list ahead, and the object is on the first page that reaches its key.
+        # Use one worker, because further ones would request pages after the key, which are not needed.
         for interval in Listing(self._location, self._s3_client, replace(self._options, workers=1), [start]):
             for row in interval.rows.filter(pc.equal(interval.rows.column("key"), key)).to_pylist():
                 return dict(row)
@@ -296,10 +296,10 @@ class Lister:
         Raises
         ------
         AccessRefusedError
-            S3 refuses to show an object, and to list it. Without s3:ListBucket, S3 also refuses objects that do not
-            exist.
+            S3 refuses both HeadObject and a listing of the object. Without s3:ListBucket, S3 does so even for objects
+            that do not exist.
         SourceError, CredentialsError, SourceUnavailableError
-            As for a listing. Then nothing is known about any of the objects.
+            As for a listing. No object is returned, even if some were found.
         """
         asked = sorted(set(keys), key=byte_order)
         if not self._location.is_s3:
@@ -310,10 +310,10 @@ class Lister:
             return no_rows(LISTED)
         dates: list[datetime] = []
         client = self._s3_client or make_client(self._options.workers)
-        # With versions, use no pages: they show the VersionId "null" where HeadObject has none.
+        # With versions, use no pages: pages show the VersionId "null" where HeadObject shows no VersionId.
         pages = [] if self._options.versioned else self.on_pages(asked, client, dates)
         shown: dict[str, dict[str, Any] | None] = {row["key"]: row for row in pages}
-        # Also look up keys that a page lacks, because an object counts as gone only if HeadObject does not find it.
+        # Look up keys that pages lack, too: an object counts as gone only if HeadObject does not find it.
         left = [key for key in asked if key not in shown]
         with ThreadPoolExecutor(self._options.workers) as pool:
             shown |= zip(left, pool.map(lambda key: self._head(key, client, dates), left), strict=True)
@@ -328,7 +328,7 @@ class Lister:
         asked
             The keys of the objects, sorted.
         dates
-            The times of S3's answers; those of the pages are added.
+            A list to which the time of S3's answer for each page is appended.
         """
         # A directory bucket has no order, so its pages cannot be searched for keys.
         if len(asked) <= APART or self._location.is_unordered:
@@ -342,7 +342,7 @@ class Lister:
             except SourceUnavailableError:
                 raise
             except (AccessRefusedError, SourceError) as error:
-                # The login may not list, or a page is unreadable. HeadObject may still show each object.
+                # The login may not list, or a page is unreadable. The caller looks up each key by HeadObject.
                 logger.info(
                     "event=not_listed source=%s keys=%d: each key is looked up. %s", self._location, len(asked), error
                 )  # fmt: skip
@@ -355,7 +355,7 @@ class Lister:
             found = client.head_object(Bucket=location.bucket, Key=location.prefix + key, **payer)
         except (ClientError, BotoCoreError) as error:
             if code_of(error) in _OF_OBJECT:
-                # Take the object from a listing. If its bytes cannot be read, the later read raises the error.
+                # S3 refuses HeadObject for this object, but a listing may show it. A later read raises any error.
                 with suppress(SourceError, AccessRefusedError):
                     return Lister(location, client, options).look_at(key)
             _check_absent(location, key, error)
@@ -363,22 +363,22 @@ class Lister:
         with suppress(*DAMAGE):
             dates.append(parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"]))
         row = {"key": key, "modified": found["LastModified"], **identity_in_answer(found)}
-        # HeadObject omits the usual storage class, but a listing has it.
+        # HeadObject omits the storage class STANDARD, but a listing shows it.
         row["storage_class"] = found.get("StorageClass", "STANDARD")
         return row if options.versioned else row | {"version_id": None}
 
 
 def _on_pages(lister: Lister, asked: Sequence[str], dates: list[datetime]) -> list[dict[str, Any]]:
-    """Return rows for those of the sorted keys `asked` that are dense enough for pages of a listing."""
+    """Return rows for those keys of the sorted `asked` that are close enough together to share pages."""
     rows: list[dict[str, Any]] = []
     at = 0
     while at < len(asked) - PAYS:
-        listing = lister.between(asked[at], asked[-1])  # This excludes `asked[at]`, which HeadObject looks up.
+        listing = lister.between(asked[at], asked[-1])  # Lists keys above `asked[at]`; HeadObject looks that key up.
         dates.append(listing.started)
         page = next(iter(listing))
         there = page.rows.filter(pc.is_in(page.rows.column("key"), column_of(asked[at:], pa.string())))
         for row in there.to_pylist():
-            # Make the row equal to one of `_head`: whole seconds, and a name for the usual storage class.
+            # Make the row equal to a row of `_head`, with whole seconds and the storage class STANDARD.
             modified, storage_class = row["modified"].replace(microsecond=0), row["storage_class"] or "STANDARD"
             rows.append(row | {"modified": modified, "storage_class": storage_class})
         at = bisect_right(asked, byte_order(page.until or asked[-1]), key=byte_order)

@@ -75,12 +75,12 @@ class Recorded(NamedTuple):
     changes
         A table of schema CHANGES, in no order; a key may occur several times. None if `lost` gives a reason.
     position
-        Where the next `read` starts: the table's uuid, and the time of its newest record, UTC.
+        Pass it to the next `read`, which starts there: the table's uuid and the UTC time of its newest record.
     lost
         Why the changes since the last position are unknown and a full listing is needed; None if they are known.
     since
-        The time from which the next `read` returns all changes. None if the table was replaced, because the new one
-        lacks the last records of the old one.
+        The time from which the next `read` returns all changes. None if the table was replaced, because the new table
+        lacks the last records of the old table.
     """
 
     changes: pa.Table | None
@@ -94,7 +94,7 @@ class S3MetadataJournal:
 
     A run reads the records since the last run, and asks S3 about the objects that they name, unless the ledger has
     the same identities. So the cost depends on what has changed, and nothing is listed. Records up to `overlap` older
-    than the newest one are read again, because they may have come late.
+    than the newest record are read again, because records may arrive late and out of order.
 
     Parameters
     ----------
@@ -103,10 +103,10 @@ class S3MetadataJournal:
     namespace
         The namespace of the bucket's tables there, such as ``b_landing``.
     overlap
-        How late a record may come. Only a listing finds objects whose records come later: see `relist`.
+        How late a record may arrive. Records that arrive later are missed until a full listing: see `relist`.
     clock
-        Returns the time as an aware datetime. A record that is more than 15 minutes ahead of it is read and logged as
-        a WARNING, but does not move the position.
+        Returns the current time as an aware datetime. A record more than 15 minutes later than this time is read and
+        logged as a WARNING, but the position does not move up to it.
 
     Raises
     ------
@@ -157,7 +157,7 @@ class S3MetadataJournal:
             elif ahead is not None:
                 lost = f"the last run read up to {ahead:%Y-%m-%dT%H:%M:%S}Z, a future time"
             elif until is not None and not found.has_record_of(until):
-                # The last record that was read has expired. Newer records, which were not read, may have expired too.
+                # The last record that was read has expired, so newer, unread records may have expired, too.
                 lost = f"records since {until:%Y-%m-%dT%H:%M:%S}Z have expired"
             changes = None
             if lost is None:
@@ -281,7 +281,7 @@ class _Opened:
             newest: Any = max(from_bytes(field.field_type, bound) for bound in bounds)
             if (found := EPOCH + timedelta(microseconds=newest)) <= limit:
                 return found
-        # Read the rows, because a file lacks statistics of this column, or has a record later than `limit`.
+        # Statistics are not enough: a file has none for this column, or has a record later than `limit`.
         times = _as_utc(self._scan(self._not_before(since), ("record_timestamp",)).to_arrow().column(0))
         there = times.filter(pc.less_equal(times, pa.scalar(limit, times.type)))
         if len(there) < len(times):
@@ -303,7 +303,7 @@ class _Opened:
         return bool(found.num_rows)
 
     def rows(self, location: Location, since: datetime | None) -> pa.Table:
-        """Return the rows of objects below a location; of a journal, only records from `since` on."""
+        """Return the table's rows for keys below a location; with `since`, only records of that time or later."""
         if self._snapshot_id is None:
             return self._table.schema().as_arrow().empty_table().select(list(self._columns))
         make = _expressions()
@@ -320,7 +320,7 @@ class _Opened:
         return make.AlwaysTrue() if since is None else make.GreaterThanOrEqual("record_timestamp", self._literal(since))
 
     def _literal(self, moment: datetime) -> str:
-        # S3's columns have no time zone and mean UTC. Iceberg needs a literal with or without a zone, like the column.
+        # S3's times are UTC without a zone. Iceberg requires a literal with a zone only if the column has one.
         text = moment.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec="microseconds")
         with_zone = str(self._table.schema().find_field("record_timestamp").field_type) == "timestamptz"
         return f"{text}+00:00" if with_zone else text

@@ -111,7 +111,7 @@ def _joined(parts: Sequence[_Part], most: int) -> list[str]:
     """Join neighbouring parts into about `most` ranges of similar size, if known; return the cuts between them."""
     page = max((part.shown or 0 for part in parts), default=0)
     sizes = [LARGE * page if part.shown is None or part.more else part.shown for part in parts]
-    # A range of less than a page is not worth a task, because one request shows a whole page.
+    # Make no range smaller than a page: one request lists a page, which is not worth a task.
     each = max(page, sum(sizes) / most)
     cuts: list[str] = []
     size = 0
