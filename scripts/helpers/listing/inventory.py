@@ -121,7 +121,7 @@ class S3Inventory:
         try:
             with TemporaryDirectory(prefix="inventory-") as folder:
                 report = Report(folder, manifest.uri, location.prefix)
-                # Read each file only once: a manifest could name one file fifty thousand times.
+                # Read each file only once, even if a damaged manifest names it many times.
                 for data_file in dict.fromkeys(manifest.files):
                     with self._verified(manifest, data_file, folder) as path:
                         try:
@@ -160,7 +160,7 @@ class S3Inventory:
                 Bucket=self._bucket, Prefix=self._key, Delimiter="/"
             )
             folders = [found["Prefix"] for page in pages for found in page.get("CommonPrefixes", [])]
-            # The names are dates, so they sort by time. Folders such as data/ and hive/ are next to them.
+            # Folders of reports have dates as names and sort by time. Skip other folders, such as data/ and hive/.
             dated = [name for name in folders if _REPORT_FOLDER.fullmatch(name[len(self._key) :])]
             reports = sorted(dated, reverse=True)
             for report in reports:
@@ -189,7 +189,7 @@ class S3Inventory:
     def _verified(self, manifest: _Manifest, data_file: _DataFile, folder: str) -> Iterator[str]:
         """Copy a data file to local disk; SourceError if its MD5 is not that of the manifest."""
         with NamedTemporaryFile(dir=folder) as file:
-            # Read from the bucket of the report. The manifest could name another bucket, which its author may not read.
+            # Always read from the report's bucket: a forged manifest could name a bucket that its author may not read.
             digest = self._copy(data_file.key, file)
             if digest != data_file.md5.lower():
                 raise SourceError(
@@ -206,7 +206,7 @@ class S3Inventory:
         """
         with self._translated(f"s3://{self._bucket}/{key}"):
             for attempt in range(1, ATTEMPTS + 1):
-                # Start again each time, so that bytes of a broken transfer are neither kept nor counted.
+                # Empty the file before each attempt, so that it and its MD5 have no bytes of a broken transfer.
                 digest = hashlib.md5(usedforsecurity=False)
                 file.seek(0)
                 file.truncate()

@@ -16,7 +16,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def source_text(source: Any) -> str:
-    """Return a source of files as a text; InvalidValueError if it is not a path, such as a list of paths."""
+    """Return the path of a source as a string; InvalidValueError if it is no path, for example a list of paths."""
     if not isinstance(source, (str, PathLike)):
         raise InvalidValueError(
             f"The source of files is a {type(source).__name__}. Name one directory or prefix as a text; call once for "
@@ -44,7 +44,7 @@ def _is_hidden_name(name: str) -> bool:
 
 
 def is_plain(name: str, *, literal: bool = False) -> bool:
-    """Return whether a name below a root stands for the same place below that root for every reader.
+    """Return whether all readers find the same file for a name below a root: true of `a/b`, not of `a/../b`.
 
     Readers may differ if the name is absolute, is not Unicode, or has a component that is empty, ``.`` or ``..``.
 
@@ -94,7 +94,7 @@ def suffix(key: str) -> str:
 
 
 def packing(key: str) -> str:
-    """Return the extension by which Hadoop chooses a codec. Its case counts: Hadoop does not unpack ``x.GZ``."""
+    """Return the extension by which Hadoop chooses a codec, in its case: Hadoop does not decompress ``x.GZ``."""
     name = key.rpartition("/")[2]
     return name.rpartition(".")[2] if "." in name else ""
 
@@ -102,7 +102,7 @@ def packing(key: str) -> str:
 def folder_columns(key: str) -> tuple[str, ...]:
     """Return the columns that Spark reads from ``name=value`` folders, such as ``("year",)``.
 
-    As in Spark's PartitioningUtils, only the lowest unbroken chain of such folders counts.
+    As in Spark's PartitioningUtils, only an unbroken chain of such folders right above the file counts.
     """
     return tuple(folder.partition("=")[0] for folder in named_folders(key))
 

@@ -1,8 +1,8 @@
-"""List with many requests at once: ranges of keys, which idle workers split further. Pure.
+"""List a prefix with many requests at once: workers list ranges of keys, and idle ones split ranges. Pure.
 
-The pages of a listing come one after another, because each needs the token of the one before. So the keys
-are split into ranges, each listed by its own worker. A worker that is done takes a part of the range with
-the most pages so far. The sizes need not be known in advance, and no split can lose a key, because each
+The pages of one listing come one after another, because each request needs the token of the page before. So
+the keys are split into ranges, each listed by one worker. A worker without a range takes a part of the range
+with the most pages so far. The sizes need not be known in advance, and no split can lose a key, because each
 range ends exactly where the next one begins.
 """
 
@@ -50,7 +50,7 @@ class Pages(Probes, Protocol):
     """Requests that list a prefix; all keys are relative to it."""
 
     def page(self, after: str | None, token: str | None) -> Page:
-        """Return the first page of keys above `after`, or the page of a token."""
+        """Return the page that a token of an earlier page names; without a token, the first page above `after`."""
 
 
 @dataclass(eq=False)
@@ -101,7 +101,7 @@ class RangeListing:
         self.first = self.pages.page(after, None)
 
     def __iter__(self) -> Iterator[Interval]:
-        """Yield every key exactly once, in adjacent intervals."""
+        """Yield intervals that together have each key exactly once. With several workers, they come in any order."""
         assert self.first is not None
         whole, token = self._ranges[0], self.first.token
         interval = self._advance(whole, self.first)
@@ -117,7 +117,7 @@ class RangeListing:
                 if interval is not None:
                     yield interval
             if ratio > RATIO_FOR_ONE_WORKER:
-                # Start twice as many workers as would keep this process busy: some wait for S3 or look for cuts.
+                # `ratio` workers would keep this process busy. Start twice as many: some wait for S3 or search cuts.
                 self.workers = min(self.workers, math.ceil(2 * ratio))
             else:
                 self.workers = 1
@@ -136,8 +136,8 @@ class RangeListing:
                     raise found
                 yield found
         finally:
-            # End all threads, even if the caller stops early. A worker that waits for room in the queue or for a range
-            # sees `_stop` only when it continues, so make room until each worker has ended.
+            # End all threads, even if the caller stops early. A worker may be waiting for room in the full queue, so
+            # empty the queue until each worker has seen `_stop` and ended.
             with self._lock:
                 self._stop = True
                 self._lock.notify_all()
@@ -149,7 +149,7 @@ class RangeListing:
     def _behind(self, token: str | None) -> Page:
         """Return the page of a token; SourceError if the next page has the same token."""
         page = self.pages.page(None, token)
-        # The check that keys rise misses pages without keys and unordered listings, which could repeat for ever.
+        # `_check_order` cannot stop an endless loop if pages have no keys or the listing is unordered: check tokens.
         if page.token is not None and page.token == token:
             raise SourceError(
                 self.source, "its server returns the token of the page before again, so pages could repeat for ever. "
@@ -158,7 +158,7 @@ class RangeListing:
         return page
 
     def _measured_page(self, whole: _Range, token: str | None) -> tuple[Interval | None, str | None, float]:
-        """Return the interval and token of the next page, and the ratio of its elapsed time to its CPU time here."""
+        """Request the next page. Return its interval, its token, and elapsed time divided by this thread's CPU time."""
         wall, cpu = time.perf_counter(), time.thread_time()
         page = self._behind(token)
         wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
@@ -208,13 +208,13 @@ class RangeListing:
     def _put(self, interval: Interval) -> None:
         waiting = True
         while waiting and not self._stop:
-            # The timeout lets a worker see `_stop`; otherwise it would wait for ever for a caller that has stopped.
+            # With the timeout the worker checks `_stop` again. Without it, it would wait for ever after a stop.
             with suppress(queue.Full):
                 self._out.put(interval, timeout=0.1)
                 waiting = False
 
     def _finish(self, last: BaseException | None) -> None:
-        """Put the end marker or an error into the queue after all intervals. Only the first error is sent."""
+        """Put None (the end) or an error into the queue, as its last item. Only the first error is put there."""
         with self._lock:
             if self._stop:
                 return
@@ -222,7 +222,7 @@ class RangeListing:
                 self._stop = True
             self._lock.notify_all()
         if last is not None:
-            # Drop the pages, which are useless after an error: in a full queue the error would wait behind them.
+            # After an error the intervals in the queue are useless. Drop them, so that the queue has room.
             self._drain()
         self._out.put(last)
 
@@ -234,8 +234,8 @@ class RangeListing:
             return Interval(range_.position, range_.until, rows)
         keys = rows.column("key")
         with self._lock:
-            # Read the end under the lock, because another worker may have split the range during the request. Keys
-            # above the end belong to the next range, and would come twice if they stayed.
+            # Another worker may have split the range during the request, so read its end under the lock. Drop keys
+            # above the end, because they belong to the next range, which lists them again.
             before, until = range_.position, range_.until
             self._check_order(keys, before)
             last = before
@@ -251,7 +251,7 @@ class RangeListing:
             self._listed += 1
             self._lock.notify()
         if range_.open and last == before:
-            return None  # The page has only delete markers or old versions, and there is a next page.
+            return None  # No keys: the page has only delete markers or old versions.
         return Interval(before, range_.position, rows)
 
     def _check_order(self, keys: pa.Array, before: str | None) -> None:
@@ -262,7 +262,7 @@ class RangeListing:
             )
 
     def _next_range(self) -> _Range | None:
-        """Return the next range to list: one that waits, or a part of one that is being listed; None at the end."""
+        """Return the next range to list: a waiting one, or a part of a range that is being listed. None at the end."""
         while True:
             with self._lock:
                 victim = None
@@ -289,13 +289,13 @@ class RangeListing:
 
     def _victim(self) -> _Range | None:
         if self._finder.probes > FREE_PROBES + self._listed // PAGES_PER_PROBE:
-            return None  # Stop splitting: keys that cannot be cut well could cost more requests than their pages.
+            return None  # Too many requests for cuts: finding more could cost more than listing the pages.
         large = [known for known in self._ranges if known.open and not known.splitting and known.pages > known.stuck]
         return max(large, key=lambda known: known.pages, default=None)
 
     def _split(self, victim: _Range, cuts: list[str]) -> None:
         victim.splitting = False
-        # Use only cuts above the current position: keys below it would be listed again.
+        # Use only cuts above the current position, because the keys below it are already listed.
         cuts = between(cuts, victim.position or "", victim.until)
         if not victim.open or not cuts:
             victim.stuck = victim.pages * 2  # No cut found. Try again after twice as many pages.
@@ -304,7 +304,7 @@ class RangeListing:
         step = len(cuts) / parts
         chosen = [cuts[int(step * part + step / 2)] for part in range(parts)]
         ends = [*chosen[1:], victim.until]
-        victim.until = chosen[0]  # Each range ends where the next begins, so no key can fall between two.
+        victim.until = chosen[0]  # Each range ends where the next begins, so no key is missed.
         created = [_Range(start, end) for start, end in zip(chosen, ends, strict=True)]
         self._ranges = [known for known in self._ranges if known.open] + created
         self._waiting += created

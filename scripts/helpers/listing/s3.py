@@ -1,6 +1,6 @@
 """Make the default S3 client, and interpret answers and errors of S3 and SQS.
 
-Errors of the login, and those that call for a retry, are recognised here; the meaning of others depends on the call.
+Recognised here are failed logins and errors worth a retry. The meaning of other errors depends on the call.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def make_client(connections: int, **options: Any) -> S3Client:
     """
     config = Config(
         max_pool_connections=connections,
-        # A listing is all or nothing, so one page that fails costs all pages. botocore's default of 3 attempts is over
-        # within seconds, but S3 may return SlowDown for longer while it splits a busy prefix.
+        # A page that fails ends the whole listing. botocore's default of 3 attempts is over within seconds, but S3 may
+        # return SlowDown for longer while it splits a busy prefix.
         retries={"mode": "standard", "total_max_attempts": 10},
         parameter_validation=False,  # Validation slows listings down, and only this package makes requests.
         user_agent="glue-watermarks",
@@ -81,11 +81,11 @@ _NO_LOGIN = (
 )
 
 
-# The meaning of other codes depends on the call: only the caller knows what AccessDenied or NoSuchKey means.
+# Other codes, such as AccessDenied or NoSuchKey, mean different things in different calls: the caller decides.
 
 
 def login_or_load(source: str, error: Exception) -> CredentialsError | SourceUnavailableError | None:
-    """Return the error to raise for one of botocore if it is about the login or the load; None otherwise."""
+    """Return our error for an error of botocore about the login or an overloaded or lost S3; None for others."""
     if isinstance(error, _NO_LOGIN):
         return _no_login(error)
     if isinstance(error, _BROKEN):
@@ -107,7 +107,7 @@ def login_or_load_of_obstore(source: str, error: Exception) -> CredentialsError 
 
 
 def is_login_or_load(code: str) -> bool:
-    """Return whether a code of S3 is about the login or the load rather than about one object."""
+    """Return whether an error code of S3 means a failed login or an overload, not a problem of one object."""
     return code in _LOGIN or code in _LATER
 
 
