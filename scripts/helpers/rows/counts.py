@@ -142,7 +142,7 @@ class _Stream:
 
 
 def _ends(column: CursorColumn | None, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the smallest and the largest cursor. Leave out a cursor that is too long or that Python cannot hold."""
+    """Return ``minimum`` and ``maximum`` as cursors; leave out one that is too long or that Python cannot hold."""
     ends: dict[str, Any] = {}
     if column is None:
         return ends

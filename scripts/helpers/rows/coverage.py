@@ -88,10 +88,10 @@ def slices(low: Any, high: Any, n: int) -> list[ShownRange]:
 
 
 def _checked(context: str, name: str, bound: Any) -> RangeEnd:
-    """Return one end; raise BoundsError if one of its values cannot be compared exactly."""
+    """Return a backfill's bound as a range end; raise BoundsError if one of its values cannot be compared exactly."""
     end = range_end(bound)
     for value in end:
-        # A float is not exact, and in Python True is an int.
+        # Refuse floats, which are not exact, and booleans, which Python would compare as 0 and 1.
         if isinstance(value, bool | float) or not isinstance(value, Cursor):
             raise BoundsError(
                 context, f"{name} is a {type(value).__name__}. Give a time, a date, a whole number, a Decimal or text."
@@ -279,11 +279,11 @@ class BackfillRecord:
         return bounds in self.begun.get(name, ())
 
     def begin(self, name: str, bounds: CursorRange) -> BackfillRecord:
-        """Return the record with a slice added as begun, which is done before the slice writes anything."""
+        """Return the record with a slice added to the begun ones; it is stored before the slice writes anything."""
         return replace(self, begun={**self.begun, name: [*self.begun.get(name, ()), bounds]})
 
     def drop(self, gone: Sequence[tuple[str, CursorRange]]) -> BackfillRecord:
-        """Return the record without slices that have begun but read nothing."""
+        """Return the record without the given begun slices; the covered ranges stay as they are."""
         left: dict[str, list[CursorRange]] = {}
         dropped = set(gone)
         for name, bounds in self.slices():

@@ -121,7 +121,7 @@ class CursorColumn:
         return self.shifted(value, self.tick, -1)
 
     def shifted(self, value: Cursor, by: Tick | None, sign: int) -> Cursor:
-        """Return a value moved up (`sign` 1) or down (-1); raise OverflowError outside the range of the type.
+        """Return a value moved by `by`, up if `sign` is 1 and down if -1; raise OverflowError outside the type's range.
 
         A date moves by whole days, rounded up. A number may end up one step outside the range.
         """
@@ -132,7 +132,7 @@ class CursorColumn:
             milliseconds = (UUID(value).int >> 80) + sign * (by // timedelta(milliseconds=1))
             return str(UUID(int=_in_range(milliseconds, 0, 2**48 - 1) << 80))
         if isinstance(by, timedelta) and isinstance(value, date):
-            # Round up: a lookback of an hour must read the whole day before, as a row may be from its last hour.
+            # Round up: a lookback of an hour must read the whole day before, as a row may be from that day's end.
             whole_days = -(-by // DAY)
             return value + sign * whole_days * DAY
         if isinstance(by, int) and isinstance(value, int):
@@ -153,7 +153,7 @@ class CursorColumn:
         return moment.replace(tzinfo=timezone.utc, fold=0)
 
     def lowest(self, moment: datetime) -> datetime | date:
-        """Return the lowest stamp that rows can get at a moment or later, even if local clocks are turned back soon."""
+        """Return the lowest stamp that a row written at `moment` or later can get, even if clocks soon go back."""
         if self.type == "timestamp":
             return self.at(moment)
         # At 02:59 of the night on which clocks go back an hour, the next stamp can be 02:00. Rows with such stamps
@@ -175,7 +175,7 @@ class CursorColumn:
         if not isinstance(value, datetime):
             return value
         # Stamps are cut to the column's steps: a row written at 12:00:00.9 gets 12:00:00 in a column of whole seconds.
-        # A bound at 12:00:00.9 would pass the row before it could be read.
+        # A watermark of 12:00:00.9 would be past that row, although no run may have read the row yet.
         is_fraction_or_multiple = not SECOND % tick or not tick % SECOND
         if is_fraction_or_multiple:
             return value - (value - EPOCH) % tick

@@ -25,7 +25,7 @@ MAX_SHOWN = 300
 
 
 class Identified(Protocol):
-    """A source of rows, or a table."""
+    """Anything that has an identity to compare: a source of rows, or a table."""
 
     def identity(self) -> Mapping[str, Any] | None:
         """Return the table's identity; None if it has none, as a DataFrame."""
@@ -61,7 +61,7 @@ def check_same_source(
 ) -> Mapping[str, Any] | None:
     """Return the identity to store; raise SourceLostError if the stored one belongs to another table.
 
-    Only names that both identities have are compared, so a state without an identity gets the current one.
+    Only names in both identities are compared. If one of the two identities is missing, return the other one.
     """
     if not before or not now:
         return now or before
@@ -71,7 +71,7 @@ def check_same_source(
 
 
 def check_same_plan(plan: Mapping[str, Any], source: Identified, job_id: str) -> None:
-    """Raise PlanConflictError if a plan would be replayed on another table than the one it was made on."""
+    """Raise PlanConflictError if a plan was made on one table and is about to be replayed on another."""
     before = remembered(plan)
     # Query the source only if there is something to compare: a plan of an earlier version has no identity.
     now = source.identity() if before else None

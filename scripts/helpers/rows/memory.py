@@ -57,11 +57,11 @@ class MemoryRows(RowSource, Generic[Rows]):
 
     @abstractmethod
     def _array(self, name: str) -> tuple[pa.Array, bool]:
-        """Return a column, and whether it was made of Python objects; raise CursorError if it is missing."""
+        """Return a column as an array, and whether its values were Python objects; raise CursorError without it."""
 
     @abstractmethod
     def _those(self, taken: pa.Array | None) -> Rows:
-        """Return the rows that a mask selects; all rows for None."""
+        """Return the rows for which a mask of booleans is true; all rows if the mask is None."""
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
         """Return the cursor columns; raise CursorError if one is missing or has no exact order."""
@@ -74,7 +74,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return tuple(found)
 
     def zone_is_known(self, now: datetime) -> bool:
-        """Return whether the zone of dates and of columns without zone was given, by the caller or the job's clock."""
+        """Return whether the caller or the job's clock gave a zone for dates and for columns without zone."""
         return self._zone is not None or has_chosen_zone(now)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
@@ -141,7 +141,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return {name: as_cursor(column, value) for name, value in _ends_of(values).items()}
 
     def _cursor_at(self, columns: tuple[CursorColumn, ...], taken: pa.Array, position: int, order: str) -> Bound | None:
-        """Return the cursor of one of the taken rows, by its position from 0 in an order; None if there are fewer."""
+        """Sort the taken rows and return the cursor at a position, counted from 0; None if there are fewer rows."""
         arrays = [self._values(column.name)[1] for column in columns]
         names = [str(number) for number in range(len(columns))]
         table = pa.table(arrays, names=names).filter(taken)

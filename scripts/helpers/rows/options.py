@@ -123,7 +123,7 @@ class RowOptions:
         self._check_disposition(first, self.lookback, self.nulls, "leave the option out")
 
     def check_replay(self, window: RowWindow) -> None:
-        """Refuse invalid options, and appending rows that an open plan reads again, as they would be stored twice."""
+        """Refuse invalid options, and an open plan that reads rows again for a sink that would append them twice."""
         self.check(window.columns)
         self._check_disposition(window.columns[0], window.lookback, window.nulls, "discard the plan")
 
@@ -146,18 +146,18 @@ class RowOptions:
                 f"lookback={lookback!r} does not fit a {first.type}. Give a timedelta for times and dates, a number "
                 "for numbers, none for texts.",
             )
-        # A lookback of half a step would move the bound to a value that the column cannot hold. Refuse it here already.
+        # Refuse a lookback of half a step, because it would move the bound to a value that the column cannot hold.
         if isinstance(lookback, Decimal) and isinstance(first.tick, Decimal) and EXACT.remainder(lookback, first.tick):
             raise CursorError(first.name, f"lookback={lookback} is finer than a {first.type}. Give whole steps of it.")
         if lookback != abs(lookback):
             raise CursorError(first.name, f"lookback={lookback!r} is below 0. Give how far to read back.")
 
     def to_plan(self) -> dict[str, str]:
-        """Return the options as a plan stores them; nothing for the defaults, because a plan has few entries."""
+        """Return the options as a plan stores them. Leave out defaults, because a plan may have only a few entries."""
         return {} if str(self) == DEFAULTS else {"options": str(self)}
 
     def __str__(self) -> str:
-        """Return as text, without cursor values, the options that a plan stores in addition to the window."""
+        """Return the options that a plan stores in addition to the window, as text without cursor values."""
         # Show only whether a bound was given: its value may be personal data, and others can read logs and plans.
         words = [f"delay={self.delay}", f"write_disposition={self.write_disposition}"]
         for name in ("high", "start_from", "settled", "strings"):

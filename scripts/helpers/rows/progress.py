@@ -65,7 +65,7 @@ class SliceSource(ForwardingRows):
         """Return whether the zone of the source was given; True after the slice was read."""
         return self.is_done or self.source.zone_is_known(now)
 
-    # A slice is read once, below the watermark of a live job. That job checks its last rows and the rows past them.
+    # The next three methods return nothing to check: the live job, which is already past the slice, makes the checks.
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Unknown:
         """Return UNKNOWN, because rows past the slice do not matter."""
@@ -97,8 +97,8 @@ class SliceSource(ForwardingRows):
             moment = earlier(clock, self.delay)
         except OverflowError:
             raise BoundsError(self.context, f"delay={self.delay} reaches before the year 1. Shorten it.") from None
-        # Compare with the upper limit of a live run. A slice is read only once, so a row that comes into it later
-        # would be lost permanently.
+        # A live run would now read up to `settled`. The slice must not end later, because it is read only once:
+        # a row that came into it afterwards would be lost permanently.
         settled: Any = column.floor(moment)
         if high <= (settled,):
             return

@@ -56,7 +56,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class SeenRow:
-    """One row: its cursor, and the exact texts of those other columns that have one."""
+    """One row: its cursor, and the exact text of each other column whose value has an exact text."""
 
     cursor: Bound
     contents: Mapping[str, str | None] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class RowSource(ABC):
         return None
 
     def wall_clock(self, column: CursorColumn) -> str | None:
-        """Return the reader, such as JDBC, that may have taken wall clocks for instants; None if none is known to."""
+        """Return the reader, such as JDBC, that may have read wall clocks as instants; None if none is known."""
         return None
 
     def is_partition(self, column: CursorColumn) -> bool | None:
@@ -267,7 +267,7 @@ class ForwardingRows(RowSource):
 
     @property
     def assumes_utc(self) -> bool:  # type: ignore[override]
-        """Whether the source may take times without zone for UTC if no zone was given."""
+        """Whether, if no zone was given, the source may treat times without zone as UTC."""
         return self.source.assumes_utc
 
     asking = _forwarded("asking")
@@ -280,7 +280,7 @@ class ForwardingRows(RowSource):
 
 
 def has_chosen_zone(now: datetime) -> bool:
-    """Return whether a clock's zone was chosen: it is not UTC, which every job without a clock of its own has."""
+    """Return whether someone chose a clock's zone. UTC counts as not chosen, because the default clock is in UTC."""
     # Compare the name: London is another zone than UTC in winter, too, when its offset is 0.
     return now.tzname() != "UTC"
 

@@ -206,7 +206,7 @@ class DataFrameRows(RowSource):
         return CursorColumn(name, kind)
 
     def zone_is_known(self, now: datetime) -> bool:
-        """Return whether the zone of dates and of columns without zone was given, by the caller or the job's clock."""
+        """Return whether the caller or the job's clock gave a zone for dates and for columns without zone."""
         return self._zone is not None or has_chosen_zone(now)
 
     def is_partition(self, column: CursorColumn) -> bool:
@@ -267,7 +267,7 @@ class DataFrameRows(RowSource):
         """Return the cursor of the row at a position of a window, counted from 0; None if it has fewer rows."""
         keys = [F.expr(SPARK.quote(column.name)) for column in window.columns]
         ordered = self.rows(window).orderBy(*[key.desc() if window.descending else key.asc() for key in keys])
-        # Limit the rows to those up to the position. Its row is then the last one, which `_last` reads, as in `facts`.
+        # Take only the rows up to the position: the last of them is the wanted row, and `_last` reads its cursor.
         last = _last(window.columns, window.null_predicate(SPARK), window.descending)
         row = ordered.limit(position + 1).selectExpr("count(1)", *last).head()
         assert row is not None

@@ -177,7 +177,7 @@ class RowsState:
         return cls.read(stored, context)
 
     def to_store(self) -> dict[str, Any]:
-        """Return the state as it is stored, without the fields that have no value, because a state has few entries."""
+        """Return the state as it is stored, without the fields that have no value, as a state may have only a few."""
         parts = {"undecided": self.undecided, "edge": self.edge}
         given = {
             "start": stored_bound(self.start), "last": stored_bound(self.last), "complete": stored_bound(self.complete),
@@ -213,7 +213,7 @@ class RowsState:
 
     @cached_property
     def coverage(self) -> tuple[str, list[CursorRange]]:
-        """The origin of the state, and the ranges read since then, in order."""
+        """The origin of the state, and the ranges that were read since this origin began, in order."""
         return self.unpacked("state")
 
     def unpacked(self, name: str) -> tuple[str, list[CursorRange]]:
@@ -229,7 +229,7 @@ class RowsState:
 
     @property
     def origin(self) -> str:
-        """The name of the period between two resets of the context to which the state belongs."""
+        """The name of the period to which the state belongs: each reset of the context begins a new period."""
         return self.coverage[0]
 
     @property
@@ -238,15 +238,15 @@ class RowsState:
         return self.coverage[1]
 
     def is_left_to_slices(self, bounds: CursorRange) -> bool:
-        """Return whether a live job has passed all of a range without reading any of it, so that it never will."""
+        """Return whether a live job has passed a whole range and read none of it, so that only slices can read it."""
         return uncovered(bounds, self.ranges) == [bounds] and not uncovered(bounds, [self.passed])
 
     def end_that_fits(self, bound: Any, what: str) -> RangeEnd:
-        """Return the end of a range that a caller passes (see `bound_given`); an empty tuple for None, an open end."""
+        """Return a caller's bound as the end of a range (see `bound_given`); None, an open end, becomes ``()``."""
         return () if bound is None else range_end(bound_given(self.columns, bound, what))
 
     def with_coverage(self, before: RowsState | None, read: Iterable[CursorRange], origin: str) -> RowsState:
-        """Return this state with the coverage of the state before and some more ranges."""
+        """Return this state with the coverage of the state `before` it, extended by the ranges in `read`."""
         covered: list[CursorRange] = []
         # Keep the origin of the state before: a new origin would make backfills forget what they have covered.
         if before:
@@ -280,7 +280,7 @@ def is_rows(state: object) -> bool:
 def ranges_read(
     columns: Sequence[CursorColumn], low: Bound | None, high: Bound | None, descending: bool
 ) -> list[CursorRange]:
-    """Return the range that a window reads between two bounds, as a list; an empty window has none."""
+    """Return a list of the one range that a window reads between two bounds; an empty list for an empty window."""
     if high is None or low == high:
         return []
     if not descending:
@@ -364,7 +364,7 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
     names, types = as_list(fields.any("cursor_column")), as_list(fields.any("type"))
     if len(names) != len(types) or not all(isinstance(text, str) and text for text in [*names, *types]):
         raise fields.wrong("cursor_column", "a name, or a list of names, with a type for each")
-    # A state of a version that did not store steps accepts the first ones that its source reports.
+    # A state of a version that did not store steps accepts the first steps that its source reports.
     steps = fields.of(TICK, list, "steps of times", [0] * len(names))
     if len(steps) != len(names) or not all(type(step) is int and 0 <= step <= DAY // MICROSECOND for step in steps):
         raise fields.wrong(TICK, "microseconds for each column, 0 where its source says none")

@@ -120,8 +120,8 @@ class Choice:
                 newer += piece.count
                 if within < piece.count:
                     first, last = piece.at(within)
-                    # The outermost intervals end with the range, even at a compound end that splits rows of one value.
-                    # If the range has no beginning, the oldest interval has none: the target may have older rows.
+                    # The newest and oldest intervals end where the range does, even between rows of one first value.
+                    # If the range is open below, so is the oldest interval: the target may have older rows.
                     start = low if within == piece.count - 1 else from_number(first, column.type)
                     found.append((start, high if within == 0 else from_number(last, column.type)))
                     break
@@ -203,7 +203,7 @@ def covered_below(coverage: Sequence[tuple[Any, Any]], watermark: End) -> list[S
 
 
 def _short(end: RangeEnd) -> End:
-    """Return the value of the first column if the others have none, and otherwise the whole tuple."""
+    """Return the only value of an end, such as ``(5,) -> 5``; return an end of several values as a tuple."""
     return end[0] if len(end) == 1 else end
 
 
@@ -212,7 +212,7 @@ def _short(end: RangeEnd) -> End:
 
 @dataclass(frozen=True)
 class Compared:
-    """The columns to compare, each with the type it is compared in, and the reasons why others are left out."""
+    """`kinds` maps each compared column to the type used for it; `left_out` maps each other column to the reason."""
 
     kinds: Mapping[str, str]
     left_out: Mapping[str, str]
@@ -301,8 +301,8 @@ class Difference:
 class VerifiedInterval:
     """One interval ``[low, high)`` that was compared.
 
-    For a compound cursor, an end is a value of the first column; if rows with that value were read only in part, it is
-    a tuple with a value for each column.
+    An end is a value of the first cursor column. If only some rows with that value were read, the end is a tuple with
+    a value for each column of the compound cursor.
     """
 
     low: End | None

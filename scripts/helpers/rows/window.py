@@ -33,7 +33,7 @@ _NULLS: Mapping[str, Nulls] = {"raise": "raise", "include": "take", "exclude": "
 
 @dataclass(frozen=True)
 class RowWindow:
-    """The half-open window ``[low - lookback, high)`` of one batch, all fixed before the rows are read.
+    """The half-open window ``[low - lookback, high)`` of one batch; its bounds are fixed before rows are read.
 
     `low` is None on a first run, which reads everything before `high`. `high` is None while the source has no row; the
     watermark then stays as it is. A compound cursor has a value for each column and compares from the first column on.
@@ -41,7 +41,7 @@ class RowWindow:
     was to start, and a lookback reads no further. `whole` takes every row, whatever its cursor. `source` is the
     identity of the source (see `identity`). `last` is the last row seen. `undecided` are rows that the next run must
     check first (see `open_writers`). `complete` is a bound below which no row can still appear, if it is past the last
-    row. The plan stores none of these three, because the state that follows is frozen with the plan.
+    row. The plan leaves out `last`, `undecided` and `complete`: they are in the next state, frozen with the plan.
     `has_more` means that a limit left rows for the next batch.
 
     Examples
@@ -80,7 +80,7 @@ class RowWindow:
 
     @property
     def read_low(self) -> Bound | None:
-        """Where reading starts: `low` less the lookback, but not before `start`. None means the very beginning."""
+        """The bound where reading starts: `low` minus the lookback, but not before `start`; None is the beginning."""
         if self.low is None or not self.lookback:
             return self.low
         low, first = self.low[0], self.columns[0]
@@ -90,7 +90,7 @@ class RowWindow:
         except OverflowError:
             # The lookback reaches past the first value of the type, so there is nothing further back.
             return self.start
-        # Move only the first column of a compound cursor and leave the others open: they do not show how late a row is.
+        # Move the first column and leave the other columns open, because only the first one shows how late a row is.
         bound: Bound = (moved, *[None] * (len(self.columns) - 1))
         if self.start is not None and precedes(bound, self.start, descending=self.descending):
             return self.start
@@ -150,7 +150,7 @@ class RowWindow:
         """Return the window as the frozen plan stores it."""
         plan = stored_identity(self.columns, self.descending, self.source)
         plan |= {"low": stored_bound(self.low), "high": stored_bound(self.high)}
-        # Leave out defaults, because a plan has few entries and the plans of many contexts share one item.
+        # Leave out defaults, as a plan may have only a few entries and the plans of many contexts share one item.
         if self.start is not None:
             plan["start"] = stored_bound(self.start)
         if self.lookback:
