@@ -139,7 +139,7 @@ class LocalPlace:
         with _typed("lock", self.uri(name)):
             os.makedirs(self.root, exist_ok=True)
         with _typed("lock", self.uri(name)), open(self._path(f"{name}.lock"), "ab", opener=open_itself) as lock:
-            # Some mounted stores have no locks. Go on without: the content is committed and must be written.
+            # Some mounted stores have no locks. Then write without: the content is committed and must be written.
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
             data = change(self.read(name))

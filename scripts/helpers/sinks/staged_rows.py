@@ -73,7 +73,7 @@ def check_rows(
     check_partition_columns(partition_by, columns_of(df))
     check_batch_column(batch_column, columns_of(df), merges=merges)
     if engine != "pyiceberg":
-        # Check now, or the table would refuse the batch after the commit. Iceberg accepts names that differ by case.
+        # Check now: after the commit the table would refuse the batch. Iceberg accepts names that differ by case.
         check_cases(columns_of(df), target)
     if (spark_of(df) is not None) != (engine == "spark"):
         raise InvalidValueError(
@@ -229,7 +229,7 @@ def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         for name in staged.names:
             file = opened(name)
-            # Read each row group alone: otherwise a batch would have rows of several groups, up to 65,536.
+            # Read one row group at a time: otherwise pyarrow joins rows of several groups to a batch, up to 65,536.
             for group in range(file.num_row_groups):
                 yield from file.iter_batches(row_groups=[group])
 

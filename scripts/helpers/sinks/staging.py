@@ -78,7 +78,7 @@ class StagedRows:
 
 
 def _hidden_partition(name: str) -> str:
-    """Return the partition folder that hides a file from readers; an empty text if none does, or Spark's own does."""
+    """Return the partition folder that hides a file from readers; '' if none does, or only a folder of Spark's own."""
     for folder in name.split("/")[:-1]:
         if is_hidden(folder):
             # Spark's own hidden folders have no "=" with a value: `_temporary`, `.spark-staging-…`.
@@ -345,7 +345,7 @@ class Staging(Attempts):
         self.place.write(f"{folder}/{MANIFEST}", manifest.to_bytes())
 
     def clear(self, folder: str) -> None:
-        # Delete the manifest last: as long as it is there, another process can continue if this one dies. A later run
+        # Delete the manifest last: while it exists, another process can finish if this one dies. A later run
         # sweeps a file that a task of Spark has added since the listing.
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}", self._found if folder == self._last else None)
 

@@ -347,7 +347,7 @@ class TableSink(ABC):
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return where attempts stage now, or where those of an output or retraction did; an output's place is last."""
+        """Return where attempts stage now, or staged for an output or retraction; the place of an output is last."""
 
     @abstractmethod
     def _staging_now(self) -> str:
@@ -427,7 +427,7 @@ class TableSink(ABC):
             except WatermarkError as error:
                 if not (left and error.reason == "locked" and error.is_deadlock):
                     raise
-                # The server rolled this transaction back. The one that it waited for can now end, before the next try.
+                # The server rolled this transaction back, so the one that it waited for can end before the next try.
                 logger.info("event=deadlock_retried target=%s error=%s", self.name, error)
             except Exception as error:
                 meaning, reason = self._log.meaning(error), reason_of(error)
