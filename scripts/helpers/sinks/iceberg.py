@@ -1013,8 +1013,8 @@ class _ArrowLog(_Log):
                         append.append_data_file(file)
             elif isinstance(change, Append):
                 found = with_later_columns(self._target, self.rows.stream(change.staged), schema)
-                # Append a snapshot for each chunk, all in one commit, because pyiceberg would hold all rows of a reader
-                # in memory. Only the last snapshot names the batch, because only that one has all its rows.
+                # Append a snapshot for each chunk, all in one commit: pyiceberg would hold all rows of a reader in
+                # memory. Only the last snapshot names the batch: a table restored to an earlier one lacks some rows.
                 chunks = in_chunks(found, CHUNK)
                 for rows, later in pairwise(chain([next(chunks, schema.empty_table())], chunks, [None])):
                     assert rows is not None
