@@ -28,12 +28,12 @@ _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 
 def age(head: Head, now: datetime) -> timedelta | None:
     """Return the time since the last version was made; None before the first one."""
-    # At least 0, because the clock of the run that committed may be ahead of this one.
+    # Return at least 0, because the run that committed may have had a clock that is ahead of this machine's clock.
     return max(now - head.last.at, timedelta(0)) if head.last else None
 
 
 def lag(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the oldest time cursor of a job; None if it has none, or one is unread or has no zone."""
+    """Return the time since the oldest time cursor of a job; None without any, or if one is unread or zoneless."""
     moments = _cursor_times(head)
     cursors = [moment for moment in moments if moment is not None]
     # Return no lag if a cursor is not known: it may be the oldest one, and a lag that is too low raises no alarm.
@@ -45,10 +45,10 @@ def lag(head: Head, now: datetime) -> timedelta | None:
 
 def why_no_lag(head: Head) -> str:
     """Return why the lag of a job is not known; an empty text if it is known, or if no state has a time cursor."""
-    # Any state that was not read may have the oldest cursor, and only the state itself shows whether it is of files.
+    # An unread state may have the oldest cursor. Only its content shows whether it is of files and has no cursor.
     if unread(head):
         return "unknown"
-    # An older version of the package stored the state without its zone. The next run adds the zone.
+    # A version of the package before zones were stored wrote this state. The next run adds the zone.
     return "zone not known" if None in _cursor_times(head) else ""
 
 
@@ -75,7 +75,7 @@ def _cursor_times(head: Head) -> list[datetime | None]:
 
 @dataclass(frozen=True)
 class Threshold:
-    """How far behind a job must be to be late (`warn`), and to be missing (`error`). Either may be None.
+    """How far behind a job must be to count as late (`warn`) and as missing (`error`). None disables that level.
 
     `measure` names the value that is compared: `age`, or `lag`. A job without a lag is judged by its age.
     """
@@ -120,7 +120,7 @@ class Threshold:
 
 
 def _begun(head: Head) -> datetime | None:
-    """Return when a job's open attempt began: its plan may be older than the run that has the lease now."""
+    """Return when the open plan was frozen or the run with the lease began, whichever came first; None without both."""
     since = [head.claim.since if head.claim else None, head.plan.at if head.plan else None]
     return min((moment for moment in since if moment is not None), default=None)
 

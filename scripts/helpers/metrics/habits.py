@@ -1,8 +1,8 @@
 """The usual behaviour of a job: how often it commits, and how many rows or files it takes each time. Pure.
 
-Both are learned from the commits that the job's head keeps (`Head.recent`), so no threshold is needed.
+Both are learned from the recent commits in the job's head (`Head.recent`), so nobody has to set a threshold.
 
-A job is late half a period after its next commit was due, and missing when three more commits did not come::
+A job is late half a period after its next commit was due, and missing three periods after that commit was due::
 
     commit          due      late                      missing
       |--------------|--------|--------------------------|
@@ -94,7 +94,7 @@ def rhythm_of(commits: Sequence[PastCommit], since: datetime | None = None) -> R
     Parameters
     ----------
     since
-        When the wait for the next commit began; by default at the last commit.
+        The time from which the wait for the next commit is counted; by default the time of the last commit.
     """
     gaps = [(before.at, after.at - before.at) for before, after in itertools.pairwise(commits)]
     if len(gaps) < LEAST_GAPS:
@@ -154,7 +154,7 @@ def period_text(period: timedelta) -> str:
 
 
 def _like(gaps: Sequence[tuple[datetime, timedelta]], last: datetime, period: timedelta) -> list[timedelta]:
-    """Return the gaps after commits similar to the last one; an empty list if a job runs often and without a pause."""
+    """Return the gaps after commits of the last one's weekday or hour; none if a job runs often, without pauses."""
     if period >= DAILY:
         return [length for start, length in gaps if start.weekday() == last.weekday()]
     if _largest([length for _, length in gaps], TRIMMED_FROM) >= PAUSE * period:
@@ -163,19 +163,19 @@ def _like(gaps: Sequence[tuple[datetime, timedelta]], last: datetime, period: ti
 
 
 def _median(lengths: Sequence[timedelta]) -> timedelta:
-    """Return the median of some times; `statistics.median` is typed for numbers only."""
+    """Return the median of some durations. `statistics.median` would do, but its types allow only numbers."""
     ordered = sorted(lengths)
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _largest(lengths: Sequence[timedelta], trimmed_from: int) -> timedelta:
-    """Return the longest time; the second longest if there are enough, because the longest may be an outage."""
+    """Return the longest duration, or with enough of them the second longest, because the longest may be an outage."""
     ordered = sorted(lengths)
     return ordered[-2] if len(ordered) >= trimmed_from else ordered[-1]
 
 
 def _trimmed(counts: Sequence[int]) -> list[int]:
-    """Return counts in order, without the smallest and the largest one if there are enough."""
+    """Return sorted counts; from `TRIMMED_FROM` counts on, without the smallest and the largest one."""
     ordered = sorted(counts)
     return ordered[1:-1] if len(ordered) >= TRIMMED_FROM else ordered
 

@@ -31,7 +31,7 @@ UNITS = {
 
 @dataclass(frozen=True)
 class JobReport:
-    """The end of one run. `values` has the metrics of `UNITS` that the run can report."""
+    """The result of one run. `values` has numbers by metric name: those metrics of `UNITS` that the run knows."""
 
     job_id: str
     run_id: str

@@ -12,7 +12,7 @@ LONG_LEASE = timedelta(hours=1)
 
 def failed_since(head: Head, now: datetime) -> int:
     """Return how many runs began since the last version and ended without a commit."""
-    # Only a valid lease shows that a run is at work. `begun` counts that run too, although it has not failed.
+    # Only a valid lease shows that a run is at work. `begun` counts that run, which has not failed.
     is_at_work = head.claim is not None and now < head.claim.lease_until
     return max(head.begun - is_at_work, 0)
 
@@ -28,8 +28,8 @@ def silence(head: Head, now: datetime) -> timedelta | None:
 def may_be_dead(head: Head, now: datetime) -> bool:
     """Return whether the run with the lease shows no sign of life, or has a lease that could hide its death for long.
 
-    A run sends three heartbeats per lease. Two missed ones are not chance, but a run without heartbeats looks the same,
-    so an operator has to check.
+    A run sends three heartbeats per lease. Missing two is no accident, but a live run without heartbeats looks the
+    same, so an operator has to check.
     """
     claim = head.claim
     if claim is None or now >= claim.lease_until:

@@ -30,7 +30,7 @@ def thresholds(file: Mapping[str, Any]) -> dict[str, Threshold]:
 
 
 def threshold_of(job_id: str, given: Mapping[str, Threshold]) -> Threshold | None:
-    """Return the threshold for a job's own name, or else for the longest pattern that matches; None if none does."""
+    """Return the threshold of a job's exact name, or else of the longest matching pattern; None without either."""
     if job_id in given:
         return given[job_id]
     matching = [name for name in given if fnmatchcase(job_id, name)]

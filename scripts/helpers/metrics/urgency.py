@@ -40,7 +40,7 @@ class Condition:
 
     @property
     def rank(self) -> int:
-        """Return the place in the order of urgency; 0 is the most urgent."""
+        """The position of the state in `WORDS`, which is sorted by urgency; 0 is the most urgent."""
         return WORDS.index(self.word)
 
     @property
@@ -103,7 +103,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
 
 
 def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -> Condition | None:
-    """Return the condition of a late or missing job, None for others. Judge by its rhythm if it has no threshold."""
+    """Return the condition of a late or missing job, None for any other job. Without a threshold its rhythm decides."""
     if threshold is not None and threshold.measure == "lag" and (names := unread(head)):
         more = ", …" if len(names) > MOST_NAMED else ""
         reason = f"its lag is unknown; {TOO_LARGE}: {', '.join(names[:MOST_NAMED])}{more}"
@@ -120,7 +120,7 @@ def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -
 def read_condition(head: Head) -> Condition | None:
     """Return the condition if files wait for a decision, or the last run took an unusual amount; otherwise None.
 
-    The amount is not judged if an operator changed the state after the run.
+    The amount is judged only if the newest version is a commit, and not a change of the state by an operator.
     """
     if waiting := files_waiting(head):
         reason = f"{count_of(waiting, 'file')} could not be read; retry or skip each"
@@ -134,7 +134,7 @@ def read_condition(head: Head) -> Condition | None:
 
 def rhythm_in(head: Head) -> Rhythm | None:
     """Return the rhythm of a job; None if too few commits are known."""
-    # Count from the last version, as the age does: an operator who rewinds or sets a job has just looked at it.
+    # Count from the last version, as `age` does. It may be a rewind or a set: then an operator has just seen the job.
     return None if head.last is None else rhythm_of(head.recent, head.last.at)
 
 
@@ -159,7 +159,7 @@ def _by_threshold(head: Head, now: datetime, found: Freshness) -> Condition | No
 
 
 def _lateness_condition(word: Word, reason: str, head: Head, now: datetime) -> Condition:
-    """Return a condition that names failed runs: a failing job needs another remedy than one that does not start."""
+    """Return the condition of a late job. It names failed runs, because a job that fails needs another remedy."""
     name, failed = shlex.quote(head.job_id), failed_since(head, now)
     failures = f"; {_failures(head, failed)}" if failed else ""
     if activity(head, now) == "at work":
@@ -171,7 +171,7 @@ def _lateness_condition(word: Word, reason: str, head: Head, now: datetime) -> C
 
 
 def _failures(head: Head, failed: int) -> str:
-    """Return how many runs failed since the last commit, and the last error. Earlier failures need no repair."""
+    """Return a text: how many runs failed since the last commit, and the last error if it is stored."""
     runs = f"{failed:,} {'run' if failed == 1 else 'runs'} failed"
     runs += " since the last commit" if head.last is not None else " and none has committed"
     return f"{runs}. The last error: {head.failure}" if head.failure else runs
