@@ -24,12 +24,12 @@ def option_error(option: str, detail: str) -> InvalidValueError:
 
 
 def options_of(kind: type[T], given: Mapping[str, Any], beside: Iterable[str] = (), refused: Collection[str] = ()) -> T:
-    """Return options as a value of their class. For an unknown name, InvalidValueError suggests similar names.
+    """Return an instance of `kind` with the given options. InvalidValueError suggests names similar to an unknown one.
 
     Parameters
     ----------
     beside
-        Other parameters of the call, which are suggested as well.
+        Names of other parameters of the call. They are suggested too.
     refused
         Options that the call does not take. They are never suggested.
     """
@@ -69,11 +69,11 @@ def nearest(names: Iterable[str], wanted: str) -> str:
     """Return a question that suggests the names similar to `wanted`; an empty text if none is similar."""
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(wanted.lower(), list(by_lower), NEAREST, ALIKE)
-    # difflib misses a name of which only the start was given, such as `cursor` for `cursor_column`.
+    # difflib misses a long name if the user gave only its start, such as `cursor` for `cursor_column`.
     begun = [
         name for name in by_lower if wanted and (name.startswith(wanted.lower()) or wanted.lower().startswith(name))
     ]
-    # difflib misses swapped letters in a short name, because it counts both as different.
+    # difflib misses a short name with two swapped letters, because it counts both letters as different.
     swapped = [name for name in by_lower if sorted(name) == sorted(wanted.lower())]
     near = list(dict.fromkeys([*near, *swapped, *begun]))[:NEAREST]
     # Drop names that are clearly less similar than the best one: they only distract.

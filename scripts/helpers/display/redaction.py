@@ -29,13 +29,13 @@ _WORD = (
     r"(?:session|security|access|refresh|id|auth2?|bearer|sas)[._\-]?token|azure\.sas|"
     r"(?:private|access|api|account|ssecustomer|encryption-customer)[._\-]?key|authorization|credential|signature)"
 )
-# Characters around the word in a name. Their number is bounded, and no pattern begins with them: otherwise the search
-# would take quadratic time in a request body, which is logged too and may have 100,000 characters.
+# Characters around a secret word, such as `password`, in a name. Their number is bounded, and no pattern begins with
+# them: otherwise the search would take quadratic time in a logged request body of, say, 100,000 characters.
 _END = r"[\w.\-]{0,60}"
 _NAME = rf"(?:{_END}{_WORD}{_END}|(?:{_END}\.)?token)"
 # A value in braces, in which SQL Server allows any character; a closing brace in the value is doubled.
 _BRACES = r"\{(?:[^}\n]|\}\})*\}?"
-# Characters that follow a closing quote, but not a quote inside a value.
+# The characters that may follow a closing quote. A quote before any other character belongs to the value.
 _CLOSED = r"(?:[\s,:.)\]}\\\"']|$)"
 # A character of a py4j line, up to the Java stack trace, whose line breaks py4j escapes.
 _SIGN = r"(?:(?!\\n\\t)[^\n])"
@@ -49,18 +49,18 @@ _JDBC = (
 )
 # Each rule keeps the text of its first group and hides the rest of the match.
 _IN_JDBC = (
-    # Hide all up to the next separator of the same kind, because the value may contain any other character.
+    # Hide the value up to the next separator of its list, such as `;`: the value may contain every other character.
     rf"([;:]\s*{_NAME}\s*=\s*)(?:{_BRACES}|[^;]+)",
     rf"([?&]{_NAME}=)[^&]+",
     rf"([(,]\s*{_NAME}=)[^,)]+",
-    # A user and a password before the host. In Oracle's URLs no slashes precede them.
+    # A URL may have a user and a password before the host. In Oracle's URLs, no slashes precede the user.
     r"\A(.{0,9}jdbc:oracle:\w+:)[^@].*(?=@)",
     r"\A([^/]*//)(?![\w.\-]*(?::\d+)?(?:[/?;,]|$))[^;]*(?=@)",
 )
 _SECRETS = (
     # py4j's protocol has one argument per line; a text begins with `s`. The line after a secret's name is its value.
     rf"^(s{_NAME}\ns)[^\n]+",
-    # DriverManager.getConnection(url, user, password) has no argument names, and neither does the token for the JVM.
+    # Two secrets have no name: the password in DriverManager.getConnection(url, user, password), and the JVM's token.
     r"^(getConnection\ns[^\n]*\ns[^\n]*\ns)[^\n]+",
     r"(Command to send: A\n)\S+",
     # JSON, and Python's repr of a dict, a list of pairs or bytes; also if it was quoted once more.
@@ -68,16 +68,16 @@ _SECRETS = (
     rf"(([\"']){_NAME}\2\s*[:,]\s*b?([\"']))(?s:\\+.|(?!\3)[^\\])*",
     rf"(\\[\"']{_NAME}\\[\"']\s*[:,]\s*(\\[\"']))(?s:(?!\2).)*",
     rf"(<{_NAME}>)[^<]*",
-    # Java's text form of a map.
+    # A map as Java prints it: `{name=value, name=value}`.
     rf"((?:\{{|, ){_END}{_WORD}{_END}=)(?![\\\"'{{])(?:(?!, [\w.\-]+=|[\"'}}]{_CLOSED}){_SIGN})+",
     # Options of other URLs and of JAAS, and `Credential=` of a header. Values that are hidden already are skipped.
     (
         rf"((?:{_WORD}{_END}|[?&]sig)=(?!\*\*\*[,)}}])(\\{{0,8}}[\"'])?)"
         rf"(?(2)(?:(?!\2)(?:\\+.|[^\\\n]))+|(?:{_BRACES}|(?:(?!\\n\\t)[^&;\s\"'<>])+))"
     ),
-    # Header lines, and lines that botocore signs. Names of errors, actions and ARNs have the word but no secret.
+    # Header lines, and lines that botocore signs. Names of errors, actions and ARNs may contain `token`, but no secret.
     rf"({_WORD}{_END}(?<!error)(?<!exception)(?<!secretsmanager)(?<!:secret) ?:\s*)(?![\s\"'{{\[(])[^\r\n\"'\\]+",
-    # A user and a password before the host, also in the error of a driver that took them for part of the host name.
+    # A user and a password before the host of a URL, or in the error of a driver that read them as part of the host.
     r"(://)[^\s/?#\"'<>]*(?=@)",
     r"(UnknownHostException: )(?:(?!\\n)[^\n]){1,300}(?=@)",
     r"(\b)(?-i:(?:AKIA|ASIA)[A-Z0-9]{16})\b",
@@ -118,12 +118,12 @@ class _Redaction(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             text = record.getMessage()
-        except (TypeError, ValueError, KeyError):  # The handler reports it, as without a filter.
+        except (TypeError, ValueError, KeyError):  # The handler reports the malformed record.
             return True
         clean = redacted(text)
         if record.name.startswith("py4j"):
             is_named = getattr(self._last, "is_named", False)
-            # Keep `is_named` while commands come in between: of a pair, one answer is the name, the next one the value.
+            # py4j returns a pair as two answers: name, then value. Keep `is_named` for commands logged between them.
             self._last.is_named = bool(_compiled(_NAMED).search(text)) or (is_named and not _ANSWER.match(text))
             clean = _ANSWER.sub(rf"\1{HIDDEN}", clean) if is_named else clean
         if clean != text:
@@ -173,11 +173,11 @@ def _modules() -> tuple[str, ...]:
 
 
 def _below(folder: str, start: str) -> Iterator[str]:
-    """Yield the modules in a folder. pkgutil takes several times as long, which the shortest runs would notice."""
+    """Yield the names of the modules in a folder. `pkgutil` is several times slower, which would delay short runs."""
     if not os.path.isdir(folder):
         import pkgutil
 
-        # In a zip file, only the first level is found.
+        # The package is in a zip file. There pkgutil finds only the modules of the first level.
         yield from (module.name for module in pkgutil.iter_modules([folder], start))
         return
     with suppress(OSError), os.scandir(folder) as entries:

@@ -106,16 +106,16 @@ class Table(list[T]):
             elif column.kind == "duration":
                 columns[column.heading] = pd.Series(pd.to_timedelta(found))
             else:
-                # Older versions of pandas make an empty column float, and a concat would convert a full table to float.
+                # Older pandas makes an empty column float, and concatenating it would make a full column float too.
                 columns[column.heading] = pd.Series(found, dtype=None if found else object)
         return pd.DataFrame(columns)
 
     def all_columns(self) -> Sequence[Column]:
-        """Return the columns of `to_pandas`; by default the displayed ones."""
+        """Return the columns that `to_pandas` uses. These are the displayed columns, unless a subclass adds others."""
         return self.columns
 
     def _filled(self, limit: int) -> tuple[list[Column], list[list[str]]]:
-        """Return the columns that are not empty in the displayed rows, and the cells of these columns, row by row."""
+        """Return the columns that have a value in the first `limit` rows, and the cell texts of each of these rows."""
         rows = self[:limit]
         shown: list[Column] = []
         filled: list[list[str]] = []
@@ -133,7 +133,7 @@ class Table(list[T]):
 
 def need_pandas() -> Any:
     """Import and return pandas, which is optional; raise ConfigurationError if it is missing."""
-    # Look for it first, because an ImportError from pandas itself means that it is broken, not that it is missing.
+    # Look for pandas before importing it: an ImportError of the import would mean a broken pandas, not a missing one.
     if find_spec("pandas") is None:
         raise ConfigurationError("to_pandas needs pandas. Install it: pip install pandas.")
     import pandas

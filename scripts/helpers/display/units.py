@@ -1,4 +1,4 @@
-"""Times, durations, sizes and counts as text for people, and how far ahead a plausible time may be. Pure."""
+"""Times, durations, sizes and counts as text for people, and how far in the future a time is still plausible. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def duration_text(duration: timedelta) -> str:
         return f"{int(seconds * 10) / 10:g} s"
     left, parts = int(seconds), list[tuple[int, str]]()
     for name, size in _DURATIONS:
-        # Count a unit of 0 after a larger one, so that 1 d 0 h 5 min becomes 1 d and not 1 d 5 min.
+        # A unit of 0 counts as one of the two shown units: 1 d 0 h 5 min becomes 1 d, not 1 d 5 min.
         if left >= size or parts:
             parts.append((left // size, name))
             left %= size
@@ -81,5 +81,5 @@ def count_of(number: int, word: str) -> str:
 
 
 def id_text(name: str) -> str:
-    """Return an id such as a run's, shortened with an ellipsis if it is long."""
+    """Return an id, such as that of a run. A long id is cut and ends with an ellipsis."""
     return name if len(name) <= MAX_ID else name[: MAX_ID - 1] + "…"
