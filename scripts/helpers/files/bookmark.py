@@ -166,10 +166,10 @@ class FileBookmark:
         self.partitions, self.clears = partitions, clears
         self._aside = (self.until or self.state).set_aside
         if partitions is not None and partitions.whole:
-            self._aside = {}  # Set nothing aside: all files of a whole partition are read, or the run stops.
+            self._aside = {}  # `whole` sets no file aside: a partition with an unreadable file stops the run.
         look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
         if until is not None:
-            # Ignore what operators decided after the range of runs: set-aside files were not taken in the range.
+            # Ignore operators' later decisions: the range of runs did not take the set-aside files.
             self._aside, look = _all_waiting(self._aside), None
         self._chooser = BatchChooser(
             self.location, chosen, self.ledger, taken_by, self.begins, partitions, self._aside, look, clears
@@ -227,7 +227,7 @@ class FileBookmark:
         SourceError, ArchivedObjectError
             A file is modified or archived, and `on_modified` or `on_archived` is ``raise``.
         """
-        # Cut the keys by the larger one of the two ledgers.
+        # Cut the keys by the larger ledger: the current one, or the one at the end of a range of runs.
         cuts = max((ledger.cuts for ledger in (self.ledger, self.then) if ledger is not None), key=len)
         sees_all, ranges = False, parted(cuts)
         parts: Iterable[Iterable[Interval]]
@@ -293,7 +293,7 @@ class FileBookmark:
             )  # fmt: skip
 
     def find_among(self, told: Told, started: datetime, position: Mapping[str, Any] | None = None) -> FilesTaken:
-        """Take the new ones among the objects that the events name, without looking for other objects.
+        """Take the new objects among those that events name. Objects without an event are not looked for.
 
         Each object is looked up in S3 now, because the data in its event may be outdated.
 
@@ -306,7 +306,7 @@ class FileBookmark:
         """
         named = set(told.keys)
         if self.options.ready_marker is not None:
-            # The event of the marker may have come long ago, or not yet.
+            # Look up the ready marker too, because its own event may have come long ago, or may still come.
             named |= {folder + self.options.ready_marker for folder in map(_folder, told.keys)}
         there = self.lister.look_at_each(named)
         # Use the clock of S3, which stamped the objects: by another clock their ages would be wrong.
@@ -324,7 +324,7 @@ class FileBookmark:
         return self._taken(choice, None, position, told.has_more)
 
     def find_recorded(self, changes: pa.Table, started: datetime, position: Mapping[str, Any]) -> FilesTaken | None:
-        """Take the new ones among the objects that a journal names; None if they are too many to look up in S3.
+        """Take the new objects among those that a journal names; None if the journal names too many to look up in S3.
 
         Parameters
         ----------
@@ -415,7 +415,7 @@ class FileBookmark:
         entries = dict(following.set_aside)
         for row in bad.to_pylist():
             entries[row["key"]] = entry_of(row, reasons[row["key"]], *self.taken_by)
-        # Do this first: if the list is too long, it raises before a ledger file is written.
+        # Change the list before writing a ledger file, because a list that is too long raises an error.
         listed = following.with_set_aside(entries)
         rows = self.ledger.read(plan.segment) if plan.segment else no_rows()
         rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=bad.column("key").combine_chunks())))
@@ -529,7 +529,7 @@ class FileBookmark:
         return latest is None or self.options.compare == "mtime" or not is_same(latest, row)
 
     def _readings(self, taken: pa.Table) -> Readings | None:
-        """Return the `Readings` that track the reads of a batch; None if an unreadable file stops the batch."""
+        """Return the tracker of a batch's reads; None with ``on_unreadable="raise"``, as a bad file stops the batch."""
         if self.options.on_unreadable == "raise":
             return None
         from scripts.helpers.files.readings import Readings
@@ -544,7 +544,7 @@ class FileBookmark:
         known = self.ledger.known_in(ranges)
         rest = pa.concat_tables([self.partitions.rest(known.between(*ends), rows, chosen) for ends in ranges])
         rest = rest.filter(pc.invert(pc.is_in(rest.column("key"), value_set=pa.array(choice.too_small, pa.string()))))
-        # Lifecycle rules archive known objects long after they were taken. Reading them would fail each time.
+        # Leave out known objects that a lifecycle rule has archived since: every read of them would fail.
         refused = pc.is_in(rest.column("key"), value_set=pa.array(choice.archived, pa.string()))
         refused = pc.or_(refused, is_status(rest, ARCHIVED))
         keys = rest.column("key").filter(refused).to_pylist()
@@ -632,7 +632,7 @@ class FileBookmark:
         return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:
-        """Return which of the folders have a ready marker. Look only in folders that the ends of a piece cut in two."""
+        """Return the folders that have a ready marker. Look only in folders of which a piece has just a part."""
         marker = self.options.ready_marker or ""
         there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
         return {key[: -len(marker)] for key in there.column("key").to_pylist()}

@@ -177,7 +177,7 @@ class BatchChooser:
         admitted = self._without_archived(self._settled(new, started, ready))
         if look:
             stale = self._stale_keys(admitted, look)
-            # Do not list stale objects as left for a later batch, which would find them in the same report again.
+            # Stale objects do not count as left for a later batch: that batch would find them in the same report again.
             new, admitted = _without(new, stale), _without(admitted, stale)
         # Apply limits last, so that objects left out for other reasons do not count towards them.
         taken, gone, has_more, waiting = self._limited(admitted, new, gone)
@@ -211,7 +211,7 @@ class BatchChooser:
             there.append(choice.still_there)
             gone += choice.gone
         taken, has_more = oldest_first(candidates, *limits)
-        # Add one candidate that does not fit. One is enough: callers only ask whether `left` is empty.
+        # Add one candidate that exceeds the limits to `left`. Callers only check whether `left` is empty.
         over = candidates.slice(0, int(has_more)).select(LISTED.names[:5])
         left = pa.concat_tables([left, over.append_column(LISTED.field(5), pa.nulls(over.num_rows, pa.string()))])
         rows = pa.concat_tables([taken, *others])
@@ -228,7 +228,7 @@ class BatchChooser:
         return pa.concat_tables([new, modified]), []
 
     def _limited(self, admitted: pa.Table, new: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table, bool, int]:
-        """Return the taken objects, the gone ones, whether a limit left any, and how many partitions wait."""
+        """Return the objects to take, the gone objects, whether a limit left objects, and how many partitions wait."""
         if self.partitions is not None:
             return self.partitions.chosen(admitted, new, gone)
         taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes, one_more=self.is_part)

@@ -287,7 +287,7 @@ class FileDelta(ReadableWhenSmall):
             check_policy(on_schema_change)
         # Check the options before any file is read, otherwise files would be set aside for an error of the caller.
         parser_of(self.location, format, options)
-        # Keep it apart from the schemas of Spark's readers, which have types.
+        # Use another schema name than Spark's readers do, because pandas keeps only names.
         name = f"pandas:{schema_name(format, self.part)}"
         known = None if self.schemas is None else self.schemas.of(name)
 
@@ -298,7 +298,7 @@ class FileDelta(ReadableWhenSmall):
                 options=options, kept=None if on_schema_change == "take" else known,
             )  # fmt: skip
 
-        # Pass an `exhaust` that does nothing, because pandas has read all files to the end.
+        # `exhaust` does nothing, because pandas has already read all files to the end.
         frame: pd.DataFrame = self._watched(format, read, lambda frame, table: None)
         self.fetched.update(self.readable.column("key").to_pylist())
         self._note_read(frame)

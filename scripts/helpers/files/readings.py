@@ -192,7 +192,7 @@ class Readings:
             found = self._find_bad_files(table, exhaust, format, error)
         except NotAFileError:
             raise error from None
-        # If the only error is that several files together exceeded the time limit, all files can be read.
+        # A time limit that only several files together exceeded is no error: each file can be read.
         if not found and not isinstance(error.__cause__, TimeoutError):
             raise error
         return found

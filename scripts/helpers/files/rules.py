@@ -186,7 +186,7 @@ class FileOptions:
         return pc.less_equal(new.column("key"), self.start_from)
 
     def waiting(self, left: pa.Table) -> pa.Table:
-        """Return the objects, among those left for later, that a later batch can take as they are now.
+        """Return the left objects that a later batch can take without any change to them, such as a restore.
 
         Skipped archived objects are left out: a restored one is written again, and S3 reports it like a new object.
         """
@@ -284,7 +284,7 @@ def oldest_first(
     has_more = count < rows.num_rows
     if one_more and has_more:
         count += 1
-    # Filter, which Arrow does chunk by chunk: sort and take would put all keys into one array, which holds 2 GiB.
+    # Filter first, which Arrow does chunk by chunk. Sorting would put all keys into one array, whose limit is 2 GiB.
     first = pc.is_in(_numbers(rows.num_rows), value_set=oldest.slice(0, count))
     return rows.filter(first).sort_by(OLDEST_FIRST).combine_chunks(), has_more
 

@@ -52,7 +52,7 @@ def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:
         if name == "modified":
             column = column.cast(pa.int64())  # As microseconds, because JSON has no times.
         values = column.to_pylist()
-        # Write a value that all rows share once, such as the run. Write all keys: they show the number of rows.
+        # Write a value that all rows share, such as the run, once. Write every key: they show the number of rows.
         columns[name] = values[0] if name != "key" and len(set(values)) == 1 else values
     return pack_json(columns)
 

@@ -319,7 +319,7 @@ class SparkFileDelta(ReadableWhenSmall):
 
         def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:
             if schema is None and asked.format != "text":
-                # The caller only needs the names in the first header.
+                # Without a schema, the caller needs only the column names in the first file's header.
                 return small(table, None, options)
             shares = _given(spark, parts)
             return small.read_shares(shares, _Planned(taken), folders, schema, options, header)
@@ -549,7 +549,7 @@ class Executors:
             held = [[file for file in files if any(files_between([file], *ends) for ends in bounds)] for files in known]
         rows = sum(map(rows_in, held))
         cuts: list[str] = []
-        # With fewer keys there would be a single range.
+        # With fewer ledger rows there would be only one range, so make no cuts.
         if rows >= 2 * LEAST_KEYS:
             wanted = max(min(wanted, rows // LEAST_KEYS), rows // MOST_KEYS)
             cuts = quantiles(self._marks(held, max(1, rows // (wanted * MARKS_PER_RANGE)), rows), wanted)
@@ -575,7 +575,7 @@ class Executors:
 
 
 def _run_on_executors(spark: SparkSession, share: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
-    """Run `share` on each part in its own task and return all results."""
+    """Call `share` for each part in a Spark task of its own, and return the results."""
     return _collect_shares(_given(spark, parts), share) if parts else []
 
 
@@ -726,7 +726,7 @@ class _Candidates:
 
 
 def _candidates(kept: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
-    """Return the rows of a task that the batch may take, and its other rows."""
+    """Return the rows of files that the batch may take, and the task's other rows, such as those of gone objects."""
     rows = from_bytes(b64decode(kept["rows"]))
     is_taken = is_status(rows, TAKEN)
     return rows.filter(is_taken), rows.filter(pc.invert(is_taken))
@@ -743,7 +743,7 @@ def _store(source: str, ledger_uri: str, end: PlaceInOrder | None, few: int, kep
     candidates, others = _candidates(kept)
     taken = candidates if end is None else candidates.filter(is_earlier(candidates, end))
     out = candidates.num_rows - taken.num_rows
-    # Store gone and ignored objects in the first batch that sees them, as on the driver.
+    # Always store the rows of gone and ignored objects, even if the batch takes no file of this range.
     rows = pa.concat_tables([taken, others]).sort_by("key")
     share = _Share(FileLedger(source, (), SegmentFiles(ledger_uri, _client())))
     share.add((kept["after"], kept["until"]), rows, kept["left"] + out)

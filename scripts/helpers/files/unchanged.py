@@ -31,8 +31,8 @@ Changed = tuple[list[str], list[str]]
 def check_on_changed(on_changed: str | None, location: Location, options: FileOptions) -> None:
     """Raise InvalidValueError for ``skip`` if a file that is left out might never be taken.
 
-    The plan was frozen with that file as taken, and a plan never changes. So the next batch takes the file
-    only if it then finds another object than the planned one, and if its options take changed objects.
+    A frozen plan never changes, so the left-out file counts as taken. A later batch takes it only if the file then
+    differs from the planned object, and only if the options take changed objects.
     """
     check_choice("on_changed", on_changed, ("raise", "skip", None))
     if on_changed != "skip":

@@ -80,8 +80,8 @@ def left_over(
     """Return the files of a folder, grouped by whether they may be deleted.
 
     Deleting files is safe only if the folder is listed first, and `live` and `runs_since` are looked up after that. A
-    file is written before anything refers to it. So at the look-up each listed file is referred to, or its run is still
-    entered, or its run cannot refer to anything any more.
+    file is written before anything refers to it. So at the look-up, each listed file is in one of three cases:
+    something refers to it, its run is still entered, or its run has ended and can refer to nothing any more.
 
     Parameters
     ----------
