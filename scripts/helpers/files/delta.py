@@ -287,7 +287,7 @@ class FileDelta(ReadableWhenSmall):
             check_policy(on_schema_change)
         # Check the options before any file is read, otherwise files would be set aside for an error of the caller.
         parser_of(self.location, format, options)
-        # Use another schema name than Spark's readers do, because pandas keeps only names.
+        # Use another schema name than Spark's readers do, because their schemas have types.
         name = f"pandas:{schema_name(format, self.part)}"
         known = None if self.schemas is None else self.schemas.of(name)
 
