@@ -144,7 +144,7 @@ def first_uuid_at(moment: datetime) -> str:
 
 
 # --- open writers ---------------------------------------------------------------------------------
-# Find the number or stamp below which no row can still come. A transaction takes its numbers and stamps first and
+# Find the number or stamp below which no row can still appear. A transaction takes its numbers and stamps first and
 # commits later, and transactions commit in any order.
 #
 # A database gives a row its id on INSERT and shows the row when its transaction commits. So id 2 may become visible
@@ -265,7 +265,7 @@ def settled_moment(clock: datetime, delay: timedelta, oldest: OpenWriter | None)
 
 def age_of(writer: OpenWriter, clock: datetime) -> timedelta:
     """Return how long a transaction has been open."""
-    # Subtract in UTC: within one zone Python subtracts wall clocks, which repeat an hour in autumn.
+    # Subtract in UTC: Python subtracts two times of one zone by wall clock, which repeats an hour in autumn.
     return clock.astimezone(timezone.utc) - writer.began.astimezone(timezone.utc)
 
 
@@ -283,7 +283,7 @@ outlier, such as 101 below 1,000,000; there are rarely more than four outliers."
 
 
 def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> Edge | None:
-    """Return the edge of the rows `seen`, which start with the last one; None without rows. `most` were requested.
+    """Return the edge of the rows `seen`, the last row first; None without rows. `most` rows were requested.
 
     Decimals are digested by their value, so that a column may get more places; with `as_written`, they are digested
     with the places they have, as in states of earlier versions.
@@ -303,7 +303,7 @@ def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> 
 
 
 def _edge_like(before: Edge, seen: Sequence[SeenRow]) -> Edge | None:
-    """Return the edge of some rows. Digest decimals in the way by which more rows agree with the former edge."""
+    """Return the edge of rows. Of the two ways to digest decimals, use the one by which more rows match `before`."""
 
     def agreeing(edge: Edge | None) -> tuple[int, int]:
         rows = edge.rows if edge else ()
@@ -319,9 +319,9 @@ def _without_zeros(text: str) -> str:
 
 
 def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
-    """Add the number of rows with the cursor of the first stored row, if several of the stored rows have this cursor.
+    """Set `ties`: count the source's rows with the cursor `edge.start` if several of the stored rows have this cursor.
 
-    The source may have more such rows than are stored. With unique ids no two rows share a cursor: nothing is counted.
+    The source may have more such rows than are stored. Rows with unique ids are not counted, as none share a cursor.
     """
     lowest = edge.rows[-1][0]
     if edge.start is None or sum(cursor == lowest for cursor, _ in edge.rows) < 2:
@@ -332,7 +332,7 @@ def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
 
 
 def _count_rows_below(before: Edge, now: Edge | None) -> int:
-    """Count the rows that came between the stored rows after these were stored. No update or delete can cause them.
+    """Count the new rows among the rows of `before`, which were stored by an earlier run. Only an insert adds any.
 
     Several rows may have the same cursor, so count rows for each cursor instead of distinct cursors.
     """
@@ -346,7 +346,7 @@ def _count_rows_below(before: Edge, now: Edge | None) -> int:
 
 
 def _is_last_row_unchanged(before: Edge, now: Edge | None) -> bool:
-    """Return whether the last row still exists unchanged."""
+    """Return whether the last row that a run took still exists in the source, with the same contents."""
     if now is None:
         return False
     cursor, contents = before.rows[0]
@@ -378,7 +378,7 @@ def edge_after(
     if window.columns[0].is_time or window.columns[0].is_uuid:
         return None
     if before is not None and window.low is not None:
-        # Read one row more than were stored, so that a row which came in between is not cut off.
+        # Read one row more than were stored, to see a row that was inserted between them.
         seen = _newest(source, window, before.start, window.low, KEPT + 1)
         # Without an index the source would read the whole table, so it returns None; `facts` has logged a WARNING.
         if seen is not None and seen is not UNKNOWN:
@@ -399,7 +399,7 @@ def edge_after(
     seen = _newest(source, window, None, reached, KEPT)
     if seen is UNKNOWN:
         return None
-    # Warn only once, with the first rows, because nothing changes from run to run.
+    # Warn only in the first run that has rows, because later runs would only repeat the warning.
     if seen is None and window.low == window.start:
         logger.warning(
             "event=no_edge context=%s source=%s column=%s: the column has no known index (views and queries have "
@@ -589,11 +589,11 @@ def _check_zone(source: RowSource, column: CursorColumn, now: datetime, context:
 
 
 def _check_partition(source: RowSource, column: CursorColumn, options: RowOptions, context: str) -> None:
-    """Refuse a cursor with one value for each partition, as later files in it would be lost. For times, only warn."""
+    """Refuse a partition column as cursor, as files added later to a partition would be lost. For times, only warn."""
     if options.lookback or options.settled or not source.is_partition(column):
         return
     if column.is_time:
-        # The delay counts from the end of a day, so a partition can grow until then. Later files are late, like rows.
+        # The delay counts from the end of a day, so files can be added until then. Files after that are lost.
         logger.warning(
             "event=partition_cursor context=%s column=%s: the column is a partition column of files. A partition is "
             "read once delay=%s has passed after it, and later files are lost. job.new_partitions tracks files",
@@ -612,7 +612,7 @@ def _check_partition(source: RowSource, column: CursorColumn, options: RowOption
 def _ends(
     columns: tuple[CursorColumn, ...], state: RowsState | None, options: RowOptions
 ) -> tuple[Bound | None, Bound | None]:
-    """Return the watermark, and the bound where the first run was to start."""
+    """Return the watermark, and the bound at which the first run was to start; None for each one that is missing."""
     if state is None:
         if options.start_from is None:
             return None, None
@@ -729,11 +729,11 @@ class _Look:
             )
 
     def _warn_of_texts(self) -> None:
-        """Log a WARNING, in each run that finds such texts, if texts may rise in another order than their bytes."""
+        """Log a WARNING in each run whose texts may rise in another order than their bytes."""
         before = self.low if self.state is not None else None
         texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
         widths = {*self.facts.widths, *map(len, texts)}
-        # `facts.widths` is empty without texts. A `start_from` is not compared, as it may be only the start of a key.
+        # `facts.widths` is empty without texts. Ignore `start_from`, because it may be only the first letters of a key.
         if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
             logger.warning(
                 "event=unordered_texts context=%s column=%s: the texts have different lengths, or are times with an "
@@ -804,14 +804,14 @@ class _Look:
     def awaited_writers(self) -> OpenWriters:
         """Return the open transactions that have written, if the delay applies; warn if the watermark is past one."""
         keeps_delay = self.facts.ceiling is None and (self.first.is_time or self.has_uuids)
-        # The delay does not apply to an upper bound that the caller passes and vouches for.
+        # The delay does not apply to the caller's upper bound if it is a time or the caller set `settled`.
         is_answered_for = self.asked is not None and (self.first.is_time or self.options.settled)
         if not keeps_delay or is_answered_for:
             return OpenWriters()
         found = oldest_writer(self.source, self.options.delay, self.context, warns=self.state is None)
         oldest = found.oldest
         # The watermark stays below the beginning of each visible open transaction that has written. It can pass a
-        # transaction that has only read so far, or that is invisible. Rows of that one may be lost: log a WARNING.
+        # transaction that has only read so far, or is invisible, and may then lose its rows: log a WARNING.
         if oldest is not None and self.state is not None and self._has_passed(oldest):
             logger.warning(
                 "event=passed_transaction context=%s source=%s transaction=%r open_for=%s: the watermark is past the "
@@ -856,7 +856,7 @@ class _Look:
 
     def _ceiling(self, ceiling: Cursor) -> Bound:
         bound = self._alone(self.first.check(ceiling))
-        # A ceiling only rises. One below the watermark comes from another server or a restored one.
+        # A ceiling only rises. If it is below the watermark, it comes from another server or a restored server.
         if self.low is not None and precedes(bound, self.low):
             raise SourceError(self.source.name, reason="behind", context=self.context, what="ceiling")
         return bound
@@ -879,8 +879,8 @@ class _Look:
         except OverflowError:
             what = f"delay={self.options.delay} reaches before the year 1. Give a shorter one."
             raise CursorError(self.first.name, what) from None
-        # For compound cursors, cap with only the first value, which is below all rows with that stamp: these rows are
-        # still within the delay.
+        # For compound cursors, cap with a bound of only the first column. It is below all rows with the stamp `cap`,
+        # which are still within the delay.
         at_cap = self._alone(cap)
         if stamp >= cap:
             self._warn_of_long_transaction()
@@ -907,7 +907,7 @@ class _Look:
         return settled_moment(self.clock, self.options.delay, self.oldest)
 
     def _warn_of_long_transaction(self) -> None:
-        """Log a WARNING if a long transaction is the reason why rows older than the delay are left for later."""
+        """Log a WARNING if a long transaction makes this run leave rows for later that are older than the delay."""
         oldest = self.oldest
         if oldest is None or age_of(oldest, self.clock) <= self.options.delay:
             return
@@ -918,7 +918,7 @@ class _Look:
         )  # fmt: skip
 
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
-        """Warn, until a run has taken rows, that lower numbers that come later are lost, whatever the delay."""
+        """Warn, until a run has taken rows, that a lower number which appears later is lost, whatever the delay."""
         took_rows = self.state is not None and self.state.last is not None
         # A database has a clock. Spark's own JDBC reader shows none, but its rows wait for the delay (`undecided`).
         is_of_database = self.facts.now is not None or undecided is not None
@@ -940,7 +940,7 @@ class _Look:
         )  # fmt: skip
 
     def _up_to(self, limit: Bound | None, what: str) -> Bound | None:
-        """Return the caller's upper bound, or the limit if there is none; raise CursorError if it is past the limit."""
+        """Return the caller's upper bound, or else the limit; raise CursorError if the bound is past the limit."""
         if self.asked is None:
             return limit
         if limit is None or self._precedes(limit, self.asked):
@@ -952,7 +952,7 @@ class _Look:
         return self.asked
 
     def lookback(self) -> Tick | None:
-        """Return how far to read back: further than the option if a local clock was put forward in that time."""
+        """Return how far to read back: further than `options.lookback` if the clock was put forward in that time."""
         lookback = self.options.lookback
         # A first run has nothing to read again: it starts at the very beginning, or at `start_from`. 0 of any type
         # means no lookback.
@@ -989,10 +989,10 @@ class _Look:
                 self.context, self.source.name,
             )  # fmt: skip
             return
-        # Operators who have checked the rows set the watermark just past the last row, so such a table is not behind.
+        # Accept a watermark just past the last row: an operator who has checked the rows may have set it there.
         if not self._precedes(just_past(self.columns, last, self.options.descending), low):
             return
-        # A state without a last row seen is from an earlier release or set by hand: its watermark may be past all rows.
+        # A state of an earlier release, or set by hand, has no last row seen, and its watermark may be past all rows.
         if seen is not None and not self._precedes(last, seen):
             return
         if seen is not None and self.options.on_behind != "warn":
@@ -1007,7 +1007,7 @@ class _Look:
         found = self.last_row
         if found is None or high is None:
             return before
-        # A stamp in the future is a mistake or means "never": its row may still get a lower stamp.
+        # Leave out a stamp in the future: it is a mistake or means "never", and its row may still get a lower stamp.
         stamp: Any = found[0]
         if self.first.is_time and stamp > self.first.at(self.clock):
             return before
@@ -1036,7 +1036,7 @@ class _Look:
         return cap if reached is None or precedes(reached, cap) else None
 
     def _alone(self, value: Cursor) -> Bound:
-        """Return a bound of only the first column, which is before all rows with this value in that column."""
+        """Return a bound with a value for the first column only; it is before all rows with this value."""
         return (value, *[None] * (len(self.columns) - 1))
 
     def _precedes(self, one: Bound, other: Bound) -> bool:
