@@ -212,7 +212,7 @@ class SchemaReader:
         return decision, parts
 
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Return the arguments to `read` only some of the files: the decision for all files, and the parts of some."""
+        """Return the arguments with which `read` reads only the files in `table`: decision and parts."""
         if self.asked.finds_by_header or self.asked.format == "avro":
             return decision, [self._found(*part) for part in self._groups(table)]
         if self.asked.is_text:
@@ -260,7 +260,7 @@ class SchemaReader:
         return self.asked.rescue is not None and self.asked.format != "xml"
 
     def _where(self) -> Given:
-        # XML does not count as text: Spark keeps only the last element if a column is not a list, so types must match.
+        # Types in XML must match: if a column is not a list, Spark keeps only the last of several elements.
         is_text, may_lack = self.asked.format in ("csv", "json"), self.asked.format in ("json", "xml")
         return Given(str(self.location), self.context, is_text, may_lack)
 
@@ -375,7 +375,7 @@ class SchemaReader:
         """Return a column of nanoseconds as times, in UTC or without a zone. Spark 3.3 has only times in UTC."""
         value = quoted(name)
         seconds = (value.cast("decimal(20,0)") / 10**9).cast("decimal(18,6)")
-        # Use the type object: the text "timestamp" means a time without a zone if spark.sql.timestampType says so.
+        # Use the type object: spark.sql.timestampType can make the text "timestamp" mean a time without a zone.
         time = seconds.cast(type_of("timestamp"))
         if not is_utc and self.spark.version >= "3.4":
             time = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + seconds.cast("interval second")

@@ -92,7 +92,7 @@ TABLE = (
     Option("json", "dateFormat", "2026-11-24", "of dates", "dateFormat"),
     Option("json", "timestampFormat", "ISO 8601", "of times", "timestampFormat"),
 )  # fmt: skip
-# Without pathGlobFilter, modifiedBefore and modifiedAfter: the files that they skip would count as read.
+# pathGlobFilter, modifiedBefore and modifiedAfter are left out: the files that they skip would count as read.
 _FILES = "recursiveFileLookup basePath ignoreCorruptFiles ignoreMissingFiles"
 _TEXTS = (
     "mode columnNameOfCorruptRecord samplingRatio charset encoding lineSep multiLine locale timeZone "

@@ -39,7 +39,7 @@ class Planned(NamedTuple):
 
     @property
     def kept_version(self) -> str | None:
-        """The version id if later writes keep that version. If None, only the ETag identifies the object."""
+        """The version id if later writes keep that version; otherwise None: only the ETag identifies the object."""
         return None if self.version_id == OVERWRITABLE else self.version_id
 
 
@@ -180,10 +180,10 @@ class ObjectFetcher:
 
     def _read_file(self, planned: Planned) -> bytes:
         with self._of_file(planned, partial(open, mode="rb", opener=open_without_blocking)) as file:
-            # Compare before the read too: a pipe may have taken the file's place, and reading from it might never end.
+            # Compare before the read too: a pipe may have replaced the file, and reading a pipe might never end.
             self._compare_file(planned, os.fstat(file.fileno()))
             body: bytes = file.read()
-            # Compare the open file again after the read, to notice that it was overwritten meanwhile.
+            # Compare the open file again after the read, to notice if it was overwritten during the read.
             self._compare_file(planned, os.fstat(file.fileno()))
         return body
 

@@ -210,7 +210,7 @@ class Fetching:
         with ThreadPoolExecutor(WORKERS) as pool:
             try:
                 for one in planned:
-                    # Wait only while others are fetched: an object larger than the limit is then fetched alone. Limit
+                    # Wait only while other objects are fetched: one larger than the limit is then fetched alone. Limit
                     # the number of futures as well, because empty files add no bytes.
                     while waiting and (len(waiting) >= 8 * WORKERS or flying + one.size > _IN_FLIGHT):
                         first, future = waiting.popleft()
@@ -296,7 +296,7 @@ def decompressed(location: Location, key: str, body: bytes) -> bytes:
 
 
 def unpacked_text(body: bytes) -> bytes:
-    """Return the bytes of a file whose name has no compression extension; raise BadGzipFile if they are gzip anyway."""
+    """Return the bytes of a file without a compression extension, unchanged; raise BadGzipFile if they are gzip."""
     if body.startswith(GZIP):
         raise gzip.BadGzipFile(NAMED_WRONG)
     return body

@@ -101,7 +101,7 @@ def _unpacked(location: Location, key: str, head: bytes) -> bytes:
             found += member.decompress(head, HEAD)
             head = member.unused_data
     except zlib.error:
-        return found or head  # It is not a gzip file. Spark raises the error when it reads the file.
+        return found or head  # Ignore a file that is not gzip. Spark raises the error when it reads the file.
     return found
 
 

@@ -51,7 +51,7 @@ class Misfits:
         fails = F.when(self._is_bad(), self._raised_record()).otherwise(value)
         if self._may_lose(kind):
             fails = F.when(self._is_lost(name, kind), self._raised(name, kind_text(kind))).otherwise(fails)
-        # Check `RECORD` first: it is nearly always NULL, and then the record is not parsed again.
+        # Check `RECORD` first: it is nearly always NULL, and a row without it is not parsed again.
         return F.when(F.col(RECORD).isNull(), value).otherwise(fails).alias(name)
 
     def rescued(self, beside: Sequence[str]) -> Column:
