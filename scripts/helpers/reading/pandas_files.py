@@ -141,12 +141,12 @@ def read_pandas(
     try:
         found = _joined(str(location), format, by_key, options, as_text)
     except (*_OF_FILES, TypeError, pa.ArrowException):
-        # The error names no file, so join each file alone to find it. Parquet is read by now: options do not matter.
+        # The error names no file, so join each file alone to find it. For Parquet the options no longer matter.
         for key, frame in by_key.items():
             with _of_file(str(location), key, format, {} if format == "parquet" else options):
                 _joined(str(location), format, {key: frame}, options, as_text)
         raise
-    # Without names the slice would be [-0:], which is the whole list.
+    # Return [] without names, because the slice [-0:] would be the whole list.
     values = [folder_values(one.key)[-len(names) :] if names else [] for one, _, _ in taken]
     added = {name: [of_file[index][1] for of_file in values] for index, name in enumerate(names)}
     if path_column is not None:
@@ -265,7 +265,7 @@ def _csv(options: Mapping[str, Any], body: bytes) -> pd.DataFrame:
     if isinstance(given["dtype"], Mapping):
         given["dtype"] = defaultdict(lambda: "string", given["dtype"])
     try:
-        # Nothing is read yet, so a plain ValueError here is about the options.
+        # This call parses no rows yet, so a plain ValueError is about the options.
         reader: Any = pd.read_csv(BytesIO(body), **{**given, "iterator": True})
     except ValueError as error:
         if type(error) is ValueError:
@@ -285,7 +285,7 @@ def _check_counts(text: str, options: Mapping[str, Any]) -> None:
     if len(separator) != 1:  # The separator is a regular expression, which only pandas supports.
         return
     given = {name: options[name] for name in QUOTING if name in options}
-    csv.field_size_limit(2**31 - 1)  # Sets the limit for all readers of this process; the default is 128 KB.
+    csv.field_size_limit(2**31 - 1)  # Lift csv's limit of 128 KB a value, for the whole process.
     rows = csv.reader(StringIO(text, newline=""), delimiter=separator, **given)
     # Skip blank lines, but keep lines that have only separators.
     counted = (row for row in rows if len(row) > 1 or "".join(row).strip())
@@ -300,7 +300,7 @@ def _check_counts(text: str, options: Mapping[str, Any]) -> None:
 
 
 def _typed_text(texts: Any) -> Any:
-    """Return CSV texts as numbers or booleans if all of them are; otherwise unchanged."""
+    """Return CSV texts as numbers if all are numbers, as booleans if all are ``true`` or ``false``; else unchanged."""
     there = texts.drop_null()
     is_whole = pc.match_substring_regex(there, WHOLE)
     if len(there) and pc.all(is_whole).as_py():
@@ -414,7 +414,7 @@ def _concatenated_tables(source: str, tables: Mapping[str, pa.Table]) -> pa.Tabl
     concat = partial(pa.concat_tables, promote_options="permissive")
     columns = {}
     for name in dict.fromkeys(name for table in tables.values() for name in table.column_names):
-        # A table without the column is selected without columns: its rows become NULL.
+        # Select no columns from a table that lacks this one, so that its rows become NULL.
         parts = [table.select([name] if name in table.column_names else []) for table in tables.values()]
         try:
             together = concat(parts)

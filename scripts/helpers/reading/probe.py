@@ -126,7 +126,7 @@ def _rule(format: str, key: str) -> tuple[int, int, Judge]:
 
 def _parquet(_: bytes, end: bytes) -> str | None:
     if end[-4:] == b"PARE":
-        return None  # The file is encrypted. Only the reader can find out whether the key is available.
+        return None  # Accept encrypted files: only the reader can find out if the key is available.
     if end[-4:] != b"PAR1" or len(end) < 12:
         return "it is not a complete parquet file: it has no footer"
     length = int.from_bytes(end[-8:-4], "little")
@@ -135,7 +135,7 @@ def _parquet(_: bytes, end: bytes) -> str | None:
     try:
         _metadata(end[-8 - length :])
     except (*DAMAGE, pa.ArrowException):
-        # DAMAGE is caught because pandas registers types whose Python code reads their part of the footer.
+        # Catch DAMAGE too, because pandas registers types whose Python code reads parts of the footer.
         return "it is not a complete parquet file: its footer is damaged"
     return None
 

@@ -233,7 +233,7 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
             # An empty element becomes NULL.
             value = F.when(_is_text(value), value)
         values += [value.alias(f"value_{index}"), is_lost.alias(f"lost_{index}")]
-        # Show only the value of an element that occurs once, although it was read as a list of one.
+        # Show an element that occurs once as a single value, although it was read as a list of one value.
         shown.append(F.when(is_lost, _json(*shape[1:])).otherwise(_json(field.dataType, value)).alias(field.name))
     is_marked = F.col(RECORD).isNotNull()
     text = F.coalesce(RECORD, F.to_json(F.struct(*shown, _END)))
@@ -289,7 +289,7 @@ def _is_utf8(text: Column, data: Column) -> Column:
 
 
 class _Syntax:
-    """What CSV, JSON and XML have in common."""
+    """The base of the classes that parse CSV, JSON and XML records."""
 
     as_text: tuple[str, ...] = ()
     """Types with values at which Spark 3's parser raises an error by default: parsed as texts, then cast."""
@@ -334,13 +334,13 @@ class _Syntax:
         if "decimal" in kind.simpleString():
             lost.append(_any_lost(_is_cut, kind, value, value))
         if "double" in kind.simpleString() and is_inferred:
-            # Parse the record again to get the text, but only for such large values, which are rare.
+            # Parse the record again to get the text, but only for large values, which are rare.
             rounded = _any_lost(_is_rounded, kind, value, self.value_text("text", index))
             lost.append(F.when(_any_lost(_is_large, kind, value, value), rounded).otherwise(F.lit(False)))
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
 
     def _is_inexact(self, kind: T.DataType, value: Column, text: Column) -> Column | None:
-        """Return whether a date had a time of day, or a time does not exist in the zone of the session."""
+        """Return whether a date had a time of day, or a time is skipped by the clocks of the session's zone."""
         text = text.cast("string")
         if isinstance(kind, T.DateType) and self._is_plain(kind):
             return ~text.rlike(_MIDNIGHT)
@@ -690,7 +690,7 @@ class _Csv(_Syntax):
         return whole.contains(self.option("quote", '"')) & ~whole.rlike(csv_patterns(self.options)[0])
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """Return the frame: each line is one record. With ``short_lines=take``, missing last values become NULL."""
+        """Return the frame unchanged, one record a line. With ``short_lines=take``, missing last values become NULL."""
         if self.option("short_lines") != "take":
             return frame
         kept = [name for name in frame.columns if name != "text"]
@@ -698,7 +698,7 @@ class _Csv(_Syntax):
         frame = frame.select(
             *kept, "text", F.when(F.col("text").isNotNull(), self._texts("text", [_END])).alias("texts")
         )
-        # `_END` is read in place of the first missing value; if a quote is not closed, it is not found.
+        # Spark reads `_END` in place of the first missing value, and does not find it if a quote is not closed.
         place = F.array_position(F.array(*map(F.col("texts").getField, names)), _END).cast("int")
         frame = frame.select(*kept, "text", place.alias("place"))
         missing = F.array_join(F.array_repeat(F.lit(self._separator), F.lit(len(names)) - F.col("place")), "")

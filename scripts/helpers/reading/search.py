@@ -67,7 +67,7 @@ def search(keys: Sequence[str], fails: Fails, named: Named, known: Exception | N
     if len(keys) == 1:
         if isinstance(error, FileContentError):
             return list(keys)
-        # Read again: a lost machine or connection, which no file causes, cannot always be recognised by its error.
+        # Read again, because the first error may come from a lost machine or connection and not from the file.
         again = fails(keys)
         if again is None:
             return []

@@ -125,7 +125,7 @@ def read_files(
     else:
         columns = check_folders(location, keys)
         if schema is None and _infers_by_glob(spark, format, options):
-            # For CSV, Spark infers the header even if a schema is given.
+            # For CSV a schema is no remedy: Spark infers the header even with one.
             remedy = "Rename it." if format == "csv" else "Give schema=, or rename it."
             _check_no_glob(location, keys, remedy)
         paths = dict(zip(keys, map(literal, location.readable_uris(keys)), strict=True))
@@ -189,7 +189,7 @@ def _fault(
 
     keys, source = list(paths), str(location)
     first = bisect_left(range(len(keys)), True, key=lambda last: columns(keys[: last + 1]) is None)
-    if first == len(keys):  # This time Spark can read all files.
+    if first == len(keys):  # Spark can read all files now, so no file is at fault.
         return error
     key, text = keys[first], str(error)
     alone, before = columns([key]), columns(keys[:first]) if first else {}
