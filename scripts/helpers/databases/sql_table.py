@@ -119,7 +119,7 @@ class SqlTable(DatabaseTable):
             plain = self.dialect.plain(column, declared)
             if name in texts:
                 written, kind = texts[name].written, texts[name].kind
-                # Times need not become text on the way if the driver does not change them.
+                # Do not read times as text if the driver returns them unchanged.
                 written = self.dialect.inside(column, kind, name) if kind in TIMES else written
             elif plain is not None:
                 written, kind = plain
@@ -135,7 +135,7 @@ class SqlTable(DatabaseTable):
     def _batches(
         self, window: RowWindow, queries: Sequence[SQL], planned: Sequence[TextColumn], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        # Check at each read: a column altered since the plan would be compared as its old type, and rows missed.
+        # Check at each read: values of a column altered after the plan would be compared by its old type.
         self._columns_now(window)
 
         def read(query: SQL) -> Iterator[pa.RecordBatch]:

@@ -114,7 +114,7 @@ class DatabaseTable(RowSource):
             self._query_text, self.name = text, f"{self._database.name} query {text.digest}"
         if partitions is not None and (type(partitions) is not int or not 1 <= partitions <= 10_000):
             raise SourceError(self.name, f"partitions={partitions!r}; it must be a whole number from 1 to 10,000.")
-        # Refuse a text: 'no' counts as true in Python, and a table created again would be read without an error.
+        # Refuse a string: Python counts 'no' as true, and a table that was created again would raise no error.
         if not isinstance(remade, bool):
             raise SourceError(self.name, f"remade={remade!r} is neither True nor False. Give one of them.")
         self._selected = _checked_columns(self.name, columns)
@@ -236,7 +236,7 @@ class DatabaseTable(RowSource):
             pause = min(max(2 * pause, FIRST_PAUSE), LAST_PAUSE)
             time.sleep(pause.total_seconds())
             now_open = self._writers(column)
-            # New transactions get higher numbers, so ignore them. Without a new list, the known ones count as open.
+            # Ignore new transactions: their numbers are higher. If there is no new list, keep those of the last list.
             found = found if now_open is None else found & now_open
         return found
 
@@ -345,7 +345,7 @@ class DatabaseTable(RowSource):
         return None
 
     def _listed(self, query: SQL, names: Sequence[str]) -> list[Any] | None:
-        """Return the other open transactions. A list without this one is stale: then log a WARNING and return None."""
+        """Return the other open transactions. If a list lacks our own, it is stale: log a WARNING and return None."""
         options = self._database.listing_options(self._options)
         for pause in STALE_PAUSES:
             time.sleep(pause)
@@ -368,7 +368,7 @@ class DatabaseTable(RowSource):
     def _forget(self) -> None:
         """Forget the catalogue, so that each plan reads it again and sees the table as it is.
 
-        Otherwise a column that was altered since would be compared as its old type, and rows would be missed.
+        Otherwise the values of an altered column would be compared by its old type, and rows would be missed.
         """
         self.__dict__.pop("_queries", None)
 
