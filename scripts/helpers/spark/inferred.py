@@ -10,7 +10,7 @@ from scripts.helpers.spark.jvm import frame_of_java, java_frame, java_of
 
 
 def inferred_schema(texts: DataFrame, format: str, options: Mapping[str, Any]) -> T.StructType:
-    """Return the columns of texts as Spark infers them for files; a Spark job reads the texts.
+    """Return the schema that Spark infers from texts, as it would from files. This runs a Spark job.
 
     Call this only if `has_jvm`: PySpark itself accepts texts only as RDDs, whose rows all pass through a Python worker.
 

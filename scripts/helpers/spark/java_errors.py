@@ -21,7 +21,7 @@ def is_spark_error(error: BaseException) -> bool:
 
 
 def shows_rows(error: BaseException) -> bool:
-    """Return whether the text of an error shows rows that a table refused; its first line never does."""
+    """Return whether an error's text contains rows that a table refused. Its first line never contains rows."""
     return any(text in str(error) for text in ("violated by row", "Preview of invalid data"))
 
 

@@ -27,7 +27,7 @@ class Observed(Protocol):
 
 
 def observe(df: DataFrame, aggregates: Sequence[Column], name: str | None = None) -> tuple[DataFrame, Observed | None]:
-    """Return the same rows, which compute aggregates when they are first read, and an object that has the results.
+    """Return the rows, whose first action also computes aggregates, and an object that has the results.
 
     Returns
     -------

@@ -84,7 +84,7 @@ def times_as_written(spark: SparkSession, format: str, options: Mapping[str, Any
 
 
 def check_all_is_read(spark: SparkSession, options: Mapping[str, Any] | None = None) -> None:
-    """Refuse options that make Spark skip corrupt or missing files: these would count as taken without their rows."""
+    """Refuse options that make Spark skip corrupt or missing files: the files would count as read."""
     for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
         setting = f"spark.sql.files.{name}"
         asked = {f"option {name}": value for key, value in (options or {}).items() if key.lower() == name.lower()}
