@@ -132,7 +132,7 @@ class CursorColumn:
             milliseconds = (UUID(value).int >> 80) + sign * (by // timedelta(milliseconds=1))
             return str(UUID(int=_in_range(milliseconds, 0, 2**48 - 1) << 80))
         if isinstance(by, timedelta) and isinstance(value, date):
-            # Round up: a lookback of an hour must read the whole day before, as a row may be from that day's end.
+            # Round up: a lookback of an hour must read the whole day before, as a row may be from the end of it.
             whole_days = -(-by // DAY)
             return value + sign * whole_days * DAY
         if isinstance(by, int) and isinstance(value, int):

@@ -123,7 +123,7 @@ class RowOptions:
         self._check_disposition(first, self.lookback, self.nulls, "leave the option out")
 
     def check_replay(self, window: RowWindow) -> None:
-        """Refuse invalid options, and an open plan that reads rows again for a sink that would append them twice."""
+        """Refuse invalid options, and an open plan that reads rows again although the sink would append them."""
         self.check(window.columns)
         self._check_disposition(window.columns[0], window.lookback, window.nulls, "discard the plan")
 

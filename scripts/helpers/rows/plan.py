@@ -332,7 +332,7 @@ def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
 
 
 def _count_rows_below(before: Edge, now: Edge | None) -> int:
-    """Count the new rows among the rows of `before`, which were stored by an earlier run. Only an insert adds any.
+    """Count the new rows among the rows of `before`, which were stored by an earlier run. Only inserts add such rows.
 
     Several rows may have the same cursor, so count rows for each cursor instead of distinct cursors.
     """
@@ -593,7 +593,7 @@ def _check_partition(source: RowSource, column: CursorColumn, options: RowOption
     if options.lookback or options.settled or not source.is_partition(column):
         return
     if column.is_time:
-        # The delay counts from the end of a day, so files can be added until then. Files after that are lost.
+        # The delay counts from the end of a day, so files can be added until it is over. Later files are lost.
         logger.warning(
             "event=partition_cursor context=%s column=%s: the column is a partition column of files. A partition is "
             "read once delay=%s has passed after it, and later files are lost. job.new_partitions tracks files",

@@ -177,7 +177,7 @@ class RowsState:
         return cls.read(stored, context)
 
     def to_store(self) -> dict[str, Any]:
-        """Return the state as it is stored, without the fields that have no value, as a state may have only a few."""
+        """Return the state as it is stored, without empty fields, because a state may have only a few fields."""
         parts = {"undecided": self.undecided, "edge": self.edge}
         given = {
             "start": stored_bound(self.start), "last": stored_bound(self.last), "complete": stored_bound(self.complete),

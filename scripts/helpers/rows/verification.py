@@ -120,7 +120,7 @@ class Choice:
                 newer += piece.count
                 if within < piece.count:
                     first, last = piece.at(within)
-                    # The newest and oldest intervals end where the range does, even between rows of one first value.
+                    # The newest and oldest intervals end where the range ends, even between rows of equal first value.
                     # If the range is open below, so is the oldest interval: the target may have older rows.
                     start = low if within == piece.count - 1 else from_number(first, column.type)
                     found.append((start, high if within == 0 else from_number(last, column.type)))
