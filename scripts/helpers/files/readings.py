@@ -192,7 +192,7 @@ class Readings:
             found = self._find_bad_files(table, exhaust, format, error)
         except NotAFileError:
             raise error from None
-        # A time limit that only several files together exceeded is no error: each file can be read.
+        # A time limit that only several files together exceeded is not an error: each file can be read.
         if not found and not isinstance(error.__cause__, TimeoutError):
             raise error
         return found

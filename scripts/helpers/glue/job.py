@@ -106,7 +106,7 @@ class Job:
             batch.writes_itself = True
             Job._batch = batch.init(job_name, given)
         except BaseException as error:
-            # Remember the failure: if a script catches it and goes on, its sources must not read everything.
+            # Remember the failure: if a script catches it and continues, its sources must not read everything.
             Job._refused = (job_name, type(error).__name__)
             raise
 

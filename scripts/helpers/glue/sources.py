@@ -64,7 +64,7 @@ def read_folders(
     check_reader_options(name, options)
 
     def frame_of(part: FileDelta, folders: Sequence[str]) -> DataFrame:
-        # Store no schema: as in Glue, Spark infers the types of each batch anew.
+        # Store no schema: as in Glue, Spark infers the types of each batch by itself.
         read: Callable[..., DataFrame] = partial(replace(part, schemas=None).read, spark, path_column=path_column)
         if schema is None:
             return read(name, **options)

@@ -16,7 +16,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def source_text(source: Any) -> str:
-    """Return the path of a source as a string; InvalidValueError if it is no path, for example a list of paths."""
+    """Return the path of a source as a string; InvalidValueError if it is not a path, for example a list of paths."""
     if not isinstance(source, (str, PathLike)):
         raise InvalidValueError(
             f"The source of files is a {type(source).__name__}. Name one directory or prefix as a text; call once for "

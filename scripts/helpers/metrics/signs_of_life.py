@@ -28,7 +28,7 @@ def silence(head: Head, now: datetime) -> timedelta | None:
 def may_be_dead(head: Head, now: datetime) -> bool:
     """Return whether the run with the lease shows no sign of life, or has a lease that could hide its death for long.
 
-    A run sends three heartbeats per lease. Missing two is no accident, but a live run without heartbeats looks the
+    A run sends three heartbeats per lease. To miss two is not an accident, but a live run without heartbeats looks the
     same, so an operator has to check.
     """
     claim = head.claim

@@ -127,7 +127,7 @@ def list_jobs(
 
 
 class _Tally:
-    """The cost and the number of jobs of all segments together. `stopped` tells every walk to end."""
+    """The cost and the number of jobs of all segments together. `stopped` makes every walk end."""
 
     def __init__(self, max_requests: int | None, on_page: Callable[[int, ListCost], None] | None) -> None:
         self.cost, self.jobs, self.stopped = ListCost(), 0, False

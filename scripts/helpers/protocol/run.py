@@ -245,7 +245,7 @@ class Run:
     def _delete_unused(self, before: Plan, after: Plan) -> None:
         """Delete the chunks of a plan that was replaced. A failure does no harm: `doctor` deletes them."""
         gone = unused(before, after.contexts, after.next, self._head.watermarks)
-        # A later plan may have the same blob again: no longer count its chunk as written, so that it is written anew.
+        # A later plan may have the same blob again: no longer count its chunk as written, so that it is written again.
         self._written -= {reference.id for reference in gone}
         try:
             for reference in gone:

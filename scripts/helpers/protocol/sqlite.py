@@ -169,7 +169,7 @@ class SqliteTable:
                     found.append(_item(job, key, item))
                     last = items.key(job, key)
                 elif not isinstance(job, str):
-                    # Another program wrote this job name, which is no text. Return it printable, as a damaged job.
+                    # Another program wrote this job name, which is not text. Return it printable, as a damaged job.
                     found.append(_item(ascii(job), key if isinstance(key, str) else ascii(key), ""))
         return ItemPage(found, None)
 

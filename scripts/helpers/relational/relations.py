@@ -105,7 +105,7 @@ def _add(tables: list[RelatedTable], table: RelatedTable, parts: list[tuple[str,
 
 
 def _leaves(name: str, steps: Fields, kind: Any) -> Iterator[tuple[str, Fields, Any]]:
-    """Yield name, path and type of each field that is no struct, at any depth: ``"a.b", ("a", "b"), "long"``."""
+    """Yield name, path and type of each field but structs, at any depth: ``"a.b", ("a", "b"), "long"``."""
     if isinstance(kind, Mapping) and kind["type"] == "struct":
         for part in kind["fields"]:
             # Check `steps` too: even an empty field name adds a dot, which keeps two columns apart.
