@@ -14,7 +14,7 @@ from scripts.helpers.listing.objects import LEDGER, LISTED, OVERWRITABLE, Interv
 
 
 class ListingDifference(NamedTuple):
-    """Listed objects that are unknown, listed objects known with another identity, and known objects not listed."""
+    """Listed objects that the ledger lacks or has with another identity, and the ledger's objects not listed."""
 
     new: pa.Table
     modified: pa.Table
@@ -22,7 +22,7 @@ class ListingDifference(NamedTuple):
 
 
 class Known:
-    """The known objects in segments of a ledger. The newest segment that has a key counts.
+    """The objects in the segments of a ledger. For a key in several segments, the newest one counts.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Known:
     """
 
     def __init__(self, segments: Sequence[pa.Table]) -> None:
-        # Keep the tables as they are: joining their chunks would copy them, and they may be a whole ledger.
+        # Do not join the chunks of the tables: that would copy them, and they may hold a whole ledger.
         self._segments = [table for table in reversed(segments) if table.num_rows]
         self._keys = [_Keys(table.column("key")) for table in self._segments]
 
@@ -116,7 +116,7 @@ def without_stale(found: ListingDifference, known: pa.Table, created: datetime) 
     place = pc.index_in(found.modified.column("key"), value_set=known.column("key"))
     before = known.column("modified").take(place)
     made = pa.scalar(created, LEDGER.field("modified").type)
-    # Keep equal times: S3 shows whole seconds, and an object overwritten within the same second is another object.
+    # Keep objects with equal times: S3 shows whole seconds, and a later write may be in the same second.
     newer = pc.greater_equal(found.modified.column("modified"), before)
     newer = pc.or_(newer, pc.less(before, made))
     gone = found.gone.filter(pc.less(found.gone.column("modified"), made))

@@ -1,4 +1,4 @@
-"""The state of a job that reads only the largest partition: the value of that partition, and which files it had."""
+"""The state of a job that reads only the largest partition: its value, and a hash of its files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LatestPartition:
                 raise SourceError(now, reason="changed", context=context, before=before)
 
     def decided(self, delta: PartitionDelta, on_same: OnSame) -> PartitionDecision:
-        """Return what to read of the largest partition. `delta` has that partition, or is empty if there is none.
+        """Return what to read of the largest partition. `delta` has its files, or is empty without partitions.
 
         Raises
         ------

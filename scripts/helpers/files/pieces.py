@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Run(Generic[T]):
-    """Neighbouring parts in order, which together have the keys above `after` and not above `until`."""
+    """Adjacent parts of a listing, in order, which together cover the keys above `after`, up to `until`."""
 
     after: str | None
     until: str | None
@@ -34,7 +34,7 @@ class _Run(Generic[T]):
 class _Runs(Generic[T]):
     """Parts of a range that arrive in any order, joined where they touch.
 
-    None as the start of a part means before all keys, and as its end after all keys, so None never joins two parts.
+    A part from None starts before all keys, a part to None ends after all keys. So two None never join parts.
     """
 
     waiting: int = 0

@@ -111,7 +111,7 @@ class SetAsideList:
             entries = {entry.key: entry for entry in map(_from_json, rows)}
             if len(found) != self.count:
                 raise ValueError("the count differs")
-            # Allow keys with empty components: buckets have them, and they are set aside as Spark cannot read them.
+            # Allow keys such as `a//b`: S3 has them, and they are set aside because Spark cannot read them.
             outside = [key for key in entries if not is_plain(key, literal=True)]
         except ValueError as error:
             raise LedgerError(

@@ -18,7 +18,7 @@ class ListingSource(Protocol):
 
     @property
     def created(self) -> datetime:
-        """The time whose state of the location is shown."""
+        """The time at which the location was as it is shown."""
 
     def list_objects(self, location: Location) -> Iterable[Interval]:
         """Return intervals that cover all keys without a gap, with objects in the columns of LISTED."""

@@ -102,7 +102,7 @@ def packing(key: str) -> str:
 def folder_columns(key: str) -> tuple[str, ...]:
     """Return the columns that Spark reads from ``name=value`` folders, such as ``("year",)``.
 
-    As in Spark's PartitioningUtils, only an unbroken chain of such folders right above the file counts.
+    As in Spark's PartitioningUtils, only the lowest unbroken chain counts: ``a=1/x/b=2/c=3/f.csv`` has ``b`` and ``c``.
     """
     return tuple(folder.partition("=")[0] for folder in named_folders(key))
 
