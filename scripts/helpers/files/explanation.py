@@ -46,7 +46,7 @@ def explained(
 ) -> Explanation:
     """Return the explanation of a key from its last ledger row, its object as listed now, and its set-aside entry.
 
-    `unlisted` is the reason why no listing shows the key, if there is one.
+    `unlisted` is the reason why listings leave out the key, such as a hidden name; None if they do not.
     """
     if aside is not None and (now is None or is_same(vars(aside), now)):
         reason = f"{aside.reason}: set aside at version {aside.version} by run {aside.run_id}"

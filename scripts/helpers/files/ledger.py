@@ -40,7 +40,7 @@ def files_between(files: Files, after: str | None, until: str | None) -> list[Ma
 
 
 def files_with(files: Files, keys: Sequence[bytes]) -> list[Mapping[str, Any]]:
-    """Return the files of a segment that can have one of some sorted keys."""
+    """Return the files of a segment whose range of keys holds at least one of the given sorted keys."""
     held = []
     for file in files:
         place = bisect_left(keys, byte_order(file["first"]))
@@ -71,7 +71,7 @@ The second argument is `oldest` of `FileLedger.merged`."""
 
 
 class FileLedger:
-    """The segments that a state refers to, read when they are first needed.
+    """The ledger of a stored state. Its segments are read when they are first needed.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class FileLedger:
         return sum(int(segment["count"]) for segment in self.segments)
 
     def known(self, after: str | None = None, until: str | None = None) -> Known:
-        """Return the known objects of all segments. With ends, only files that can have keys between them are read."""
+        """Return the known objects. With `after` or `until`, read only files that can have keys in that range."""
         if after is not None or until is not None:
             return Known(self._read_several(self.segments, after, until))
         if self._known is None:
@@ -112,7 +112,7 @@ class FileLedger:
         return cuts_of(files, FILE_ROWS)
 
     def known_for_keys(self, keys: Collection[str]) -> Known:
-        """Return the known objects of some keys; the result may have further keys."""
+        """Return the known objects of some keys. The result may also have objects of other keys."""
         if self._known is not None:
             return self._known
         if self._some is None or not self._some[0].issuperset(keys):
@@ -120,7 +120,7 @@ class FileLedger:
         return self._some[1]
 
     def stored(self, rows: pa.Table) -> dict[str, Any]:
-        """Return a segment of rows sorted by key. Files are written now, data for the table when the plan freezes."""
+        """Return a segment of sorted rows. Its files are written now; without files, its bytes go into the plan."""
         if self._files is None:
             data = to_bytes(rows)
             if len(data) > MAX_TABLE_BYTES:
@@ -135,14 +135,14 @@ class FileLedger:
     def appended(
         self, segment: Mapping[str, Any] | None, rows: pa.Table | None = None, elsewhere: MergeElsewhere | None = None
     ) -> list[Mapping[str, Any]]:
-        """Return all segments with a new one, if it is given, added at the end. Small segments at the end are merged.
+        """Return all segments and the new `segment`, if it is given. Small segments at the end are merged with it.
 
         Parameters
         ----------
         rows
             The rows of the new segment, if they are in memory.
         elsewhere
-            Merges segments outside this process. If it returns None, they are merged here.
+            A function that merges segments outside this process. If it returns None, merge them here.
         """
         if segment is None:
             return self.segments
@@ -155,7 +155,7 @@ class FileLedger:
         if merged is None:
             older, new = (self.segments[first:], [rows]) if rows is not None else (segments[first:], [])
             merged = []
-            # Merge range by range: to sort all rows, Arrow would put all keys into one array, which holds 2 GiB.
+            # Merge range by range, because Arrow sorts keys in one array, which can hold only 2 GiB of keys.
             for after, until in parted(self.again(segments[first:]).cuts):
                 known = Known([*self._read_several(older, after, until), *new])
                 merged += self.merged(known, after, until, first == 0)
@@ -164,7 +164,7 @@ class FileLedger:
         return [*segments[:first], *merged]
 
     def merged(self, known: Known, after: str | None, until: str | None, oldest: bool) -> list[dict[str, Any]]:
-        """Store the known rows between two keys and return their segment, if any; without gone objects if `oldest`."""
+        """Store the rows between two keys. Return their segment in a list, or []. With `oldest`, drop gone objects."""
         rows = merged_segments(known.parts(after, until)[::-1], oldest=oldest)
         return [self.stored(rows)] if rows.num_rows else []
 
@@ -175,7 +175,7 @@ class FileLedger:
     def _in_table(self, segment: Mapping[str, Any], keys: pa.Array | None) -> pa.Table:
         try:
             data = segment["data"].data if isinstance(segment["data"], Blob) else segment["data"]
-            # Check that no row is missing, otherwise the file of a lost row would be taken again.
+            # Check for missing rows: if a row is lost, the next batch takes its file again.
             if checksum(data) != segment["sha256"]:
                 raise ValueError("the checksum differs")
             rows = from_bytes(data, keys)
@@ -212,7 +212,7 @@ class FileLedger:
         until: str | None = None,
         of_keys: Collection[str] | None = None,
     ) -> list[pa.Table]:
-        """Return the rows of several segments, as `read` does, from all files in parallel: most segments have few."""
+        """Return a table for each segment, as `read` does. The files of all segments are read in parallel."""
         in_files = [segment for segment in segments if "data" not in segment]
         if in_files and self._files is None:
             raise LedgerError(self._source, NO_FOLDER)
@@ -244,7 +244,7 @@ class FileLedger:
 
 
 class _KnownByRanges(Known):
-    """The known objects in ranges that cover all keys. Only the range that was read last is in memory."""
+    """The known objects, read one range of keys at a time. Only the range that was read last is in memory."""
 
     def __init__(self, ledger: FileLedger, ranges: Sequence[Ends]) -> None:
         super().__init__([])
