@@ -88,7 +88,7 @@ from tests.sinks.merge_reference import Event
 from tests.sinks.test_delta_merging import Table
 Table(sys.argv[1], "newest").merge([Event(1, 1, "a")])
 if os.fork():
-    sys.exit(os.wait()[1])
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
