@@ -13,8 +13,8 @@ from scripts.helpers._lazy import pa
 class ArrowStream:
     """Rows that are read lazily, batch by batch; each reading reads the source again.
 
-    Tools that accept Arrow's stream interface accept it, such as ``polars.from_arrow`` and DuckDB. `read_all` returns a
-    pyarrow table with all rows in memory.
+    Tools that read Arrow's stream interface, such as ``polars.from_arrow`` and DuckDB, can read an ArrowStream.
+    `read_all` returns a pyarrow table with all rows in memory.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class ArrowStream:
     Attributes
     ----------
     count
-        How many rows the last complete reading returned; None before that.
+        How many rows the last complete reading returned; None before the first complete reading.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class ArrowStream:
             return not any(batch.num_rows for batch in reader)
 
     def mapped(self, change: Callable[[pa.Table], pa.Table]) -> ArrowStream:
-        """Return a stream in which a function changes each batch, given as a table."""
+        """Return a stream of what `change` makes of each batch, which it receives as a table."""
 
         def read() -> Iterator[pa.RecordBatch]:
             for batch in self._counted():

@@ -24,7 +24,7 @@ MAX_TEXT = 128
 
 
 class RowCounts:
-    """The counts of the rows that one run reads, by rows context.
+    """The counts of the rows that one run reads, by the `transformation_ctx` of their source.
 
     Spark's Observation counts during the first action on the rows, so that nothing is read twice. If
     that action is a `head` or `show`, or fails, only the rows it read are counted; without an action,
@@ -63,7 +63,7 @@ class RowCounts:
         if is_empty:
             self._empty.add(context)
             return rows
-        # Add an entry without a count first. If observing fails, the entry stays, and no incomplete total is reported.
+        # First add an entry without a count. If observing fails, `metrics` finds this entry and reports no sum.
         self._watched[context] = None
         try:
             return self._observed(context, rows, column)
@@ -99,7 +99,7 @@ class RowCounts:
         if not contexts:
             return {}
         counts: dict[str, Any] = {"contexts": contexts}
-        # A sum without one of the contexts would look as if rows were lost.
+        # Report no sum if the count of a context is missing, because the sum would look as if rows were lost.
         if contexts.keys() >= {*self._watched, *self._streams}:
             counts["rows_collected"] = sum(found["rows"] for found in contexts.values())
         return counts

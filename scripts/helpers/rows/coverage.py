@@ -1,4 +1,4 @@
-"""The record of what backfills of a rows context have begun and read, and the display of coverage. Pure."""
+"""Record what the backfills of a rows context have begun and read; display coverage: the ranges read. Pure."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def slices(low: Any, high: Any, n: int) -> list[ShownRange]:
     if type(n) is not int or not 1 <= n <= MAX_SLICES:
         raise BoundsError("slices", f"n is {n!r}; it must be a whole number from 1 to {MAX_SLICES:,}.")
     start, end = backfill_bounds("slices", low, high)
-    # Open ends, texts and compound values cannot be divided.
+    # Refuse open ends, texts and compound values, because they cannot be divided.
     if len(start) != 1 or end is None or len(end) != 1 or isinstance(start[0], str):
         raise BoundsError("slices", "only bounds of one time, date or number can be cut. Choose others by hand.")
     first, last = start[0], end[0]
@@ -114,7 +114,7 @@ def _in_utc(value: Cursor) -> Cursor:
 
 
 def _is_number(value: Decimal) -> bool:
-    # The exponent of infinity and NaN is a letter. The limits refuse 1E+999999999, which would be written out.
+    # Refuse infinity and NaN, whose exponent is a letter, and 1E+999999999, because `_text` writes out all zeros.
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and exponent >= -MAX_DIGITS and value.adjusted() < MAX_DIGITS
 
@@ -149,18 +149,18 @@ def _moved(low: Any, step: Any, count: int) -> Any:
 
 
 def slice_id(job_id: str, context: str, state: RowsState, bounds: CursorRange, name: str) -> str:
-    """Return the id of the job that reads one slice: the same for the same bounds, and it reveals no value."""
+    """Return the id of the job that reads one slice. Equal bounds give the same id, which shows no cursor value."""
     ends = [[_text(value) for value in end or ()] for end in bounds]
     return derived_id(job_id, "backfill", context, state.origin, name, repr(ends))
 
 
 def _text(value: Cursor) -> str:
-    """Return the same text for equal values; do not change it, because it is part of the names of stored jobs."""
+    """Return the same text for equal values. Never change its format, because ids of stored jobs are made from it."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, str):
         return repr(value)
-    # 5, 5.0 and 5E+0 are the same bound. Adding 0 turns -0 into 0.
+    # Write 5, 5.0 and 5E+0 alike, because they are the same bound. Adding 0 turns -0 into 0.
     return f"{EXACT.add(Decimal(value), 0).normalize(EXACT):f}"
 
 
@@ -171,9 +171,9 @@ MOST_PRINTED = 5
 
 
 class PackedRanges(bytes):
-    """The packed ranges of a state, displayed as ranges.
+    """The compressed ranges of a state: bytes that are printed as readable ranges.
 
-    The value is the bytes that the table stores, so an operator can look up a state and set it again unchanged.
+    The bytes are those that the table stores, so an operator can look up a state and set it again unchanged.
     """
 
     ranges: tuple[CursorRange, ...] | None = None
@@ -195,14 +195,14 @@ def with_ranges(state: object) -> object:
     if not isinstance(state, Mapping) or not is_rows(state) or not isinstance(state.get("covered"), bytes):
         return state
     packed = PackedRanges(state["covered"])
-    # Return a damaged state too, because it is looked up to find out what is wrong with it.
+    # Return a damaged state too, because an operator looks it up to find out what is wrong with it.
     with suppress(CursorError, *DAMAGE):
         packed.ranges = tuple(RowsState.read(state, "state").ranges)
     return {**state, "covered": packed}
 
 
 def _end_text(end: RangeEnd | None, none: str) -> str:
-    """Return one end of a range as text, an end of several values in brackets; `none` for an open end."""
+    """Return one end of a range as text, such as ``5``, or ``(5, 1)`` for several columns; `none` for an open end."""
     if not end:
         return none
     values = [value.isoformat(" ") if isinstance(value, datetime) else str(value) for value in end]
@@ -215,7 +215,7 @@ def _end_text(end: RangeEnd | None, none: str) -> str:
 def backfill_record_id(job_id: str, context: str, state: RowsState) -> str:
     """Return the id of the job whose watermarks record what backfills of a context have begun and covered.
 
-    The origin is part of the id, so that after a reset of the live job another, empty record is used.
+    The id contains the origin, which each reset of the live job changes. So after a reset the record is empty.
     """
     return derived_id(job_id, "coverage", context, state.origin)
 
@@ -227,14 +227,14 @@ RECORD, DONE = "backfills", "done"
 
 @dataclass(frozen=True)
 class BackfillRecord:
-    """The backfills of a context: the state of the job that stores the record.
+    """What the backfills of a context have read and begun. A job of its own stores this record as its state.
 
     Attributes
     ----------
     covered
         The merged ranges that finished slices have read.
     begun
-        The bounds of slices that have begun and may have written something, by the name of their backfill.
+        The bounds of slices that have begun but not finished, and may have written rows, by the name of the backfill.
     """
 
     covered: list[CursorRange] = field(default_factory=list)
@@ -242,7 +242,7 @@ class BackfillRecord:
 
     @classmethod
     def read(cls, stored: Any, name: str = "record") -> BackfillRecord:
-        """Read a stored record, or None as an empty one; raise SourceError for a value that is not a record."""
+        """Return a stored record; an empty one for None. Raise SourceError for a value that is not a record."""
         if stored is None:
             return cls()
         if not isinstance(stored, Mapping) or stored.get("kind") != RECORD:
@@ -252,7 +252,7 @@ class BackfillRecord:
         return cls(merged(covered), decode_ranges(stored.get("begun"), types, f"{name}.begun"))
 
     def to_store(self, live: RowsState) -> dict[str, Any]:
-        """Return the record as it is stored, with the cursor of the live job's state."""
+        """Return the record as it is stored, with the names and types of the live job's cursor columns."""
         return {
             **stored_identity(live.columns, False, None),
             "kind": RECORD,
@@ -267,7 +267,7 @@ class BackfillRecord:
                 yield name, bounds
 
     def ends(self) -> list[RangeEnd | None]:
-        """Return the ends of the slices that have begun."""
+        """Return both ends of each slice that has begun and is not finished."""
         return [end for _, bounds in self.slices() for end in bounds]
 
     def is_covered(self, bounds: CursorRange) -> bool:
@@ -279,7 +279,7 @@ class BackfillRecord:
         return bounds in self.begun.get(name, ())
 
     def begin(self, name: str, bounds: CursorRange) -> BackfillRecord:
-        """Return the record with a slice added to the begun ones; it is stored before the slice writes anything."""
+        """Return the record with one more begun slice. The caller stores it before the slice writes anything."""
         return replace(self, begun={**self.begun, name: [*self.begun.get(name, ()), bounds]})
 
     def drop(self, gone: Sequence[tuple[str, CursorRange]]) -> BackfillRecord:

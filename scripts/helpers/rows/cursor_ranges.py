@@ -21,9 +21,9 @@ MAX_RAW_BYTES, MAX_MARKS = 4 * 1024 * 1024, 800_000
 
 
 def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[str], besides: int = 0) -> bytes:
-    """Return lists of ranges, by name, as a state stores them; InvalidValueError if they are too many to read back.
+    """Return groups of ranges, by name, as a state stores them; raise InvalidValueError if there are too many.
 
-    `besides` is how many other ranges the same record has: they count, so that a begun slice has room when it is done.
+    `besides` is the number of covered ranges of the same record. They count too, as begun slices join them later.
 
     >>> decode_ranges(encode_ranges({"o1": [((), (5,)), ((7,), None)]}, ["bigint"]), ["bigint"])
     {'o1': [((), (5,)), ((7,), None)]}
@@ -56,7 +56,7 @@ def _unpacked(stored: object, most: int) -> Mapping[str, Any]:
 
 
 def _coded(ranges: Iterable[CursorRange], types: Sequence[str]) -> Iterator[list[int | str] | None]:
-    """Yield the ends of ranges: low, high, low, high and so on. None is below all values if low, above them if high.
+    """Yield the ends of ranges: low, high, low, high and so on. An open end, low or high, is None.
 
     The first number of an end is coded as its distance from the first number of the previous end. Slices of equal width
     then repeat the same digits: 10,000 slices compress to 0.5 kB instead of 44 kB, and every change stores them again.
@@ -66,7 +66,7 @@ def _coded(ranges: Iterable[CursorRange], types: Sequence[str]) -> Iterator[list
         for end in cursor_range:
             codes: list[Any] = []
             for value, kind in zip(end or (), types, strict=False):
-                # Only whole numbers, because most readers of JSON turn all other numbers into floats.
+                # Store only whole numbers, because most readers of JSON turn all other numbers into floats.
                 codes.append(value if kind in TEXTS else as_number(value, kind))
             if codes and isinstance(codes[0], int):
                 distance = codes[0] - before
@@ -136,7 +136,7 @@ def uncovered(wanted: CursorRange, covered: Iterable[CursorRange]) -> list[Curso
     gaps: list[CursorRange] = []
     low: RangeEnd | None = wanted[0]
     for start, end in merged(covered):
-        # `low` is None once everything up to the very end is covered. A range that starts past `wanted` covers no part.
+        # Stop once everything up to the very end is covered (`low` is None), or at a range that starts past `wanted`.
         if low is None or not _is_below(start, wanted[1]):
             break
         if _is_below(low, start):
@@ -155,7 +155,7 @@ def overlap(one: CursorRange, other: CursorRange) -> bool:
 
 
 def cut_at(ranges: Iterable[CursorRange], ends: Iterable[RangeEnd | None]) -> list[CursorRange]:
-    """Return the ranges in order, cut in two at each of the ends that is inside a range."""
+    """Return the ranges in order, each cut at those `ends` that are inside it."""
     cuts = sorted({end for end in ends if end})
     result: list[CursorRange] = []
     for low, high in ranges:
@@ -167,9 +167,9 @@ def cut_at(ranges: Iterable[CursorRange], ends: Iterable[RangeEnd | None]) -> li
 
 
 def range_end(bound: Any) -> RangeEnd:
-    """Return a bound (one value, or several of a compound cursor) as a tuple to compare; None is below all values."""
-    # Without trailing Nones, Python orders tuples as cursors are ordered: (5,) is below (5, 1). A None could not be
-    # compared with a value.
+    """Return a bound as a tuple that can be compared: ``5`` and ``(5, None)`` give ``(5,)``, and None gives ``()``."""
+    # Remove trailing Nones, which Python cannot compare with values. Without them Python orders tuples as cursors are
+    # ordered: () is below all values, and (5,) is below (5, 1).
     values = as_list(bound)
     while values and values[-1] is None:
         values.pop()
@@ -177,7 +177,7 @@ def range_end(bound: Any) -> RangeEnd:
 
 
 def shown_range(cursor_range: CursorRange, columns: int = 1) -> ShownRange:
-    """Return a range as users see it."""
+    """Return a range as users see it, such as ``(5, None)`` for ``((5,), None)`` if the cursor has one column."""
     low, high = cursor_range
     return _shown(low, columns), _shown(high or (), columns)
 

@@ -1,7 +1,7 @@
 """Cursor columns and their values: the smallest step, the next value, and exact text. Pure.
 
-A timestamp, with or without zone, is held as an aware datetime in UTC. For a column without zone,
-that UTC time is the wall clock.
+A timestamp is held as an aware datetime in UTC. For a column without zone, its date and time of day are
+those of the wall clock, and only its label is UTC.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class CursorColumn:
 
     @property
     def is_time(self) -> bool:
-        """Whether the column holds times or dates, which a clock bounds."""
+        """Whether the column holds times or dates, which can be compared with a clock."""
         return self.type in TIMES
 
     @property
@@ -111,7 +111,7 @@ class CursorColumn:
         return self.type in UUIDS
 
     def next_above(self, value: Cursor) -> Cursor:
-        """Return the smallest value above `value` that the column can hold; for a text, a text just above it."""
+        """Return the smallest value above `value` that the column can hold; for a text, the text with `ABOVE` added."""
         if self.is_uuid and isinstance(value, str):
             return str(UUID(int=_in_range(UUID(value).int + 1, 0, 2**128 - 1)))
         return value + ABOVE if isinstance(value, str) else self.shifted(value, self.tick, 1)
@@ -128,11 +128,11 @@ class CursorColumn:
         if isinstance(by, timedelta) and isinstance(value, datetime):
             return value + sign * by
         if isinstance(by, timedelta) and isinstance(value, str) and self.is_uuid:
-            # The first 48 bits are milliseconds. The other bits are not part of the time and are set to 0.
+            # The first 48 bits of the UUID are milliseconds. Set the other bits, which hold no time, to 0.
             milliseconds = (UUID(value).int >> 80) + sign * (by // timedelta(milliseconds=1))
             return str(UUID(int=_in_range(milliseconds, 0, 2**48 - 1) << 80))
         if isinstance(by, timedelta) and isinstance(value, date):
-            # Round up: a lookback of an hour must read the whole day before, as a row may be from the end of it.
+            # Round up: a lookback of an hour must read the whole day before, because a row may be from its last hour.
             whole_days = -(-by // DAY)
             return value + sign * whole_days * DAY
         if isinstance(by, int) and isinstance(value, int):
@@ -169,7 +169,7 @@ class CursorColumn:
     def floor(self, moment: datetime) -> datetime | date:
         """Round a moment down to the column's tick, so that no stamp made at that moment or later is below the result.
 
-        If the tick does not divide a second (SQL Server's DATETIME), subtract a whole tick instead.
+        If ticks do not add up to whole seconds, as for SQL Server's DATETIME, subtract a whole tick instead.
         """
         value, tick = self.lowest(moment), cast(timedelta, self.tick)
         if not isinstance(value, datetime):
@@ -182,14 +182,14 @@ class CursorColumn:
         return value - tick
 
     def check(self, value: object) -> Cursor:
-        """Return a stored bound; raise CursorError if it is not a value of this column, as after tampering."""
+        """Return a stored bound; raise CursorError if it does not fit, because another program changed it."""
         return check_value(value, self.type, self.name)
 
     def from_caller(self, value: object, what: str) -> Cursor:
         """Return a bound that the caller passes; raise CursorError, which names the argument, if it does not fit.
 
-        A datetime without zone is a wall clock and fits only a column without zone. A datetime in UTC fits there too
-        and is taken as the wall clock, because states and `gaps` write it so.
+        A datetime without zone is a wall clock and fits only a column without zone. Such a column also accepts a
+        datetime in UTC and reads it as a wall clock, because states and `gaps` show wall clocks in this form.
         """
         if isinstance(value, datetime) and self.type != "date":
             if value.tzinfo is None and self.type == "timestamp":
@@ -204,7 +204,7 @@ class CursorColumn:
                 ) from None
         if self.is_uuid and isinstance(value, UUID):
             value = str(value)
-        # In Python True is an int, and would become the bound 1.
+        # Leave out booleans: in Python True is an int, and would become the bound 1.
         if isinstance(value, int) and not isinstance(value, bool) and self.type.startswith("decimal"):
             value = Decimal(value)
         self.check_letters(value, what)
@@ -220,7 +220,7 @@ class CursorColumn:
 
     def check_letters(self, value: object, what: str) -> None:
         """Raise CursorError for a text with letters beyond ASCII."""
-        # Windows compare texts byte by byte. Only ASCII keys rise in that order everywhere: UTF-16 sorts some letters
+        # A window compares texts byte by byte. Only ASCII keys rise in that order everywhere: UTF-16 sorts some letters
         # before others that UTF-8 sorts after them, so a later key could be below the watermark.
         if isinstance(value, str) and not value.isascii():
             raise CursorError(
@@ -230,7 +230,7 @@ class CursorColumn:
             )
 
     def from_text(self, text: str) -> Cursor:
-        """Read the exact text of a value; for a timestamp, ISO text with zone, or whole microseconds since 1970.
+        """Read a value from its exact text, which for a timestamp is ISO text with zone, or microseconds since 1970.
 
         Raise CursorError for a value that Python cannot hold, such as the year 10000, infinity or NaN.
         """
@@ -283,12 +283,12 @@ class CursorColumn:
 
 
 def is_written_plainly(text: str, *, time: bool) -> bool:
-    """Return whether the text of a time or date, or otherwise of a number, has only one meaning."""
+    """Return whether a text is a date or time such as ``2026-01-31 10:00`` (if `time`), or else a number in digits."""
     return (_TIME if time else _NUMBER).fullmatch(text) is not None
 
 
 def as_number(value: Cursor, kind: str) -> int:
-    """Return a value as a whole number: of microseconds, of days, of ones, or of units of the last decimal place."""
+    """Return an integer: a time's microseconds since 1970, a date's ordinal, or a number in units of its last place."""
     if isinstance(value, datetime):
         return (value - EPOCH) // MICROSECOND
     if isinstance(value, date):
@@ -314,8 +314,8 @@ def decimal_type(kind: str) -> tuple[int, int]:
 def widened(before: object, now: object) -> bool:
     """Return whether the new type of a column has all numbers of its old type, and no new numbers between them.
 
-    A decimal with more places has new numbers in between: the value next to 1.0 was 1.1, so the watermark is at 1.1,
-    and a new 1.05 would be below it.
+    A decimal with more places has new numbers in between. After a last row of 1.0, the watermark is the next value of
+    the old type, 1.1. A new row with 1.05 would be below it and never be read.
 
     >>> widened("int", "bigint"), widened("bigint", "int"), widened("decimal(9,2)", "decimal(12,2)")
     (True, False, True)
@@ -325,7 +325,7 @@ def widened(before: object, now: object) -> bool:
     if before in WHOLE and now in WHOLE:
         return WHOLE.index(str(before)) < WHOLE.index(str(now))
     (digits, places), (more_digits, same_places) = decimal_type(str(before)), decimal_type(str(now))
-    # A decimal without places holds whole numbers, as BIGINT UNSIGNED of MySQL does.
+    # Whole numbers may become a decimal without places, because MySQL's BIGINT UNSIGNED is read as one.
     if before in WHOLE:
         return same_places == 0 and more_digits >= WHOLE_DIGITS[WHOLE.index(str(before))]
     return 0 < digits < more_digits and places == same_places
@@ -383,7 +383,7 @@ def missing_column(name: str, there: Iterable[str]) -> CursorError:
 
 
 def unordered(name: str, kind: str, *, as_text: bool = False) -> CursorError:
-    """Return the error for a type without exact order; `as_text` if strings=True would allow it as keys."""
+    """Return the error for a type without exact order; with `as_text`, it also suggests strings=True."""
     keys = " Keys of fixed width, which rise byte by byte, are taken with strings=True." if as_text else ""
     return CursorError(
         name,
@@ -392,7 +392,7 @@ def unordered(name: str, kind: str, *, as_text: bool = False) -> CursorError:
 
 
 def earlier(moment: datetime, by: timedelta) -> datetime:
-    """Return the moment before another one by an elapsed time, in the same zone, even across a change of clocks."""
+    """Return the time `by` before a moment, in the same zone. A change of clocks in between does not shift it."""
     # Python subtracts on the wall clock of a zone, which is an hour off across a change of clocks.
     return (moment.astimezone(timezone.utc) - by).astimezone(moment.tzinfo)
 

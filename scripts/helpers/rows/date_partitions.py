@@ -20,11 +20,11 @@ class DatePartitions:
     Parameters
     ----------
     layout
-        Partition columns with strftime formats of ``%Y``, ``%m`` and ``%d``.
+        Partition columns with strftime formats of ``%Y``, ``%m`` and ``%d``, such as ``year=%Y/month=%m``.
     slack
-        How far the date of a row's partition may be from its cursor. The default covers time zones. For
-        rows that are imported days after their stamp, add those days: a plan is refused if its delay and
-        lookback together are longer.
+        How far the date of a row's partition may be from its cursor. The default of a day covers time zones.
+        If rows are imported days after their stamp, add those days. A plan is refused if its delay and
+        lookback together are longer than the slack.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class DatePartitions:
             ends.append(self._past(types, last + days * DAY, "<"))
         if not ends:
             return None
-        # A folder without a readable date, such as Hive's __HIVE_DEFAULT_PARTITION__, may have rows of any date.
+        # Keep folders without a readable date, such as __HIVE_DEFAULT_PARTITION__, which may have rows of any date.
         unknown = [sql("{} IS NULL", self._column(types, part, date.min)[0]) for part in self.parts]
         return sql("({} OR {})", joined(" AND ", ends), joined(" OR ", unknown))
 
@@ -98,7 +98,7 @@ class DatePartitions:
             kind = "date" if "-" in form else "bigint"
             column = sql("try_cast({} AS {})", column, SPARK.type_name(kind))
         if kind == "date" and form.startswith("%Y"):
-            # A column of dates for a month or a year holds its first day.
+            # If a date column stands for a whole month or year, it holds the first day of it.
             start = day
             if "%d" not in form:
                 start = start.replace(day=1)

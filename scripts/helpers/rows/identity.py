@@ -28,11 +28,11 @@ class Identified(Protocol):
     """Anything that has an identity to compare: a source of rows, or a table."""
 
     def identity(self) -> Mapping[str, Any] | None:
-        """Return the table's identity; None if it has none, as a DataFrame."""
+        """Return the table's identity; None if there is none, such as for a DataFrame."""
 
 
 def remembered(state: Mapping[str, Any], name: str = "state") -> Mapping[str, Any] | None:
-    """Return the identity stored in a state or plan; None if it has none, as from a DataFrame or an earlier version.
+    """Return the identity stored in a state or plan; None if a DataFrame was read, or an earlier version wrote it.
 
     Raise ImplausibleError if the field holds anything but an identity.
     """
@@ -48,7 +48,7 @@ def remembered(state: Mapping[str, Any], name: str = "state") -> Mapping[str, An
 
 
 def as_text(identity: Mapping[str, Any]) -> str:
-    """Return an identity as states and plans store it: one text, because a table counts the entries of maps.
+    """Return an identity as states and plans store it: as one text, because each entry of a map counts towards a limit.
 
     >>> remembered({"source": as_text({"table": "repairs"})})
     {'table': 'repairs'}
@@ -61,7 +61,7 @@ def check_same_source(
 ) -> Mapping[str, Any] | None:
     """Return the identity to store; raise SourceLostError if the stored one belongs to another table.
 
-    Only names in both identities are compared. If one of the two identities is missing, return the other one.
+    Only entries that both identities have are compared. If one of the two identities is missing, return the other one.
     """
     if not before or not now:
         return now or before
@@ -96,10 +96,10 @@ def shown(identity: Mapping[str, Any]) -> str:
 
 def _differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     both = before.keys() & now.keys()
-    # The server may be another one in the same cluster: a promoted replica, a pooler, or another name of the host.
+    # Ignore the server if the cluster is the same: it may be a promoted replica, a pooler, or another name of the host.
     if "cluster" in both:
         both -= {"server"}
-    # Ignore the name of an Iceberg table, which may change with its catalog. Compare a Delta folder: it may be a copy.
+    # Ignore an Iceberg table's name, which may change with its catalog. Compare a Delta folder: copies share the uuid.
     if "uuid" in both:
         both -= {"table"}
     # Compare the condition even if one side has none: rows that it filtered out are already below the watermark.

@@ -57,7 +57,7 @@ class MemoryRows(RowSource, Generic[Rows]):
 
     @abstractmethod
     def _array(self, name: str) -> tuple[pa.Array, bool]:
-        """Return a column as an array, and whether its values were Python objects; raise CursorError without it."""
+        """Return a column as an array, and whether its values were Python objects; CursorError if it is missing."""
 
     @abstractmethod
     def _those(self, taken: pa.Array | None) -> Rows:
@@ -248,7 +248,7 @@ def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) 
         number = as_number(value, column.type) - (FIRST_DAY if column.type == "date" else 0)
     elif column.is_number and pa.types.is_decimal(values.type):
         number = Decimal(number)
-    # A bound one step outside of 64 bits is no number in Arrow. All values are on the same side of it.
+    # Arrow cannot hold a bound one step outside of 64 bits. Write the result: all values are on the same side of it.
     if pa.types.is_int64(values.type) and number in OUTSIDE:
         always = sign[0] == ("<" if number > 0 else ">")
         return pc.if_else(pc.is_valid(values), always, pa.scalar(None, pa.bool_()))
@@ -326,7 +326,7 @@ class ArrowRows(MemoryRows["pa.Table"]):
         if there.count(name) != 1:
             raise missing_column(name, there)
         column = self.table.column(name)
-        # The texts of all chunks together may need more than the 32-bit offsets of a string array.
+        # Use 64-bit offsets: all chunks together may be too long for the 32-bit offsets of a string array.
         if pa.types.is_string(column.type):
             column = column.cast(pa.large_string())
         try:
@@ -382,8 +382,8 @@ class PandasRows(MemoryRows["pd.DataFrame"]):
         if there.count(name) != 1:
             raise missing_column(name, there)
         series = self.frame.iloc[:, there.index(name)]
-        # Without an error, pyarrow converts some mixed types to one, such as datetimes with and without zone, which
-        # would then compare differently than in their source.
+        # Refuse mixed types. pyarrow converts some to one type without an error, such as datetimes with and without
+        # zone, which would then compare differently than in their source.
         of_objects = str(series.dtype) == "object"
         kinds = sorted(set(map(_kind, series.dropna()))) if of_objects else []
         if len(kinds) > 1:

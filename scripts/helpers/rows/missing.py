@@ -21,10 +21,10 @@ def missing_keys(source: DataFrame | Any, target: DataFrame | Any, keys: str | S
     regularly, for example each night, in addition to the job that reads new rows, and mark or delete
     the rows it finds. It reads only the key columns, but all rows of both sides. NULL equals NULL.
 
-    The target's keys are read at once and stored on the executors' disks (`localCheckpoint`), the
-    source's keys when you read the result, so a row inserted in between is not reported as deleted.
-    If an executor is lost meanwhile, reading the result fails. If the target stores several versions
-    of a row, or marks deleted rows, filter it first.
+    This call reads the target's keys and stores them on the executors' disks (`localCheckpoint`).
+    Spark reads the source's keys later, with the result, so that a row inserted in between does not
+    look deleted. If an executor is lost meanwhile, reading the result fails. If the target stores
+    several versions of a row, or marks deleted rows, filter it first.
 
     Parameters
     ----------

@@ -111,7 +111,7 @@ class RowOptions:
         check_choices(self)  # In Python 'no' is true, so settled='no' could lose rows.
         if not isinstance(self.delay, timedelta) or self.delay < timedelta(0):
             raise CursorError(first.name, f"delay={self.delay!r} is not a duration of 0 or more. Give a timedelta.")
-        # In Python True is an int.
+        # Compare the type, because in Python True is an int.
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
             raise CursorError(
                 first.name, f"max_rows={self.max_rows!r} is not a whole number of 1 or more. Omit it for all."
@@ -183,7 +183,7 @@ def check_rows_plan(stored: Mapping[str, Any], name: str) -> RowWindow:
 
 def _fits(first: CursorColumn, lookback: object) -> bool:
     """Return whether a lookback can be subtracted from the values of a column."""
-    # In Python True is an int, and would read one step back.
+    # Refuse True: in Python it is an int, and would read one step back.
     if first.type == "string" or isinstance(lookback, bool):
         return False
     if first.is_time or first.is_uuid:

@@ -149,7 +149,7 @@ def first_uuid_at(moment: datetime) -> str:
 #
 # A database gives a row its id on INSERT and shows the row when its transaction commits. So id 2 may become visible
 # after id 3, and a window that ended past 3 would lose it. A row with a lower id belongs to a transaction that was open
-# when the last id was seen, so the last id is decided once all transactions that were open then have ended.
+# when the last id was seen. Once all these transactions have ended, the id is *decided*: no row can come below it.
 #
 # A stamp is not earlier than the beginning of its transaction, so no row comes below the beginning of the oldest open
 # transaction. Below the clock less the delay, only a transaction that is open longer than the delay can add a row.
@@ -164,7 +164,7 @@ def is_decided(left: Undecided, still_open: frozenset[str] | None, now: datetime
     if left.writers is not None and still_open is not None:
         awaited = left.writers & still_open
         return not awaited - EARLY and (not awaited or now - left.at >= delay)
-    # If open transactions are not visible now, or were not visible then, decide by time, as for stamps.
+    # If open transactions are invisible now, or were when the rows were seen, wait for the delay, as for stamps.
     return now - left.at >= delay
 
 
@@ -283,10 +283,10 @@ outlier, such as 101 below 1,000,000; there are rarely more than four outliers."
 
 
 def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> Edge | None:
-    """Return the edge of the rows `seen`, the last row first; None without rows. `most` rows were requested.
+    """Return the `Edge` of rows; None without rows. `seen` has the last row first, and at most `most` rows.
 
-    Decimals are digested by their value, so that a column may get more places; with `as_written`, they are digested
-    with the places they have, as in states of earlier versions.
+    The digest of a decimal ignores zeros at its end, so that a column may get more places. With `as_written` it
+    includes them, as in states of earlier versions.
     """
     if not seen:
         return None
@@ -332,7 +332,7 @@ def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
 
 
 def _count_rows_below(before: Edge, now: Edge | None) -> int:
-    """Count the new rows among the rows of `before`, which were stored by an earlier run. Only inserts add such rows.
+    """Count the rows of `now` that the earlier edge `before` lacks: they were inserted below the watermark since then.
 
     Several rows may have the same cursor, so count rows for each cursor instead of distinct cursors.
     """
@@ -438,7 +438,7 @@ def _compare(
     job_id: str,
 ) -> None:
     if came:
-        # Without a delay, losing lower numbers is documented. Only warn then: an error would stop each such job.
+        # Only warn without a delay: it is documented that lower numbers are lost, and an error would stop such jobs.
         if options.on_late == "raise" and options.delay and not options.settled:
             raise SourceError(source.name, reason="rows_behind", context=context, job_id=job_id)
         logger.warning(
@@ -542,7 +542,7 @@ def plan_window(
     columns = stamped_by(columns, clock)
     look = _Look(source, columns, chosen, context, job_id, before, low, asked, facts, clock)
     look.check()
-    # Look up transactions after the facts: one that writes in between is still open now, or the read sees its rows.
+    # Look up transactions after the facts. A transaction that writes in between is still open, or its rows are visible.
     look = replace(look, writers=look.awaited_writers())
     high, undecided = look.upper_bound()
     lookback = look.lookback()
@@ -593,7 +593,7 @@ def _check_partition(source: RowSource, column: CursorColumn, options: RowOption
     if options.lookback or options.settled or not source.is_partition(column):
         return
     if column.is_time:
-        # The delay counts from the end of a day, so files can be added until it is over. Later files are lost.
+        # A day is read once the delay after its end is over, so until then files can be added. Later files are lost.
         logger.warning(
             "event=partition_cursor context=%s column=%s: the column is a partition column of files. A partition is "
             "read once delay=%s has passed after it, and later files are lost. job.new_partitions tracks files",
@@ -785,13 +785,13 @@ class _Look:
 
     def _check_clock(self) -> None:
         """Raise an error if the clock is behind the watermark, or if a bound of the caller is past the clock."""
-        # A server whose clock was set back, or another server, would stamp rows below the watermark: never read.
+        # A server whose clock was set back, or another server, would stamp rows below the watermark, and no run would
+        # read them.
         wall: Any = self.first.at(self.clock)
         is_first_run = self.state is None
         if self.low is not None and wall < self.low[0] and not is_first_run:
             raise SourceError(self.source.name, reason="behind", context=self.context, what="clock")
-        # Compare with the lowest stamp that rows can still get. Just before clocks are turned back, it is an hour or
-        # more below the time they show, and rows of the repeated hour would be lost.
+        # Compare with the lowest stamp that rows can still get: clocks that are soon turned back will repeat an hour.
         lowest: Any = self.first.lowest(self.clock)
         for what, bound in (("start_from", self.low if is_first_run else None), ("high", self.asked)):
             if bound is not None and lowest < bound[0]:
@@ -983,7 +983,7 @@ class _Look:
         if last is UNKNOWN:
             return
         if last is None:
-            # Do not raise: staging tables are truncated before they are filled. Rows below the watermark raise later.
+            # Do not raise: staging tables are emptied before they are filled. A later run raises if new rows are below.
             logger.warning(
                 "event=source_empty context=%s source=%s: its rows are gone. New rows below the watermark are refused",
                 self.context, self.source.name,
@@ -1017,8 +1017,8 @@ class _Look:
         """Return the bound below which all rows are taken, if it is past the watermark after the window; else None.
 
         The watermark stays at the last row, so without this bound a source without new rows would always look late.
-        Also None if the source has no clock or gets its rows from elsewhere: files are listed before the plan, and rows
-        from another server or a REFRESH are of an unknown time.
+        Also None for a source without a clock, such as files, which are listed before the plan, and for rows that come
+        from another server or by a REFRESH, because it is unknown how new they are.
         """
         if (
             ELSEWHERE in self.writers.hidden
@@ -1059,9 +1059,9 @@ def window_between(
 ) -> RowWindow:
     """Return the window from one watermark to a later one: the rows that the runs in between took, as they are now.
 
-    `lookback` and `nulls` of the caller apply. Rows with NULL are taken, or else counted. A range from the very
-    beginning starts at the `start_from` of the first run. The window is empty if the later watermark is not past the
-    earlier one, for example because the job was rewound or reset in between.
+    The caller's `lookback` applies, and `nulls` decides whether rows with NULL are taken, skipped or refused. A range
+    from the very beginning starts at the `start_from` of the first run. The window is empty if the later watermark is
+    not past the earlier one, for example because the job was rewound or reset in between.
 
     Parameters
     ----------
@@ -1073,8 +1073,8 @@ def window_between(
     Raises
     ------
     SourceError, CursorError
-        A watermark is for other columns, for files, or of another type or order; an option does not fit, or is an upper
-        bound, which a range has already; or rows have NULL in the cursor, and `nulls` does not allow it.
+        A watermark is for other columns, for files, or of another type or order; an option does not fit, or limits the
+        range, which already has an end; or rows have NULL in the cursor, and `nulls` does not allow it.
     SourceLostError
         The later watermark is for another table.
     """

@@ -55,7 +55,7 @@ class SliceSource(ForwardingRows):
     is_done: bool
 
     assumes_utc = True
-    """A slice ends below the live job's watermark, which the job computed in its zone, or in UTC without one."""
+    """True because a slice ends below the live job's watermark: the live job has checked the zone, or assumed UTC."""
 
     def identity(self) -> Mapping[str, Any] | None:
         """Return the identity of the source; None after the slice was read."""
@@ -132,7 +132,7 @@ class SliceSource(ForwardingRows):
 class Spans(Table[ShownRange]):
     """Ranges of cursor values, half-open and in order, as `gaps` and `coverage` return them.
 
-    They show cursor values, because the caller has asked for these.
+    Printing them shows cursor values, because the caller has asked for them.
     """
 
     columns = (
@@ -156,7 +156,7 @@ class JobState(Protocol):
 
     @property
     def watermarks(self) -> Mapping[str, Any]:
-        """The state of each context; a large state is a reference."""
+        """The state of each context; in place of a large state, a reference to it."""
 
 
 class StateLookups(Protocol):
@@ -264,7 +264,7 @@ class RowsProgress:
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
                         "value to continue from, or reset the context to read everything."
                     )
-                # An operator who sets a watermark has looked at the rows, so drop what the state only repeats.
+                # Drop the fields of `SEEN` that were copied unchanged: the operator has looked at the rows instead.
                 after = RowsState.read(state, name)
                 seen: dict[str, Any] = {
                     field: None for field in SEEN if before and getattr(after, field) == getattr(before, field)

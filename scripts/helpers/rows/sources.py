@@ -38,7 +38,7 @@ class Facts:
     other_uuids
         Number of rows past the watermark whose UUID is not of version 7.
     widths
-        Lengths of the shortest and the longest text past the watermark in the first column; empty for other types.
+        Lengths of texts past the watermark in the first column, with the shortest and longest; empty for other types.
     slack
         How far the date of a row's folder may be from its cursor, if folders are skipped by date.
     """
@@ -71,7 +71,7 @@ class OpenWriter:
     name
         The database's name of the transaction, such as ``pid 4711``.
     began
-        When the transaction began, or earlier; aware. The database stamps none of its rows with an earlier time.
+        An aware time at or before the start of the transaction. The database stamps none of its rows with a lower one.
     """
 
     name: str
@@ -80,14 +80,14 @@ class OpenWriter:
 
 @dataclass(frozen=True)
 class OpenWriters:
-    """The transactions that have written and are still open, limited to those that the user may see.
+    """The oldest transaction that has written and is still open, and a reason if some transactions may be invisible.
 
     Attributes
     ----------
     oldest
-        The transaction that began first; None if none is open or visible.
+        The visible transaction that began first; None if none is open or visible.
     hidden
-        Why some open transactions may be invisible; empty if all are visible, or if no user could see them.
+        Why some open transactions may be invisible; empty if all are visible, or if the database never shows any.
     """
 
     oldest: OpenWriter | None = None
@@ -106,7 +106,7 @@ STALE = "the server shows an old list of its transactions"
 """Reasons why transactions are hidden: UNSEEN, ELSEWHERE and STALE."""
 CACHED, NO_SEQUENCE = "numbers taken in advance", "numbers of no sequence"
 EARLY = frozenset((CACHED, NO_SEQUENCE))
-"""Entries among writers for clients that may have a number but have not yet begun the transaction that writes it."""
+"""Entries of `writers` that name no transaction: a client may hold a number and not have begun its transaction yet."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ Rows = TypeVar("Rows", covariant=True)
 
 
 class RowsOf(Protocol[Rows]):
-    """Anything with rows of a type, such as a `RowSource`; for editors and type checkers."""
+    """An object whose method `rows` returns `Rows`, such as a `RowSource`; for editors and type checkers."""
 
     def rows(self, window: Any, /) -> Rows:
         """Return the rows of a window."""
@@ -148,9 +148,9 @@ class RowsOf(Protocol[Rows]):
 class RowSource(ABC):
     """A table or query that `rows_since` reads.
 
-    A source has a name and finds its new rows with `columns`, `facts` and `rows`. All other methods exist to protect
-    rows from being lost: a source overrides those that it can answer, and the defaults mean "unknown". A source that
-    wraps another one is a `ForwardingRows`, so that it forwards every method.
+    A source has a name and finds its new rows with `columns`, `facts` and `rows`. The other methods are optional and
+    help `rows.plan` to lose no row; most of the defaults mean "unknown". A source that wraps another one is a
+    `ForwardingRows`, so that it forwards every method.
     """
 
     name: str
@@ -171,14 +171,14 @@ class RowSource(ABC):
 
     @abstractmethod
     def rows(self, window: RowWindow) -> Any:
-        """Return the rows of a window as a lazy DataFrame; its filter is pushed down to the source."""
+        """Return the rows of a window, for example as a lazy DataFrame. The source applies the window's filter."""
 
     def asking(self) -> AbstractContextManager[Any]:
-        """Return a context for the queries of one plan; a source may use one connection for all of them."""
+        """Return a context manager for the queries of one plan, so that all of them can use one connection."""
         return nullcontext()
 
     def typed_errors(self) -> AbstractContextManager[None]:
-        """Return a context that turns errors of reading the rows into SourceError; by default it changes none."""
+        """Return a context manager that turns errors of reading rows into SourceError; by default it does nothing."""
         return nullcontext()
 
     def counts(self, rows: Any, window: RowWindow) -> Mapping[str, Any] | None:
@@ -204,11 +204,11 @@ class RowSource(ABC):
         return None
 
     def is_partition(self, column: CursorColumn) -> bool | None:
-        """Return whether a cursor has the same value in all files of a partition."""
+        """Return whether a cursor is a partition column of files: all rows of a partition have the same value of it."""
         return None
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | Unknown | None:
-        """Return the largest cursor of all rows, or the smallest if descending, in one step. Used if nothing is new."""
+        """Return the largest cursor of all rows, or the smallest if descending. Called only if nothing is new."""
         return UNKNOWN
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | Unknown | None:
@@ -227,15 +227,15 @@ class RowSource(ABC):
         return UNKNOWN
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
-        """Wait, and return the names of transactions that may still commit a number below the last one.
+        """Return the names of open transactions that may still commit a row with a lower number than the last row.
 
-        Wait at most `longest` for transactions that are open now; return those still open. Rows in memory have none. An
-        entry of `EARLY` means that clients may take numbers before their transaction, which only the delay covers.
+        Wait at most `longest` for them to end, and return those still open; None if they are unknown. An entry of
+        `EARLY` means that clients may take numbers before they begin a transaction, so rows wait for the delay.
         """
         return None
 
     def open_writers(self, delay: timedelta) -> OpenWriters | None:
-        """Return the open transactions that may stamp rows.
+        """Return the oldest open transaction that has written, and why some may be invisible; None if unknown.
 
         If the beginning of a transaction is not known, assume that it began `delay` before it was first seen.
         """
@@ -289,7 +289,7 @@ def named_zone(zone: str, source: str) -> tzinfo:
     """Return a time zone by its name; raise SourceError if the name is unknown."""
     if zone == "UTC":
         return timezone.utc
-    # Imported here because zoneinfo reads files, and `Watermarks` imports this module.
+    # Imported here because the import of zoneinfo reads files, which each import of `Watermarks` would wait for.
     from zoneinfo import ZoneInfo
 
     try:

@@ -88,7 +88,7 @@ def _has_zone(df: DataFrame, options: Any, column: str) -> bool:
 
 
 def _source_columns_of(plan: Any, name: str, *, renamed: bool = False) -> set[int]:
-    """Return the ids of the source columns that a column is made of; with `renamed`, leave out computed columns."""
+    """Return the ids of the source columns that a column is made of; with `renamed`, none if it was computed."""
     columns = {attribute.name(): attribute.exprId().id() for attribute in _each(plan.output())}
     lower = {column.lower(): number for column, number in columns.items()}
     wanted: set[Any] = {columns.get(name, lower.get(name.lower()))}
@@ -126,7 +126,7 @@ def _computed(node: Any) -> Iterator[tuple[int, Any]]:
         if _kind(expression) == "Alias":
             made_by = expression.child()
             if _kind(made_by) == "WindowExpression" and not made_by.windowFunction().references().isEmpty():
-                # Follow only the function: the columns of PARTITION BY and ORDER BY do not make up its values.
+                # Follow only the window function, because PARTITION BY and ORDER BY columns are no part of its values.
                 made_by = made_by.windowFunction()
             yield expression.exprId().id(), made_by
 
@@ -181,7 +181,7 @@ class DataFrameRows(RowSource):
         zone: str | None = None,
         name: str = "DataFrame",
     ) -> None:
-        # Recognize a DynamicFrame by its methods, as awsglue exists only on Glue. A DataFrame has another `toDF`.
+        # Recognize a DynamicFrame by its methods, as awsglue exists only on Glue. A DataFrame also has a `toDF`.
         is_dynamic = not hasattr(type(df), "where") and hasattr(type(df), "toDF")
         self.df: DataFrame = df.toDF() if is_dynamic else df
         check_all_is_read(self.df.sparkSession)
@@ -233,7 +233,7 @@ class DataFrameRows(RowSource):
         probe = RowWindow(columns, low, None, descending=descending)
         nulls = probe.null_predicate(SPARK)
         source = self._pruned(columns, low, None)
-        # Count all rows with NULL: no window takes them, so old ones are lost as well as new ones.
+        # Count NULLs among old rows too, not only past `low`: no window takes a row without a cursor.
         if low is not None:
             source = source.where(sql("{} OR ({})", nulls, probe.at_or_past(low, SPARK)))
         asked = [*_last(columns, nulls, descending), sql("count_if({})", nulls)]
@@ -279,7 +279,7 @@ class DataFrameRows(RowSource):
         """Return the rows of a window; raise CursorError if a column is gone or has another type than in the plan."""
         now = self.columns([column.name for column in window.columns], strings=True)
         check_types(now, window.columns)
-        # A row without a cursor has no date, so it may be in any folder.
+        # Read all folders for rows with NULL: a row without a cursor has no date, so it may be in any folder.
         every = window.high is None or window.nulls == "take"
         source = self.df if every else self._pruned(now, window.read_low, window.high)
         return source.where(window.predicate(SPARK))

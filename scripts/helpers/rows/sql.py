@@ -50,7 +50,7 @@ def sql(template: LiteralString, *parts: SQL, **named: SQL) -> SQL:
 def internal(name: LiteralString) -> SQL:
     """Return a name for a column or an alias of this package that no column of a user has.
 
-    Some databases resolve a name to a column and others to an alias: MariaDB orders a window by the alias.
+    If a column had the name of an alias, databases would differ in which they use: MariaDB orders by the alias.
 
     >>> internal("place")
     'glue_watermarks_place'
@@ -106,7 +106,7 @@ def with_marks(statement: SQL, mark: LiteralString, percent: LiteralString, coun
 
 
 def with_names(statement: SQL, names: Mapping[str, SQL]) -> SQL:
-    """Return a statement in which names replace the fields that Spark would fill with the relations themselves.
+    """Return a statement with names in its fields, such as ``{events}``, where Spark would put whole relations.
 
     >>> with_names(sql("SELECT * FROM {{events}}"), {"events": internal("relation")})
     'SELECT * FROM glue_watermarks_relation'

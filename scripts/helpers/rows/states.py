@@ -47,7 +47,7 @@ class Undecided:
     bound
         The bound just past the last undecided row.
     writers
-        The transactions that were open when the rows were seen; None if the database does not show them.
+        The names of the transactions that were open when the rows were seen; None if the database does not show them.
     at
         When the rows were seen, by the source's clock; aware.
     """
@@ -82,11 +82,11 @@ class Edge:
     start
         Cursor of the first of these rows in the order of reading; None if there was no row before it.
     names
-        A digest of the names of the columns in the contents.
+        A digest of the names of the columns other than the cursors.
     rows
-        For each row, a digest of its cursor and a digest of its contents.
+        For each row, a digest of its cursor and a digest of its values in these other columns.
     ties
-        How many rows had the cursor `start`, if several of these are stored.
+        How many rows of the source had the cursor `start`; None unless at least two of them are among `rows`.
     """
 
     start: Bound | None
@@ -130,7 +130,7 @@ class RowsState:
     start
         Where the first run started; None for the very beginning.
     last
-        The last row that a run saw.
+        The cursor of the last row that a run saw.
     undecided
         Rows that a run saw but did not take, and the transactions they wait for.
     complete
@@ -138,7 +138,7 @@ class RowsState:
     edge
         Digests of the last rows below `value`, which show whether these rows have changed.
     covered
-        The ranges its runs have read, packed; None in a state of an earlier version, which has read all it has passed.
+        The ranges that runs have read, compressed. None in a state of an earlier version: all it has passed was read.
     others
         Fields of other modules, such as the schemas that rows were read with.
     """
@@ -404,7 +404,7 @@ def _zone_of(name: str | None) -> tzinfo | None:
     """Return the zone that `stamped_by` named; None without a name, or if this machine does not know the zone."""
     if name is None:
         return None
-    # Imported here because zoneinfo reads files, and `Watermarks` imports this module.
+    # Imported here because the import of zoneinfo reads files, which each import of `Watermarks` would wait for.
     from zoneinfo import ZoneInfo
 
     with suppress(ValueError):

@@ -58,7 +58,7 @@ class Choice:
     recent
         How many of the newest intervals to compare.
     sample
-        How many of the other intervals to compare, chosen at random.
+        How many of the older intervals to compare, chosen at random.
     everything
         Whether to compare all intervals, at most 10,000.
     seed
@@ -74,7 +74,7 @@ class Choice:
     def __post_init__(self) -> None:
         for name in ("recent", "sample"):
             count = getattr(self, name)
-            # In Python True is an int.
+            # Compare the type, because in Python True is an int.
             if type(count) is not int or not 0 <= count <= MOST:
                 raise InvalidValueError(f"{name}={count!r} is not a whole number from 0 to {MOST:,}.")
         if not self.recent and not self.sample and not self.everything:
@@ -136,7 +136,7 @@ class Choice:
 
 
 def first_of(end: End) -> Cursor:
-    """Return the value of the first cursor column."""
+    """Return an end's value of the first cursor column, such as ``5`` for ``5`` and for ``(5, 1)``."""
     first = end[0] if isinstance(end, tuple) else end
     assert first is not None
     return first

@@ -41,8 +41,8 @@ class RowWindow:
     was to start, and a lookback reads no further. `whole` takes every row, whatever its cursor. `source` is the
     identity of the source (see `identity`). `last` is the last row seen. `undecided` are rows that the next run must
     check first (see `open_writers`). `complete` is a bound below which no row can still appear, if it is past the last
-    row. The plan leaves out `last`, `undecided` and `complete`: they are in the next state, frozen with the plan.
-    `has_more` means that a limit left rows for the next batch.
+    row. The plan leaves out `last`, `undecided`, `complete` and `edge`, because the next state, which is frozen with
+    it, has them. `has_more` means that a limit left rows for the next batch.
 
     Examples
     --------
