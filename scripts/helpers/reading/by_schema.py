@@ -70,8 +70,8 @@ class Asked:
     format, schema, path_column, options
         As in `read_files`; the format as `format_name` returns it.
     policy
-        What happens to columns that changed. None means ``add`` for CSV and JSON, otherwise ``take``. Types in XML
-        change from batch to batch: several elements of the same name are a list, and a single one is not.
+        What happens to columns that changed. None means ``add`` for CSV and JSON, otherwise ``take``, because types in
+        XML change from batch to batch: several elements of the same name are a list, and a single one is not.
     rescue
         Name of the column for values that do not fit; None for no such column.
     """
@@ -160,7 +160,7 @@ class SchemaReader:
     Parameters
     ----------
     asked
-        How to read them.
+        How to read the files.
     read_files
         Reads rows of some of the files, with the columns of their folders and `Asked.path_column`.
     kept
@@ -184,7 +184,7 @@ class SchemaReader:
     skip_changed: bool = False
 
     def decided(self, table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Return the decision about the columns of some files, and the parts to read.
+        """Decide which columns the rows of some files get. Return the decision, and the files in parts to read.
 
         Raises
         ------
@@ -212,7 +212,7 @@ class SchemaReader:
         return decision, parts
 
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Return the arguments to `read` only the files in `table`: the decision for all files, and parts for these."""
+        """Return the arguments of `read` for some of the files: the decision about all, and the parts of `table`."""
         if self.asked.finds_by_header or self.asked.format == "avro":
             return decision, [self._found(*part) for part in self._groups(table)]
         if self.asked.is_text:
@@ -232,7 +232,7 @@ class SchemaReader:
         frames = []
         for part in parts:
             frame = part.frame
-            # If a schema is given, read again: the frame was read without it, to find the header, with inferred types.
+            # If a schema is given, read the files with it: `frame` has inferred types, as it served to find the header.
             if frame is None or asked.schema is not None:
                 # In an empty batch use the decided columns: there are no files to infer columns from.
                 schema = asked.schema if part.table.num_rows else struct_of(part.columns)
@@ -256,7 +256,7 @@ class SchemaReader:
 
     @property
     def _rescues(self) -> bool:
-        """Whether a value of another type is rescued. In XML, part of such a value may be read without an error."""
+        """Whether a value of another type is rescued. Not in XML, where Spark may read part of it without an error."""
         return self.asked.rescue is not None and self.asked.format != "xml"
 
     def _where(self) -> Given:
@@ -289,7 +289,7 @@ class SchemaReader:
         return decision, parts
 
     def _check_names(self, wanted: Columns, parts: list[Part]) -> None:
-        """Raise InvalidValueError if the schema and a header share no column: it was meant for values by position."""
+        """Raise InvalidValueError if a header has no column of the schema, which may name columns by position."""
         known = {name.lower() for name in wanted}
         for part in parts:
             if part.columns and not known & {name.lower() for name in _in_files(part)}:
@@ -317,7 +317,7 @@ class SchemaReader:
         try:
             frame = self._frame(table.slice(0, 1) if names_only and header else table, None)
         except Exception as error:
-            # This error is about names in a struct. Clashing columns raise none, as Spark reads by position: see below.
+            # Spark raises this for names in a struct. It reads clashing columns by position, so check these below.
             if asked.format == "json" and (same := _DUPLICATES.search(str(error))):
                 names = same[1] or "see Spark's error"
                 raise MisfitError(str(self.location), None, names, MisfitError.CASE) from error

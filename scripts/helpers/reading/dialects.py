@@ -28,9 +28,9 @@ class Option:
     name, default, meaning
         Spark's name, used by `read`, `read_small` and `job.write`; the value if the option is not given; its effect.
     glue, glue_default
-        Glue's name and default; empty if Glue has none. If `here` is empty, Glue's names have this default here, too.
+        Glue's name and default; empty if Glue has none. With Glue's names, this package uses Glue's default, too.
     here
-        What Glue's names do here instead, and why.
+        What this package does differently from Glue, and why, if Glue's names are used.
     """
 
     format: str
@@ -127,7 +127,7 @@ READERS = {
 
 
 def format_name(format: str) -> str:
-    """Return a format's name in this package. Spark accepts any case, and names with ``com.databricks.spark.``."""
+    """Return a format's name in this package: ``csv`` for ``CSV`` and ``com.databricks.spark.csv``, as in Spark."""
     if not isinstance(format, str):
         raise InvalidValueError(f"format is {format!r}. Name one, such as 'csv', 'json' or 'parquet'.")
     name = format.lower().removeprefix("com.databricks.spark.")
@@ -174,7 +174,7 @@ def with_dialect(format: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nanoseconds_of(format: str, options: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Return the option ``nanoseconds`` and the other options; InvalidValueError if its value is invalid here."""
+    """Return the value of ``nanoseconds`` (None if not given) and the other options; InvalidValueError if wrong."""
     found = {name: value for name, value in options.items() if name.lower() == "nanoseconds"}
     for value in found.values():
         if format != "parquet" or value not in ("microseconds", "bigint"):

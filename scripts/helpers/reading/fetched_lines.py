@@ -84,7 +84,7 @@ _AS_TEXT = (CredentialsError, InvalidValueError, ConfigurationError, WatermarkEr
 _KINDS: dict[str, Callable[..., WatermarkError]] = {
     kind.__name__: kind for kind in (*_FACTS, LedgerError, SourceError, *_AS_TEXT)
 }
-"""Errors that executors may raise. Any other error comes back as the closest class of its family."""
+"""Errors that executors may raise. Any other error is sent as its closest base class in this map."""
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,8 @@ class Fetching:
         with ThreadPoolExecutor(WORKERS) as pool:
             try:
                 for one in planned:
-                    # Wait only while other objects are fetched: one larger than the limit is then fetched alone. Limit
-                    # the number of futures as well, because empty files add no bytes.
+                    # Wait until enough bytes are free. With nothing else in flight fetch any object, even one above the
+                    # limit. Limit the number of futures as well, because empty files add no bytes.
                     while waiting and (len(waiting) >= 8 * WORKERS or flying + one.size > _IN_FLIGHT):
                         first, future = waiting.popleft()
                         flying -= first.size

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HEAD = 64 * 1024
 """Bytes to fetch from the start of a file: enough for the header of a thousand columns, even if compressed."""
 _AS_A_WHOLE = ("deflate", "bz2")
-"""Extensions that are decompressed here only if the whole file fits into `HEAD`, as a block of bz2 is longer."""
+"""Extensions of files whose start cannot be decompressed alone, such as half a bz2 block. They must fit into `HEAD`."""
 
 
 def can_compare(location: Location, table: pa.Table) -> bool:
@@ -46,7 +46,7 @@ def grouped_by_header(
 ) -> list[tuple[pa.Table, bytes]]:
     """Return the files grouped by header, each group with its header. Send one request for each file, many at once.
 
-    The first file of each group has that header. A single file is not fetched, and its header is returned empty.
+    The first file of each group has the group's header. A single file is not fetched: its header is returned empty.
 
     Parameters
     ----------

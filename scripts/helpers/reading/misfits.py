@@ -55,7 +55,7 @@ class Misfits:
         return F.when(F.col(RECORD).isNull(), value).otherwise(fails).alias(name)
 
     def rescued(self, beside: Sequence[str]) -> Column:
-        """Return the lost values as JSON: texts by column, or the whole record as ``_corrupt_record``.
+        """Return lost values as JSON, such as ``{"price": "12abc"}``, or the whole record as ``_corrupt_record``.
 
         Parameters
         ----------
@@ -77,11 +77,11 @@ class Misfits:
         return F.when(record.isNull(), json_of_values(left_out)).otherwise(values)
 
     def _may_lose(self, kind: Kind) -> bool:
-        """Return whether values of a type can be lost. Text can be lost only in XML, where an element is repeated."""
+        """Return whether values of a type can be lost. Text can be lost only in XML, if an element is repeated."""
         return kind != "string" or self.format == "xml"
 
     def _is_lost(self, name: str, kind: Kind) -> Column:
-        """Return whether a value is NULL but has a text. For a nested value, a text is enough: any part may be lost."""
+        """Return whether a value is NULL but has a text. A nested value counts if it has a text: a part may be lost."""
         has_text = self._text(name).isNotNull()
         return has_text if is_nested(kind) else quoted(name).isNull() & has_text
 
@@ -126,7 +126,7 @@ def check_related(source: str, kept: Iterable[str], found: Mapping[str, Iterable
     kept
         The columns that earlier batches had.
     found
-        The columns of the files, by key. Files are related if they share a column, also through other files.
+        The columns of the files, by key. Two files without a common column are related if a third links them.
     """
     left = {key: {name.lower() for name in names} for key, names in found.items()}
     left = {key: names for key, names in left.items() if names}
@@ -167,7 +167,7 @@ def folder_misfit(source: str, name: str, kind: str) -> MisfitError:
 
 def folder_column(source: str, text: Column, name: str, kind: T.DataType) -> Column:
     """Return a folder's value cast to a type. A value that does not fit fails the job, as in Spark's readers."""
-    # Spark 4 casts in ANSI mode and would raise its own error for such a value. Spark 3 has no try_cast.
+    # Use try_cast, which Spark 3 lacks: Spark 4 casts in ANSI mode and would raise its own error for such a value.
     cast = getattr(type(text), "try_cast", type(text).cast)
     value: Column = cast(text, kind)
     fails = F.raise_error(F.lit(marked(folder_misfit(source, name, kind.simpleString()))))

@@ -26,7 +26,7 @@ _NOT_FOUND = ("Failed to find data source", "Failed to find the data source")
 
 
 def is_xml_of_spark_3(spark: SparkSession, format: str) -> bool:
-    """Return whether the package spark-xml reads a format. Spark 4 reads XML with a reader of its own."""
+    """Return whether a format is XML and Spark needs the package spark-xml to read it, as Spark 3 does."""
     return format == "xml" and int(spark.version.partition(".")[0]) < 4
 
 
@@ -52,7 +52,7 @@ def package_of(spark: SparkSession, format: str) -> str | None:
     if has_jvm(spark):
         scala = ".".join(java_of(spark).scala.util.Properties.versionNumberString().split(".")[:2])
     else:
-        # The server does not report its version of Scala. Spark's own distributions are built with these.
+        # The server does not report its version of Scala. Assume the version of Spark's own distributions.
         scala = "2.12" if int(spark.version.partition(".")[0]) < 4 else "2.13"
     if format == "avro":
         # Cut off a vendor's suffix, as in 3.5.2-amzn-1: the package has no such version.
@@ -78,7 +78,7 @@ def read_xml(
     Raises
     ------
     SourceError
-        There are several files, and one has an unmatched brace, after which Hadoop would find no comma.
+        There are several files, and the name of one has an unmatched brace, after which Hadoop splits at no comma.
     """
     if len(paths) > 1:
         for key in paths:
@@ -98,7 +98,7 @@ def read_xml(
     else:
         of_files = type(whole)([field for field in whole if field.name.lower() not in lower])
     given = {} if whole is None else {field.name.lower(): field for field in whole}
-    # Let Spark infer the folder columns by reading the files as text, whose other columns are known.
+    # Let Spark infer the types of the folder columns by reading the files as text. It adds these columns last.
     text = spark.read.format("text").option("basePath", str(location)).load(list(paths.values()))
     kinds = [given.get(field.name.lower(), field) for field in list(text.schema)[-len(columns) :]]
     folders: dict[tuple[str | None, ...], list[str]] = {}
@@ -114,7 +114,7 @@ def read_xml(
 
 
 def _load(reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
-    # Write a comma as {\,}: inside braces it does not split the list of paths, and escaped it splits no alternatives.
+    # Write a path's comma as {\,}: Hadoop splits paths only outside braces, and alternatives only at unescaped commas.
     return reader.load(",".join(path.replace(",", "{\\,}") for path in paths))
 
 

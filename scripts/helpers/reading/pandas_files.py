@@ -120,7 +120,7 @@ def read_pandas(
         body = fetcher.fetch(one)
         if format == "parquet" and body and options:
             with _of_file(str(location), one.key, format, {}):
-                # Errors in the footer are caused by the file, not by the options.
+                # Read the footer first, without the options, because an error in it is caused by the file.
                 pq.read_schema(BytesIO(body))
         with _of_file(str(location), one.key, format, options):
             ending = "" if format == "parquet" else packing(one.key)
@@ -141,7 +141,7 @@ def read_pandas(
     try:
         found = _joined(str(location), format, by_key, options, as_text)
     except (*_OF_FILES, TypeError, pa.ArrowException):
-        # The error names no file, so join each file alone to find it. For Parquet the options no longer matter.
+        # The error names no file, so join each file alone to find it. The options of Parquet have already worked.
         for key, frame in by_key.items():
             with _of_file(str(location), key, format, {} if format == "parquet" else options):
                 _joined(str(location), format, {key: frame}, options, as_text)
@@ -389,7 +389,7 @@ def _joined(
         found = table.to_pandas(types_mapper=to_pandas)
         for field in table.schema if options.get("dtype_backend") != "pyarrow" else ():
             if pa.types.is_nested(field.type):
-                # Inside nested values, pandas turns whole numbers into floats if there is a NULL.
+                # Use Python objects: pandas would turn the whole numbers in nested values into floats if one is NULL.
                 found[field.name] = pd.Series(table[field.name].to_pylist(), dtype=object)
         return found
     given = options.get("dtype", {})
@@ -433,9 +433,9 @@ def _concatenated_tables(source: str, tables: Mapping[str, pa.Table]) -> pa.Tabl
 
 
 def _widened(part: pa.Table) -> pa.Table:
-    """Return a table of at most one column, cast without changing values to a type that combines with more types.
+    """Return a table of at most one column in a type that can be joined with more types. Values do not change.
 
-    Parquet stores each time with a zone in UTC, and nanoseconds end in 2262, so times become microseconds, in UTC.
+    Times become microseconds, because nanoseconds end in 2262, and UTC if they have a zone, as Parquet stores them.
     """
 
     def wide(kind: pa.DataType) -> pa.DataType:
@@ -447,15 +447,15 @@ def _widened(part: pa.Table) -> pa.Table:
 
 
 def _members(body: bytes, ending: str, options: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the files in an object, by the suffix to add to its key: a zip archive may have several.
+    """Return the decompressed files in an object: ``{"": …}``, or ``{"/a.csv": …}`` with names in a zip archive.
 
-    The key's extension gives the compression, unless the caller names one.
+    The key's extension gives the compression. If the caller names it, the bytes stay as they are for pandas.
     """
     if "compression" in options or not body:
         return {"": body}
     if ending == "zip":
         with ZipFile(BytesIO(body)) as archive:
-            # macOS adds this folder of metadata to archives.
+            # Skip a folder of metadata that macOS adds to archives.
             members = (name for name in archive.namelist() if not name.startswith("__MACOSX/"))
             return {f"/{name}": archive.read(name) for name in members}
     if ending == "zst":

@@ -39,7 +39,7 @@ FORBIDDEN = {"403", "AccessDenied", "Forbidden", "Permission denied"}
 _OF_OBJECT = ("InvalidRequest", "400", "BadRequest")
 """S3's error codes for an object whose encryption needs a key in the request. HeadObject returns only 400."""
 _PACKED = {"gz": b"\x1f\x8b", "bz2": b"BZh"}
-"""The first bytes of compressed files, by the extension because of which Hadoop decompresses them."""
+"""The first bytes of compressed files, by the extension for which Hadoop decompresses them."""
 _TEXT_FORMATS = ("csv", "json", "text", "xml")
 
 Reasons = dict[str, str]
@@ -100,7 +100,7 @@ def why(error: ChangedObjectError | ArchivedObjectError | UnreadableObjectError)
         return f"its key cannot be used ({error.cause})"
     if error.cause in _OF_OBJECT:
         return f"S3 refuses it ({error.cause}), as it does where it is encrypted with a key of the customer (SSE-C)"
-    # An error such as NoSuchBucket or a wrong region affects every file.
+    # Raise any other error, such as NoSuchBucket or a wrong region, because it affects every file.
     raise error
 
 
@@ -108,7 +108,7 @@ Judge = Callable[[bytes, bytes], "str | None"]
 
 
 def _rule(format: str, key: str) -> tuple[int, int, Judge]:
-    """Return how many first and last bytes to fetch, and a function that returns their fault as text, or None."""
+    """Return how many first and last bytes to fetch, and a function that returns what is wrong with them, or None."""
     if format == "parquet":
         return 0, FOOTER, _parquet
     if format == "orc":
@@ -135,7 +135,7 @@ def _parquet(_: bytes, end: bytes) -> str | None:
     try:
         _metadata(end[-8 - length :])
     except (*DAMAGE, pa.ArrowException):
-        # Catch DAMAGE too, because pandas registers types whose Python code reads parts of the footer.
+        # Catch Python's own errors too (DAMAGE), because pandas registers types whose code reads parts of the footer.
         return "it is not a complete parquet file: its footer is damaged"
     return None
 
@@ -184,7 +184,7 @@ def nanosecond_columns(
 
 
 def _orc(start: bytes, end: bytes) -> str | None:
-    # Files of Hive 0.11 have the mark only at the start.
+    # Look for the mark ORC at both ends: files of Hive 0.11 have it only at the start.
     length = end[-1] if end else 0
     return None if start == b"ORC" or b"ORC" in end[-1 - length :] else "it is not an orc file"
 

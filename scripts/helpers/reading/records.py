@@ -2,8 +2,8 @@
 
 Spark's parsers drop what follows the first object on a line, shift values at an unexpected quote, and replace bytes
 that are invalid in the encoding. One parse detects all three: each line gets one more value at its end, which is
-returned only if the parser reads the whole line. Only lines without it are examined further. Spark's XML reader reads
-12abc as 12 and rounds decimals, so this module reads XML values as text and casts them.
+returned only if the parser reads the whole line. If it is missing, the line is examined further. Spark's XML reader
+reads 12abc as 12 and rounds decimals, so this module reads XML values as text and casts them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _DEPTH = 10
 def objects(text: Column) -> Column:
     """Return the objects in a JSON text: the elements of a list, or several in a row. Other text stays in one piece.
 
-    The objects are cut out of the text unparsed, because Spark rounds the digits of a fraction that it reads as text.
+    The objects are cut out of the text unparsed, because Spark, if it returned them as text, would round fractions.
     """
     lists = ""
     for _ in range(_DEPTH):
@@ -141,10 +141,10 @@ def option_text(value: Any) -> str:
 
 
 def marker(*, inferred: bool, header: bytes, rescues: bool) -> T.StructField:
-    """Return the field that adds `RECORD` to a schema and makes the read strict.
+    """Return the field that adds `RECORD` to a schema and makes the read strict: it marks records that lose a value.
 
     `inferred` means that the caller gave no types. `header` is the header line of a CSV file, with one character for
-    each byte; empty if unknown. A read that `rescues` continues after an unclosed quote, and marks the lines in it.
+    each byte; empty if unknown. With `rescues`, the read continues after an unclosed quote and marks those lines.
     """
     facts = {"inferred": inferred, "header": header.decode("ISO-8859-1"), "rescues": rescues}
     return T.StructField(RECORD, T.StringType(), metadata=facts)
@@ -237,7 +237,7 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
         shown.append(F.when(is_lost, _json(*shape[1:])).otherwise(_json(field.dataType, value)).alias(field.name))
     is_marked = F.col(RECORD).isNotNull()
     text = F.coalesce(RECORD, F.to_json(F.struct(*shown, _END)))
-    # The package for Spark 3 replaces bytes that are invalid in the encoding.
+    # Look for the character by which the package for Spark 3 replaces bytes that are invalid in the encoding.
     reason = F.when(is_marked, UNPARSED).when(text.contains(_REPLACED), ENCODING)
     frame = texts.select(
         _bundled_columns(names), text.alias("text"), is_marked.alias("is_marked"), reason.alias(REASON), *values
@@ -275,7 +275,7 @@ def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred
 
 
 def _decoded(data: Column) -> Column:
-    """Return bytes as text. At invalid UTF-8, decode() raises an error in Spark 4 and replaces the bytes in Spark 3."""
+    """Return bytes as text. In Spark 4 cast them, because its decode() raises an error at invalid UTF-8."""
     return data.cast("string") if hasattr(F, "is_valid_utf8") else F.decode(data, "UTF-8")
 
 
@@ -321,7 +321,7 @@ class _Syntax:
         is_decimal = isinstance(kind, T.DecimalType)
         if is_decimal or self._is_as_text(kind):
             kept = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
-            # A cast to decimal rounds. Comparing the two values costs a tenth of computing a remainder.
+            # Compare with the value before the cast, which may round: this costs a tenth of computing a remainder.
             return F.when(kept == value if is_decimal else ~_any_lost(self._is_inexact, kind, kept, value), kept)
         lost, wide = [], _with_each(kind, _widened)
         if wide != self.kind_to_parse(kind):
@@ -610,7 +610,7 @@ def _is_gone(_: T.DataType, value: Column, text: Column) -> Column:
 
 
 def _is_cut(kind: T.DataType, value: Column, _: Column) -> Column | None:
-    """Return whether a decimal has more digits than its type keeps."""
+    """Return whether a decimal has more digits after the point than its type keeps."""
     return value % F.lit(Decimal(1).scaleb(-kind.scale)) != 0 if isinstance(kind, T.DecimalType) else None
 
 
@@ -690,7 +690,7 @@ class _Csv(_Syntax):
         return whole.contains(self.option("quote", '"')) & ~whole.rlike(csv_patterns(self.options)[0])
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """Return the frame unchanged, one record a line. With ``short_lines=take``, missing last values become NULL."""
+        """Return the frame. With ``short_lines=take``, first add separators to lines that lack their last values."""
         if self.option("short_lines") != "take":
             return frame
         kept = [name for name in frame.columns if name != "text"]
@@ -698,7 +698,7 @@ class _Csv(_Syntax):
         frame = frame.select(
             *kept, "text", F.when(F.col("text").isNotNull(), self._texts("text", [_END])).alias("texts")
         )
-        # Spark reads `_END` in place of the first missing value, and does not find it if a quote is not closed.
+        # Find the first missing value: `_END` is read in its place. It is not found if a quote is not closed.
         place = F.array_position(F.array(*map(F.col("texts").getField, names)), _END).cast("int")
         frame = frame.select(*kept, "text", place.alias("place"))
         missing = F.array_join(F.array_repeat(F.lit(self._separator), F.lit(len(names)) - F.col("place")), "")

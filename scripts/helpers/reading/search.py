@@ -47,7 +47,7 @@ def search(keys: Sequence[str], fails: Fails, named: Named, known: Exception | N
     keys
         All files.
     fails
-        Reads some of them to the end, and returns the error or None.
+        Reads the given files to the end, and returns the error, or None if there is none.
     known
         The error from reading all files, if they were read before.
     named
@@ -134,7 +134,7 @@ def typed_read_errors(source: str) -> Iterator[None]:
         yield
     except Exception as error:
         is_spark_error = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
-        # After a lost connection or machine, a retry may succeed.
+        # Leave the error of a lost connection or machine as it is, because a retry may succeed.
         if not is_spark_error or TRANSIENT.intersection(name for name, _ in java_causes(error)):
             raise
         # Imported here, because jobs that read rows run without pyarrow.

@@ -213,7 +213,7 @@ def typed_fetch_errors() -> Iterator[None]:
 def check_small_files(
     location: Location, format: str, schema: Any, on_changed: str, options: Mapping[str, Any] | None
 ) -> None:
-    """Raise SourceError for arguments with which rows would differ from Spark's reader; see `SmallFiles.read`."""
+    """Raise SourceError for arguments with which Spark's reader would return other rows; see `SmallFiles.read`."""
     asked = lowered(options or {})
     reason = None
     if not location.is_local and not location.is_s3:

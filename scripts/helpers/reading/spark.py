@@ -112,7 +112,7 @@ def read_files(
     parse_times_strictly(spark)
     nanoseconds, options = nanoseconds_of(format, times_as_written(spark, format, options))
     if format in _FORMATS_WITH_SCHEMA and "size" in table.column_names:
-        # Skip empty files: Spark reads no rows from one, but takes its schema if it is the first file.
+        # Skip empty files, which have no rows: if one is the first file, Spark would look for the schema in it.
         table = table.filter([size > 0 for size in table.column("size").to_pylist()])
     keys: list[str] = table.column("key").to_pylist()
     # Spark Connect infers columns only from files, not from parsed lines.
@@ -254,7 +254,7 @@ def _read_by_lines(
 ) -> DataFrame:
     """Read and parse lines (CSV without its header), whole files of JSON, or elements of XML.
 
-    Parsing is strict if the schema has the marker, as it always has for XML here.
+    If the schema has the field of `marker`, values that do not fit are found. For XML the schema always has it here.
     """
     folders = {name.lower() for name in check_folders(location, table.column("key").to_pylist())}
     whole = T.StructType([]) if schema is None else _no_rows(spark, schema).schema
@@ -275,8 +275,8 @@ def _read_by_lines(
     elif format == "xml":
         line_format, of_files, one = format, dict(options), texts_of(in_files, options)
     else:
-        # In ISO-8859-1 each byte is one character, so no byte is lost. If a line contains the separator, the column
-        # RECORD has the whole line.
+        # Read each line as one CSV value; if a line contains the separator \x01, RECORD has the whole line. ISO-8859-1
+        # loses no byte, because each byte is a character.
         # Name the column like the header, because Spark logs a WARNING for each file where they differ.
         header = whole[RECORD].metadata["header"] if _is_utf8(options) else ""
         line = header if header and header.lower() not in folders else LINE
