@@ -9,14 +9,14 @@ from scripts.helpers.display.redaction import aws_client, redact_logs
 from scripts.helpers.errors import SourceError, SourceUnavailableError
 
 NAMES = {"user": ("username", "user", "USERNAME"), "password": ("password", "PASSWORD")}
-"""Names of these fields in a secret: those of RDS, Redshift and the console, of people, and of Glue connections."""
+"""Names of the two fields in a secret: those of RDS, Redshift and the console, others in use, and Glue's own."""
 TRY_LATER = ("InternalServiceError", "ThrottlingException")
 
 
 def login_of_secret(secret_id: str, client: Any = None) -> dict[str, str]:
     """Return user and password from a secret, for the argument `properties` of `JdbcTable`.
 
-    Each call asks Secrets Manager, so that a rotated login needs no new job.
+    Each call asks Secrets Manager, so that the job need not be changed when the login is rotated.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def login_of_secret(secret_id: str, client: Any = None) -> dict[str, str]:
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    redact_logs()  # Redact before the caller's client can log the response.
+    redact_logs()  # Install the log filter before the caller's client can log the response.
     name = f"secret {secret_id}"
     try:
         made: Any = client or aws_client("secretsmanager")

@@ -32,7 +32,7 @@ class TextColumn:
 
 
 class TableQueries:
-    """Writes the queries about one table or query, and the query for its rows.
+    """Writes the SQL that finds out about a table (or about a query in its place), and that reads its rows.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class TableQueries:
     ) -> None:
         self.catalogue, self._selected = catalogue, selected
         self.dialect = database.of_table({name: column.declared for name, column in catalogue.items()})
-        # With a filter, a star would also select the system columns, whose types Spark does not support.
+        # Select no star if there is a filter: the filtered rows include system columns, whose types Spark lacks.
         self._star_is_plain = not (where and self.dialect.system_columns)
         self.table = filtered(table, where, [database.quote(name) for name in database.system_columns])
         """The text to select from: the name of the table, or a subquery with its filtered rows and no alias."""
@@ -107,7 +107,7 @@ class TableQueries:
         ]
 
     def types_for_spark(self) -> dict[str, str]:
-        """Return Spark's option customSchema, for the columns for which Spark would choose another type."""
+        """Return Spark's option customSchema for the columns for which Spark would choose a wrong type."""
         kinds = {name: self.dialect.spark_type(column.declared) for name, column in self.catalogue.items()}
         given = [sql("{} {}", SPARK.quote(name), SPARK.type_name(kind)) for name, kind in kinds.items() if kind]
         return {"customSchema": str(joined(", ", given))} if given else {}
@@ -141,7 +141,7 @@ class TableQueries:
             return sql("0")
         conditions = [sql("{} <> '7'", self.dialect.uuid_version(first)), *([past] if past else [])]
         count = sql("(SELECT COUNT(*) FROM {} t WHERE {})", self.table, joined(" AND ", conditions))
-        # Columns of bytes are always sorted by their bytes.
+        # Ask the server only about the type uuid, because columns of bytes are always sorted by their bytes.
         if first.type != "uuid" or not self.dialect.sorts_uuids:
             return count
         return sql("CASE WHEN {} THEN {} ELSE -1 END", self.dialect.sorts_uuids, count)
@@ -157,8 +157,8 @@ class TableQueries:
     def last(self, columns: tuple[CursorColumn, ...], past: SQL | None, function: SQL) -> list[SQL]:
         """Write a query for each column of the last cursor; each query is one step into an index.
 
-        The second column is queried among the rows with the last value of the first column, and so on. The MAX of
-        each column may come from another row, and an ORDER BY needs a sort if no index covers all columns.
+        The second column is queried among the rows with the last value of the first column, and so on. A MAX of each
+        column alone would mix different rows, and an ORDER BY would need a sort if no index covers all columns.
         """
         filters = [] if past is None else [past]
         filters += map(self.dialect.has, columns[1:])
@@ -214,7 +214,7 @@ class TableQueries:
         return sql("(SELECT {} FROM {} t WHERE {}) window_rows", joined(", ", selected), self.table, predicate)
 
     def rows_as(self, window: RowWindow, written: Mapping[str, SQL], within: SQL) -> SQL:
-        """Write the query for the rows of a window in a range, with an expression for each column name."""
+        """Write the query for rows of a window that meet `within`; `written` has the expression of each column."""
         selected = (sql("{} AS {}", text, self.dialect.quote(name)) for name, text in written.items())
         predicate = window.predicate(self.dialect)
         predicate = sql("({}) AND ({})", predicate, within) if within else predicate

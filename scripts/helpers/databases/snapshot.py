@@ -137,7 +137,7 @@ class PostgresSnapshot(JdbcTable):
         if descending:
             raise CursorError(column.name, "transaction ids rise. Leave out descending.")
         self._warn_without_index(column)
-        # Do not query the last xmin: it would read the whole table, and its ids are right, as PostgreSQL writes them.
+        # Do not query the last xmin, which would read the whole table: PostgreSQL writes it, so it needs no check.
         last = sql("NULL")
         if column.name != SYSTEM:
             last = self.dialect.outermost(column, MAX, sql("FROM {}", self._table))

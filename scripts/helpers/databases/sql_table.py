@@ -270,7 +270,7 @@ class _Adbc(_Session):
                 yield batch.columns
 
     def array(self, kind: str, values: Any) -> pa.Array:
-        # For types that Arrow lacks, ADBC returns an extension type over the storage type.
+        # Take the values without ADBC's extension type, which it uses for types that Arrow lacks.
         return values.storage if isinstance(values, pa.ExtensionArray) else values
 
 
@@ -321,7 +321,7 @@ class _SQLite(_Session):
             try:
                 cursor.execute(str(statement))
             except UnicodeDecodeError as error:
-                # SQLite's error quotes the schema, which fails to decode if another program has altered its bytes.
+                # If another program has damaged the schema, SQLite's error, which quotes it, cannot be decoded.
                 raise self._connection.DatabaseError("malformed database schema") from error
             yield cursor
 

@@ -199,14 +199,14 @@ class DatabaseTable(RowSource):
         return self._bound(columns, row)
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
-        """Query the cursor of a window's row by its position, from 0; None if there is no such row. Walks an index."""
+        """Query the cursor of the row at a position of a window, from 0, by walking an index; None if there is none."""
         names = [f"cursor_{at}" for at in range(len(window.columns))]
         found = self._query(self._queries.cursor_at(window, position), names)
         return self._bound(window.columns, found[0]) if found else None
 
     def newest(self, window: RowWindow, most: int) -> list[SeenRow] | None:
         """Query the last rows of a window, in reverse order: one step into an index. None if there is no index."""
-        # For a view it is unknown whether there is an index, and the server might sort all rows in each run.
+        # Return None for a view, too: if no index serves it, the server would sort all rows in each run.
         if not self._queries.has_index(window.columns[0]):
             return None
         contents, width = self._queries.contents(window.columns), len(window.columns)
@@ -224,9 +224,9 @@ class DatabaseTable(RowSource):
         return int(self._ask(counted=rows)[0])
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
-        """Return the transactions that may still commit a lower number than the last number seen before this call.
+        """Return the names of transactions that may still commit a lower number than the last one seen so far.
 
-        Waits up to `longest` for the open ones to end. None if the database does not list them, or not to this user.
+        Wait up to `longest` for them to end; return those still open. None if the database lists none to this user.
         """
         end = time.monotonic() + longest.total_seconds()
         pause = self._database.writers_lag
@@ -241,7 +241,7 @@ class DatabaseTable(RowSource):
         return found
 
     def open_writers(self, delay: timedelta) -> OpenWriters:
-        """Return the open transaction that began first, of those in the database that have written rows.
+        """Return the open transaction that began first among those that have written rows to the database.
 
         PostgreSQL does not record when a prepared transaction began: assume that it was `delay` before it was prepared.
         """
@@ -265,7 +265,7 @@ class DatabaseTable(RowSource):
         with self._if_allowed("sequences"):
             found = []
             for name, *numbering in self._query(query, NUMBERING):
-                # MariaDB's catalogue has only the name.
+                # MariaDB's catalogue has only the name of a sequence, so query the sequence for its step.
                 is_named_only = numbering[0] is None
                 (told,) = self._query(self._database.sequence(name), NUMBERING[1:]) if is_named_only else [numbering]
                 found.append(NumberSequence(name, int(told[0]), told[1] == "1"))
@@ -335,7 +335,7 @@ class DatabaseTable(RowSource):
         return None
 
     def _writers(self, column: str) -> frozenset[str] | None:
-        # For a query, as for a view, it is unknown which tables it reads and which numbers they use.
+        # List no writers of a query: as for a view, it is unknown which tables it reads and which numbers they use.
         query = None if self._query_text is not None else self._database.writers(self._parts, column)
         if query:
             with self._if_allowed("writers"):
@@ -345,7 +345,7 @@ class DatabaseTable(RowSource):
         return None
 
     def _listed(self, query: SQL, names: Sequence[str]) -> list[Any] | None:
-        """Return the other open transactions. If a list lacks our own, it is stale: log a WARNING and return None."""
+        """Return the open transactions except this query's own. A list without it is stale: warn and return None."""
         options = self._database.listing_options(self._options)
         for pause in STALE_PAUSES:
             time.sleep(pause)
@@ -443,9 +443,9 @@ class JdbcTable(DatabaseTable):
     A plan uses one connection: one query for the source's clock, the largest cursor and the count of NULLs. For a time
     or UUID with a delay, another query finds the oldest open transaction.
     A window is read by one query, or by several in parallel if it has more than `MANY` rows. Each
-    query sees the data at its own time: a row that is updated meanwhile is in the next window,
-    as its cursor moves past this one. Plan, read and replay use separate connections, which must all
-    reach the same server, never an endpoint with several replicas behind it.
+    query sees the data at its own time: a row that is updated meanwhile is in the next window, because
+    the update moves its cursor past this window. Plan, read and replay use separate connections, which
+    must all reach the same server, never an endpoint with several replicas behind it.
 
     Parameters
     ----------
@@ -463,8 +463,8 @@ class JdbcTable(DatabaseTable):
         Properties of the connection, such as ``user`` and ``password``, and options of Spark's reader.
     partitions
         Number of ranges to split a large window into, and so of connections at a time, up to the number of
-        cores. By default two for each core; 1 for a single query. Use more if a few rows are far
-        from the others, such as at a timestamp of 1970.
+        cores. By default two for each core; 1 for a single query. Use more if the cursor of a few rows
+        is far from all others, such as a timestamp of 1970, because the ranges have equal widths.
     zone
         Zone of the wall clock in columns without a zone, and in dates, such as ``Europe/London`` or ``UTC``. Without
         it, a first run by such a column raises CursorError. A job that already has a watermark continues in UTC, with
@@ -516,7 +516,7 @@ class JdbcTable(DatabaseTable):
             **(properties or {}),
             "url": url,
         }
-        # Spark's sessions with MariaDB set ANSI_QUOTES, with which a text in double quotes is the name of a column.
+        # Refuse texts in double quotes: Spark's sessions with MariaDB read them as names of columns (ANSI_QUOTES).
         for what, text in (("query=", query), ("where=", where)):
             if self._database.spark_session and text and self._database.grammar.has_double_quotes(text):
                 raise SourceError(
@@ -559,7 +559,7 @@ class JdbcTable(DatabaseTable):
         return found
 
     def _check_names(self, df: DataFrame) -> None:
-        """Raise SourceError for a column name with a quote, which Spark does not escape: the rest would run as SQL."""
+        """Raise SourceError for a column name with a quote: Spark does not escape it, and would run the rest as SQL."""
         quotes = {'"', "`", self._database.quotes[1]}
         for name in df.columns:
             if quotes & set(name):
@@ -628,5 +628,5 @@ def server_of(url: str) -> dict[str, str]:
         return {"database": file[1].replace("\\", "/").rpartition("/")[2]}
     found = re.match(r"jdbc:[\w:]+?[/\w]*@?//([^/;?]+)|jdbc:oracle:thin:[^@]*@([^/;?]+)", url, re.IGNORECASE)
     server = "(" if found is None else (found[1] or found[2]).rpartition("@")[2]
-    # A connect descriptor in parentheses, as in Oracle, may contain anything.
+    # Return nothing of a connect descriptor in parentheses, as Oracle has, because it may contain anything.
     return {} if "(" in server else {"server": server}

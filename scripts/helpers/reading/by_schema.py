@@ -232,7 +232,7 @@ class SchemaReader:
         frames = []
         for part in parts:
             frame = part.frame
-            # If a schema is given, read the files with it: `frame` has inferred types, as it served to find the header.
+            # If a schema is given, read the files with it: `frame`, read to find the header, has inferred types.
             if frame is None or asked.schema is not None:
                 # In an empty batch use the decided columns: there are no files to infer columns from.
                 schema = asked.schema if part.table.num_rows else struct_of(part.columns)
@@ -317,7 +317,7 @@ class SchemaReader:
         try:
             frame = self._frame(table.slice(0, 1) if names_only and header else table, None)
         except Exception as error:
-            # Spark raises this for names in a struct. It reads clashing columns by position, so check these below.
+            # Only equal names in a struct raise this error. Spark reads columns by position: see the check below.
             if asked.format == "json" and (same := _DUPLICATES.search(str(error))):
                 names = same[1] or "see Spark's error"
                 raise MisfitError(str(self.location), None, names, MisfitError.CASE) from error

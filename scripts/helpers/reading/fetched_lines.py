@@ -210,8 +210,8 @@ class Fetching:
         with ThreadPoolExecutor(WORKERS) as pool:
             try:
                 for one in planned:
-                    # Wait until enough bytes are free. With nothing else in flight fetch any object, even one above the
-                    # limit. Limit the number of futures as well, because empty files add no bytes.
+                    # Wait until fewer bytes are in flight. An object that is fetched alone may have any size. Limit the
+                    # number of futures as well, because empty files add no bytes.
                     while waiting and (len(waiting) >= 8 * WORKERS or flying + one.size > _IN_FLIGHT):
                         first, future = waiting.popleft()
                         flying -= first.size

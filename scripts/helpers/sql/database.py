@@ -25,7 +25,7 @@ IDENTITY = ("database_name", "schema_name", "table_name", "table_oid")
 WRITER, BEGAN = "writer", "began"
 """Columns of a query for writers."""
 OWN = "own"
-"""Name of the transaction of the query for writers itself, which is missing on an old list."""
+"""Name under which a query for writers lists its own transaction. A list that is out of date lacks it."""
 NUMBERING = ("sequence_name", "step", "starts_again")
 """Columns of a query for sequences."""
 MIN, MAX = sql("MIN"), sql("MAX")
@@ -100,7 +100,7 @@ class Declared:
         return f"decimal({precision},{scale})" if is_held_by_spark else None
 
     def read_decimal(self, unbounded: str) -> str:
-        """Return the Spark decimal type that holds as many of the column's values as possible."""
+        """Return the Spark decimal type that holds most of the column's values; NO_DECIMAL for a scale Spark lacks."""
         if not self.numbers:
             return unbounded
         precision, scale = (*self.numbers, 0)[:2]
@@ -110,7 +110,7 @@ class Declared:
         return f"decimal({min(precision - scale + places, 38)},{places})"
 
     def tick(self, digits: int) -> timedelta:
-        """Return the smallest step between times with these fractional digits; at least a microsecond."""
+        """Return the step of times with the declared fractional digits, or else `digits`; at least a microsecond."""
         shown = self.numbers[0] if self.numbers else digits
         # Python and Spark cut digits after the microsecond, so a row is less than a microsecond above its cut value.
         return timedelta(microseconds=10 ** (6 - min(shown, 6)))
@@ -325,14 +325,14 @@ class Database(Dialect):
     def writers(self, parts: Sequence[str], column: str) -> SQL:
         """Return the query that names the open transactions that may hold numbers of a column; no name is used twice.
 
-        A NULL name: the server cannot list them for this table. Empty SQL: the database has no such query.
+        A NULL among the names means that the list is incomplete. Empty SQL means that the database has no such query.
         """
         return sql("")
 
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
         """Return the query for the open transactions that have written to any table: name, and beginning in UTC.
 
-        A row with the beginning NULL: some are hidden, and the name is the reason. Empty SQL: there is no such query.
+        A row without a beginning means that some are hidden; its name is the reason. Empty SQL: there is no such query.
 
         Parameters
         ----------
@@ -357,7 +357,7 @@ class Database(Dialect):
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
         """Return the query for the sequences that number a column: name, step, and 1 if it restarts at its end, else 0.
 
-        A NULL step: the query of `sequence` returns it. Empty SQL: the database has no such query.
+        If the step is NULL, the query of `sequence` returns it. Empty SQL means that the database has no such query.
         """
         return sql("")
 
@@ -398,8 +398,8 @@ HELD: Mapping[str | None, Sequence[str]] = {
     None: ("string",), "uuid": ("string",), "int": WHOLE, "bigint": WHOLE, "decimal": (*WHOLE, "decimal"),
     "double": ("float", "double"), "year": (),
 }  # fmt: skip
-"""Spark types whose values a column holds unchanged, by its kind; without an entry, only its own kind. A column of
-a type that Spark lacks (None) takes text: the server refuses text that it cannot read, before the commit."""
+"""Spark types whose values a column of a kind holds unchanged. A kind without an entry holds only its own values.
+A column of a type that Spark lacks (None) takes text: before the commit, the server refuses text that is not valid."""
 
 
 @dataclass(frozen=True)
@@ -493,12 +493,12 @@ class WritableDatabase(Database):
 
         Each part of a unique key is a row: the name of the key, the part in SQL (NULL if the database cannot show it),
         and the condition of the key. In other rows the second column is text that contains CHECK constraints. Keys of a
-        table whose triggers or rules may change or drop inserted rows are left out: they hold for those rows only.
+        table are left out if its triggers or rules may change or drop inserted rows before the keys are checked.
         """
         raise NotImplementedError
 
     def is_transactional(self, parts: Sequence[str]) -> SQL | None:
-        """Return the query that shows whether a table is transactional: 1 or 0, no row for a view. None if all are."""
+        """Return the query for 1 if a table is transactional, else 0; no row for a view. None if all tables are."""
         return None
 
     # --- types ----------------------------------------------------------------------------------

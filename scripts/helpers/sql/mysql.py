@@ -204,9 +204,9 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        # List transactions on any table, because MySQL and MariaDB share no list that shows which tables each wrote to.
-        # Each has three rows: its start and its id, which an XA transaction keeps when its client disconnects, and its
-        # thread with the start, as states of earlier versions of this package name it.
+        # List transactions on any table: MySQL and MariaDB share no list of the tables that a transaction wrote to.
+        # A transaction has three names: its start and its id, which an XA transaction keeps when its client
+        # disconnects, and its thread with its start, which states of earlier versions of this package contain.
         return sql(
             "SELECT CASE WHEN trx_mysql_thread_id = CONNECTION_ID() THEN {} WHEN kind = 1 THEN CONCAT('since ',"
             " trx_started) WHEN kind = 2 THEN CONCAT('transaction ', trx_id)"

@@ -40,7 +40,7 @@ AS_JDBC: Mapping[str, tuple[Callable[[SQL], SQL], str]] = {
     "oid": (lambda column: sql("CAST({} AS text)", column), "decimal(20,0)"),
     "inet": (lambda column: sql("CAST(inet_out({}) AS text)", column), "string"),
 }
-"""Types that have no `kind` and are not read as text: the SQL and the type that give what Spark and the driver give."""
+"""For types that have no `kind` and are not read as text: SQL and a type that give the same values as `JdbcTable`."""
 NOT_EXACT = ("point", "box", "bit")
 """Types not read exactly: Java formats the numbers of point and box; bit without a length may be boolean or binary."""
 HAS_MATERIALIZED_VIEW = sql("EXISTS (SELECT 1 FROM kin k JOIN pg_class r ON r.oid = k.oid AND r.relkind = 'm')")
@@ -193,7 +193,7 @@ class PostgreSQL(WritableDatabase):
         return sql("CASE WHEN NOT {} THEN {} END", years, text)
 
     def prepared(self, query: SQL) -> SQL:
-        # A question mark can be an operator of JSON, as in `doc ? 'key'`.
+        # Double the question marks that are operators, as in `doc ? 'key'`: the driver reads single ones as parameters.
         return written_by_hand(self.grammar.prepared(query))
 
     def plain(self, column: SQL, declared: str) -> tuple[SQL, str] | None:
@@ -254,7 +254,7 @@ class PostgreSQL(WritableDatabase):
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
         # Find transactions with a lock that an INSERT takes, on the table or a sequence. `nextval` locks its sequence
-        # until the transaction ends, so transactions without a row are found, too. A NULL row: locks do not show all.
+        # until the transaction ends, so transactions without a row are found, too. NULL stands for unknown others.
         is_table = sql(
             "EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {} AND r.relkind IN ('r', 'p'))", self._oid(parts)
         )

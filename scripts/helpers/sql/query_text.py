@@ -75,7 +75,7 @@ class Grammar:
 
 
 def _clause(word: str) -> str:
-    """Return a pattern for a clause that begins with a word; it skips names, and the word before ALL or NULL."""
+    """Return a pattern for a clause such as LIMIT 5. It matches neither a name such as t.limit, nor LIMIT ALL."""
     return rf"(?<![.\w$@])(?<!\bas ){word}\b(?! ?(?:all|null)\b)"
 
 

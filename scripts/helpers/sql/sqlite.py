@@ -37,7 +37,7 @@ class SQLite(WritableDatabase):
     modules = ("sqlite3",)
     driver = "org.sqlite.JDBC"
     now = sql("strftime('%Y-%m-%d %H:%M:%f', 'now') || '000+00:00'")
-    # A NUMERIC column turns a text that looks like a number into a number, which keeps only 15 digits of a decimal.
+    # NUMERIC columns take no decimals: they turn a text that looks like a number into a number of only 15 digits.
     held = MappingProxyType({
         "integer": (*WHOLE, "boolean"), "text": ("string", "decimal", *TIMES), "real": ("float", "double"),
         "numeric": NUMERIC, "blob": (*NUMERIC, "decimal", "string", "binary"),
