@@ -166,7 +166,7 @@ class DatabaseTable(RowSource):
         return self._zone_is_known
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Query at once: the database's clock, the last cursor value at or past `low`, and the count of NULLs."""
+        """Find the database's clock, the last cursor value at or past `low`, and the count of NULLs by one query."""
         self._warn_without_index(columns[0])
         probe = RowWindow(columns, low, None, descending=descending)
         past = None if low is None else sql("({})", probe.at_or_past(low, self.dialect))

@@ -94,7 +94,7 @@ class LineRules:
     Attributes
     ----------
     whole
-        The file is one record.
+        Whether the file is one record.
     separator
         Bytes between lines; by default line feed, carriage return or both.
     blank

@@ -87,7 +87,7 @@ class SmallFiles:
         table
             The planned objects: key, etag, version_id, size.
         schema
-            StructType or DDL text; required except for text, as nothing is read to infer it. It also names the
+            StructType or DDL text; required except for text, because no file is read to infer it. It also names the
             columns of ``name=value`` folders, which are returned last as in Spark's readers.
         options
             Reader options. Not supported: the mode DROPMALFORMED, csv's ``multiLine`` and ``enforceSchema=False``,

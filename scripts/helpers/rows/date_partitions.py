@@ -45,8 +45,8 @@ class DatePartitions:
             name, _, form = part.partition("=")
             parts.append((name, form))
             known = known and bool(name and form and re.fullmatch("(%Y)?(-?%m)?(-?%d)?", form))
-        # Months without a year, or days before months, do not rise with time, so the filter would leave out dates
-        # that are between the bounds.
+        # Refuse months without a year, and days before months: they do not rise with time, so the filter would leave
+        # out dates that are between the bounds.
         codes = list(dict.fromkeys(re.findall("%.", self.layout)))
         if not known or codes != ["%Y", "%m", "%d"][: len(codes)]:
             raise SourceError(

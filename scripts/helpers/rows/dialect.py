@@ -1,4 +1,4 @@
-"""Write SQL for a source: quoted names, typed literals, comparisons; and the same for Spark SQL. Pure.
+"""Write SQL for a source: quoted names, typed literals and comparisons. `SPARK` writes them for Spark. Pure.
 
 Every name and value from a user or a stored watermark is written into queries by this module.
 """
@@ -39,7 +39,7 @@ class Dialect:
         bare = re.sub(rf"""'[^'\\]*'|"[^"\\]*"|{start}[^{end}]*{end}""", "x", text)
         while (less := re.sub(r"\(([\w .,:]|-(?=\d))*\)|<[\w .,:]*>|\[\d*\]", "", bare)) != bare:
             bare = less
-        # A comma or bracket that remains could end the type and begin another item or clause.
+        # Refuse a comma or bracket that remains: it could end the type and begin another item or clause.
         if not re.fullmatch(r"[\w .]+", bare):
             raise InvalidValueError(f"{text!r} is not the name of a type. Correct it where the column is declared.")
         return SQL(text)

@@ -53,8 +53,8 @@ def missing_keys(source: DataFrame | Any, target: DataFrame | Any, keys: str | S
         if not _is_comparable(now):
             raise KeyColumnError(name, f"a {now.simpleString()} cannot be compared. Choose another key.")
     columns = [SPARK.quote(name) for name in names]
-    # Read the target at once, before the source, so that a row inserted into both in between is not in the result.
-    # In the other order, the target would have a key that the source has not, and the row would look deleted.
+    # Read the target now, before the source. In the other order, a row that is inserted into both in between would be
+    # among the target's keys but not among the source's, and would look deleted.
     kept = gone.select(*columns).distinct().localCheckpoint(eager=True)
     return kept.subtract(there.select(*columns))
 

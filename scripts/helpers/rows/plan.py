@@ -802,7 +802,7 @@ class _Look:
                 )
 
     def awaited_writers(self) -> OpenWriters:
-        """Return the open transactions that have written, if the delay applies; warn if the watermark is past one."""
+        """Return open transactions that have written, if the delay applies; warn if one began before the watermark."""
         keeps_delay = self.facts.ceiling is None and (self.first.is_time or self.has_uuids)
         # The delay does not apply to the caller's upper bound if it is a time or the caller set `settled`.
         is_answered_for = self.asked is not None and (self.first.is_time or self.options.settled)
@@ -983,7 +983,7 @@ class _Look:
         if last is UNKNOWN:
             return
         if last is None:
-            # Do not raise: staging tables are emptied before they are filled. A later run raises if new rows are below.
+            # Do not raise: staging tables are emptied, then filled. If their last row is too low, a later run raises.
             logger.warning(
                 "event=source_empty context=%s source=%s: its rows are gone. New rows below the watermark are refused",
                 self.context, self.source.name,

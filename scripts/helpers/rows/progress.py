@@ -40,7 +40,7 @@ class SliceSource(ForwardingRows):
     high
         The end of the slice, exclusive; None is above all values.
     delay
-        How long after their stamp rows may come.
+        How long after its stamp a row may still come.
     clock
         The job's time, for a source without a clock.
     is_done
@@ -248,8 +248,8 @@ class RowsProgress:
     def states_to_set(self, version: JobState, states: Mapping[str, Any], origin: str) -> dict[str, Any]:
         """Return states set by hand, adding to each rows context the coverage of the state it replaces.
 
-        Call this again for each version on which a change is tried: a run that commits in between has
-        covered more, which coverage from an earlier version would lose.
+        Call this again for each version that the change is tried on: if a run commits in between, the
+        coverage that it adds would be lost with the coverage of an earlier version.
         """
         found = dict(states)
         for name, state in states.items():
@@ -264,7 +264,7 @@ class RowsProgress:
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
                         "value to continue from, or reset the context to read everything."
                     )
-                # Drop the fields of `SEEN` that were copied unchanged: the operator has looked at the rows instead.
+                # Drop unchanged facts of earlier runs (`SEEN`): an operator who sets a watermark has checked the rows.
                 after = RowsState.read(state, name)
                 seen: dict[str, Any] = {
                     field: None for field in SEEN if before and getattr(after, field) == getattr(before, field)
