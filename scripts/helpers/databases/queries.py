@@ -1,4 +1,4 @@
-"""Write the queries about one table or query in the SQL of its database. Pure."""
+"""Write the SQL that examines and reads one table, or a query in its place, in the dialect of its database. Pure."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def filtered(table: SQL, where: SQL | None, system_columns: Sequence[SQL]) -> SQ
     """Write the text after FROM for a table, or for its rows that meet a condition, as a subquery without alias."""
     if not where:
         return table
-    # A subquery needs an alias. A table keeps its name, which the condition may use.
+    # Give a subquery the alias that it needs. A table keeps its name, which the condition may use.
     if table.startswith("("):
         table = sql("{} query_rows", table)
     # Name the system columns, which a star leaves out: a query around this one could not select them otherwise.

@@ -310,7 +310,7 @@ class _SQLite(_Session):
         path = url.partition(":")[2]
         if not os.path.isfile(path):
             raise FileNotFoundError
-        # Different threads may read batches, but only one at a time.
+        # Allow several threads: different ones may read batches, but only one at a time.
         self._connection = module.connect(
             f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, **given
         )

@@ -546,7 +546,7 @@ class JdbcTable(DatabaseTable):
         self._connections.close()
         with self.typed_errors():
             found = self._read(relation, ranges)
-            # Inside `with`, because over Spark Connect this call is the one that reaches the database.
+            # Check the names inside `with`, because over Spark Connect only this call reaches the database.
             self._check_names(found)
         return found.selectExpr(*shown_columns(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
 

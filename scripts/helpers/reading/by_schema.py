@@ -317,7 +317,7 @@ class SchemaReader:
         try:
             frame = self._frame(table.slice(0, 1) if names_only and header else table, None)
         except Exception as error:
-            # Only equal names in a struct raise this error. Spark reads columns by position: see the check below.
+            # Only equal names in a struct raise this error. Columns are read by position, so check their names below.
             if asked.format == "json" and (same := _DUPLICATES.search(str(error))):
                 names = same[1] or "see Spark's error"
                 raise MisfitError(str(self.location), None, names, MisfitError.CASE) from error

@@ -94,7 +94,7 @@ def _unpacked(location: Location, key: str, head: bytes) -> bytes:
         return decompressed(location, key, head)
     found = b""
     try:
-        # A gzip file may have several members, and the first ones may be empty.
+        # Decompress several members if a gzip file has them, because the first ones may be empty.
         while head and len(found) < HEAD:
             member = zlib.decompressobj(31)  # 31 selects the gzip format.
             # The head may end in the middle of a member, which is not an error here.

@@ -80,7 +80,7 @@ def probe(
             start, end = fetcher.ends(one, first, last)
         except (ChangedObjectError, ArchivedObjectError, UnreadableObjectError) as error:
             return why(error)
-        # Spark's readers accept an empty file, and return no rows for it.
+        # Accept an empty file, as Spark's readers do, which return no rows for it.
         return judge(start, end) if one.size else None
 
     with ThreadPoolExecutor(WORKERS_HERE) as pool:

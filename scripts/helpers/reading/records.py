@@ -106,7 +106,7 @@ def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[
     if format == "text":
         rows = F.array(F.struct(record.alias(fields.names[0])))
     elif not fields.names:
-        # If all files are empty, no columns are known, and from_csv refuses a schema without columns.
+        # Add a column if all files are empty: then no columns are known, and from_csv needs at least one.
         rows = F.array(F.struct(F.lit(None).alias("nothing")))
     elif format == "csv":
         ddl = ", ".join(f"{in_backticks(field.name)} {field.dataType.simpleString()}" for field in fields)

@@ -98,7 +98,7 @@ def check_cause(error: Exception) -> None:
 def java_causes(error: BaseException) -> Iterator[tuple[str, Any]]:
     """Yield class name and object of each JVM exception behind an error of Spark, the root cause last."""
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    with suppress(Exception):  # The JVM is gone, or this is not a Java error.
+    with suppress(Exception):  # Yield nothing if the JVM is gone, or if this is not a Java error.
         while java is not None:
             yield java.getClass().getSimpleName(), java
             java = java.getCause()

@@ -115,7 +115,7 @@ def read_files(
         # Skip empty files, which have no rows: if one is the first file, Spark would look for the schema in it.
         table = table.filter([size > 0 for size in table.column("size").to_pylist()])
     keys: list[str] = table.column("key").to_pylist()
-    # Spark Connect infers columns only from files, not from parsed lines.
+    # Without a schema let Spark Connect read the files itself: it infers columns from files, but not from parsed lines.
     if keys and format == "json" and schema is None and is_connect(spark):
         _check_objects(spark, location, table, options)
     if keys and _is_read_by_lines(format, schema, options) and not (schema is None and is_connect(spark)):
@@ -374,7 +374,7 @@ def _with_path(frame: DataFrame, location: Location, name: str, *, encoded: bool
     check_new_column(location, frame.columns, name)
     shown = F.input_file_name()
     if not encoded:
-        # Hadoop writes file:/path, with one slash if there is no host.
+        # Write file:///path, because Hadoop leaves out two slashes if there is no host.
         return frame.withColumn(name, F.regexp_replace(shown, "^file:/(?=[^/])", "file:///"))
     decoded = F.expr("java_method('java.net.URLDecoder', 'decode', replace(input_file_name(), '+', '%2B'), 'UTF-8')")
     return frame.withColumn(name, F.when(shown.contains("%"), decoded).otherwise(shown))

@@ -118,7 +118,7 @@ def _typed(frame: DataFrame, columns: Mapping[str, _Column]) -> DataFrame:
     there = {name.lower(): name for name in frame.columns}
     for name, column in columns.items():
         if name not in there:
-            # An empty batch has no folders, so its frame lacks their columns.
+            # Add the column in an empty batch, which has no folders.
             frame = frame.withColumn(column.name, F.lit(None).cast(column.kind))
         elif column.kind != "string":
             frame = frame.withColumn(there[name], _converted(there[name], column.kind))

@@ -393,7 +393,7 @@ def unordered(name: str, kind: str, *, as_text: bool = False) -> CursorError:
 
 def earlier(moment: datetime, by: timedelta) -> datetime:
     """Return the time `by` before a moment, in the same zone. A change of clocks in between does not shift it."""
-    # Python subtracts on the wall clock of a zone, which is an hour off across a change of clocks.
+    # Subtract in UTC: Python subtracts on the wall clock of a zone, which is an hour off across a change of clocks.
     return (moment.astimezone(timezone.utc) - by).astimezone(moment.tzinfo)
 
 

@@ -569,7 +569,7 @@ def _check_zone(source: RowSource, column: CursorColumn, now: datetime, context:
     is_instant = not column.is_time or column.type == "timestamp"
     if reader is None and (is_instant or source.zone_is_known(now) in (True, None)):
         return
-    # Times in CSV and JSON files may include their zone. Then Spark has read them correctly.
+    # Only warn about CSV and JSON files: if their times include a zone, Spark has read them correctly.
     may_be_right = reader not in (None, "JDBC")
     # Refuse only first runs: a job that began without a zone continues in UTC, so that an upgrade does not stop it.
     if is_first and not may_be_right and not source.assumes_utc:
@@ -755,7 +755,7 @@ class _Look:
             )
         if self.state is None or self.low is None or not self.has_uuids:
             return
-        # A watermark just past a text is not a UUID and has no time in it.
+        # Check only a watermark that is a UUID: a watermark just past a text has no time in it.
         if is_uuid(self.low[0]) and moment_of(str(self.low[0])) > self.clock:
             raise SourceError(self.source.name, reason="behind", context=self.context, what="clock")
 
@@ -920,7 +920,7 @@ class _Look:
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
         """Warn, until a run has taken rows, that a lower number which appears later is lost, whatever the delay."""
         took_rows = self.state is not None and self.state.last is not None
-        # A database has a clock. Spark's own JDBC reader shows none, but its rows wait for the delay (`undecided`).
+        # A database shows a clock or, if Spark's own JDBC reader reads it, rows that wait for the delay (`undecided`).
         is_of_database = self.facts.now is not None or undecided is not None
         is_meant = self.options.settled or self.options.lookback or not self.options.delay
         if took_rows or is_of_database or is_meant:

@@ -41,7 +41,7 @@ def is_partition_column(df: DataFrame, name: str) -> bool:
     if plan is None:
         return False
     of_folders = {number for leaf in _each(plan.collectLeaves()) for number in _partitions_of(leaf)}
-    # A column without source columns is a constant or the current time, and no partition column.
+    # Return False for a column without source columns, which is a constant or the current time.
     return bool(of_folders) and bool(wanted := _source_columns_of(plan, name)) and wanted <= of_folders
 
 
@@ -259,7 +259,7 @@ class DataFrameRows(RowSource):
         return None if self._reads_a_database() else frozenset()
 
     def _reads_a_database(self) -> bool:
-        # A Spark Connect DataFrame has no plan here, and the plan of an RDD does not show what the RDD reads.
+        # Return False without a plan, as on Spark Connect, and for an RDD, whose plan does not show what it reads.
         plan = analysed_plan(self.df)
         return plan is not None and JDBC_READER in plan.toString()
 

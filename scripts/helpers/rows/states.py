@@ -324,8 +324,8 @@ def check_types(columns: Sequence[CursorColumn], before: Sequence[CursorColumn])
                 f"its type was {was.type} and is {column.type} now. Cast it, or give it a transformation_ctx of its "
                 "own.",
             )
-        # If stamps are now rounded to fewer digits, rows already read can move above the watermark and are read again.
-        # With more digits, new rows can come below the watermark.
+        # Refuse another step. If stamps are rounded to fewer digits, rows already read can move above the watermark and
+        # are read again. With more digits, new rows can come below the watermark.
         if column.is_tick_reported and was.is_tick_reported and column.tick != was.tick:
             raise CursorError(
                 column.name,

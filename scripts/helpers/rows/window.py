@@ -231,7 +231,7 @@ def _lookback_to_store(lookback: Tick) -> Any:
 
 def _read_lookback(fields: Fields, column: CursorColumn) -> Tick | None:
     if not column.is_number:
-        # Texts have no lookback.
+        # For texts allow only 0, because they have no lookback.
         longest = timedelta.max // MICROSECOND if column.tick or column.is_uuid else 0
         micros = fields.whole("lookback", None, most=longest)
         return None if micros is None else micros * MICROSECOND

@@ -41,7 +41,7 @@ def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator
     dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
     connection = dialect.createConnectionFactory(found).apply(-1)
     try:
-        # With autocommit each query sees the newest rows. One long transaction could hide what others commit meanwhile.
+        # Set autocommit, so that each query sees the newest rows: one long transaction could hide later commits.
         if not connection.getAutoCommit():
             connection.setAutoCommit(True)
         if found.sessionInitStatement().isDefined():
@@ -301,7 +301,7 @@ def driver_error(error: Exception) -> DriverError | None:
         if state is not None or DRIVERS.fullmatch(kind):
             meaning = _meaning(state, code, kind, str(_ask(cause, "getMessage")))
             return DriverError(state, kind.rpartition(".")[2], meaning)
-    # An error on an executor reaches the Spark driver only as text.
+    # Search the text, too, because an error on an executor reaches the Spark driver only as text.
     lost = DRIVERS.search(str(error))
     if lost is None and package in ("pyspark", "py4j") and "jdbc:" in str(error):
         return DriverError(None, type(error).__name__, BAD_URL)

@@ -219,8 +219,8 @@ class Database(Dialect):
         if column.type == "string":
             return self._text_of(text, column.name)
         found = column.from_text(text)
-        # A decimal without declared digits is read as one of 38 digits. A value that does not fit would be rounded, and
-        # a bound made of the rounded value would be below or above the row that has the value.
+        # Refuse a value that does not fit. A decimal without declared digits is read as one of 38 digits, and a bound
+        # made of the rounded value would be below or above the row that has the value.
         try:
             return column.check(found)
         except CursorError:
@@ -262,7 +262,7 @@ class Database(Dialect):
         """Return Spark's type of a column that is read as text because drivers may change its values; else None."""
         kind, _ = self.cursor_type(declared) or (None, None)
         found = Declared.parse(declared)
-        # Drivers turn a time of day into a moment of 1970 without its fraction: they return 838:59:59 as 22:59:59.
+        # Read a time of day as text: drivers turn it into a moment of 1970 without fraction, 838:59:59 into 22:59:59.
         if found.base in ("time", "timetz"):
             return TIME
         if self.kind(declared) == "decimal" and not (kind and found.numbers):

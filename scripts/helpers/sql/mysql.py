@@ -98,7 +98,7 @@ class MySQL(WritableDatabase):
     writing_session = sql(
         "{}, sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ZERO_DATE,NO_AUTO_VALUE_ON_ZERO')", UTC
     )
-    # By default MySQL waits a year for a lock, and MariaDB a day.
+    # Limit the wait for a lock: by default MySQL waits a year, and MariaDB a day.
     impatient = sql("SET SESSION lock_wait_timeout = 10")
     begins = sql("START TRANSACTION")
     unfit_floats = ("nan", "inf", "-inf")
@@ -110,11 +110,11 @@ class MySQL(WritableDatabase):
     rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
 
     def timestamp(self, value: datetime) -> SQL:
-        # The session is set to UTC, so an instant is written like a wall clock.
+        # Write an instant like a wall clock, because the session is set to UTC.
         return self.wall_clock(value)
 
     def has_void(self, column: CursorColumn) -> bool:
-        # Even a NOT NULL column can hold the zero date ``0000-00-00``, which is below every date.
+        # Treat times as nullable: even a NOT NULL column can hold the zero date ``0000-00-00``, below every date.
         return column.is_time
 
     def lacks(self, column: CursorColumn) -> SQL:
@@ -337,7 +337,7 @@ class MariaDB(MySQL):
     spark_session = sql("{}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')", UTC)
 
     def filling_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        # Without ANSI_QUOTES the server reads names in double quotes as strings.
+        # Set ANSI_QUOTES, because otherwise the server reads names in double quotes as strings.
         given = options.get("sessionVariables")
         return {**options, "sessionVariables": "sql_mode='ANSI_QUOTES'" + (f",{given}" if given else "")}
 

@@ -122,14 +122,14 @@ class PostgreSQL(WritableDatabase):
     writing_session = sql("SET TIME ZONE 'UTC'")
     impatient = sql("SET LOCAL lock_timeout = '10s'")
     on_conflict = sql(" ON CONFLICT DO NOTHING")
-    # If a user's default is REPEATABLE READ, a run that waited for another one to publish would fail instead of seeing
-    # that the batch was published.
+    # Publish with READ COMMITTED. With REPEATABLE READ, which may be a user's default, a run that waited for another
+    # run to publish would fail instead of seeing that the batch was published.
     isolation = sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     attempt = sql("txid_current()")
     rights = "GRANT CREATE ON SCHEMA {schema}"
 
     def declared(self, kind: str, precision: int, scale: int) -> str:
-        # The driver names types differently from the catalogue, and has its own names for columns with a sequence.
+        # Translate the driver's names of types, which differ from the catalogue's: it has names such as bigserial.
         zones = {"timestamptz": "with time zone", "timestamp": "without time zone"}
         if kind in zones:
             return f"timestamp({scale}) {zones[kind]}"
@@ -175,7 +175,7 @@ class PostgreSQL(WritableDatabase):
 
     def exact(self, expression: SQL, kind: str) -> SQL:
         if kind in TIMES:
-            # A time outside the years 1 to 9999 becomes their end. Like any row from the future, it is left for later.
+            # Write times outside the years 1 to 9999 as their first or last time. Late ones wait, as future times do.
             return _text_of_time(_clamped_time(expression, kind, *ENDS[kind]), kind)
         if kind == "string":
             return sql("encode(convert_to({}, 'UTF8'), 'hex')", expression)
@@ -254,7 +254,7 @@ class PostgreSQL(WritableDatabase):
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
         # Find transactions with a lock that an INSERT takes, on the table or a sequence. `nextval` locks its sequence
-        # until the transaction ends, so transactions without a row are found, too. NULL stands for unknown others.
+        # until the transaction ends, so transactions without a row are found, too. NULL means that some are not shown.
         is_table = sql(
             "EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {} AND r.relkind IN ('r', 'p'))", self._oid(parts)
         )
@@ -307,7 +307,7 @@ class PostgreSQL(WritableDatabase):
 
     def _kin(self, parts: Sequence[str]) -> SQL:
         """Write ``kin``: the tables that a table's rows are stored in or read through; for a query, every table."""
-        # A table's rows are stored in its partitions, and a view reads the rows of other tables.
+        # Include partitions, in which a table's rows are stored, and the tables whose rows a view reads.
         parents = sql(
             "SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = f.oid UNION ALL SELECT d.refobjid"
             " FROM pg_rewrite w JOIN pg_depend d ON d.classid = CAST('pg_rewrite' AS regclass) AND d.objid = w.oid"
@@ -346,7 +346,7 @@ class PostgreSQL(WritableDatabase):
         # Find the transactions of this database, on any table, that have an id, or that wait for a lock to write and so
         # have no id yet. `now()` is a transaction's beginning in all tables that it writes to. The server keeps no
         # beginning of a prepared transaction, and a user without the role pg_read_all_stats cannot see when other
-        # users' transactions began. VACUUM has such a lock on indexes only, and writes no row.
+        # users' transactions began. Leave out VACUUM, which has such a lock on indexes only and writes no row.
         waiting = sql(
             "SELECT l.pid FROM pg_locks l JOIN pg_class r ON r.oid = l.relation WHERE l.locktype = 'relation'"
             " AND l.database = a.datid AND l.mode = 'RowExclusiveLock' AND r.relkind IN ('r', 'p')"
@@ -364,7 +364,7 @@ class PostgreSQL(WritableDatabase):
             " UNION ALL SELECT {}, NULL WHERE {}",
             self._kin(parts), waiting, _text_in_utc(prepared), in_quotes(UNSEEN),
             in_quotes(ELSEWHERE), WRITTEN_ELSEWHERE,
-            # With track_activities off, a transaction's beginning is hidden. The session's beginning is never later.
+            # If track_activities is off and hides a transaction's beginning, use the session's, which is never later.
             began=_text_in_utc(sql("COALESCE(a.xact_start, a.backend_start)")),
         )  # fmt: skip
 

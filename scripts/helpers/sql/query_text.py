@@ -168,14 +168,14 @@ class QueryText:
                 "query= has ORDER BY at its end or starts with WITH, which this database takes in no subquery. Leave "
                 "out the order, which no reader of rows needs, or make a view.",
             )
-        # The digest ignores comments and line breaks, but not quoted text: a change there makes it another query.
+        # Ignore comments and line breaks in the digest, but not quoted text: a change there makes it another query.
         words = "".join(piece if is_quoted else re.sub(r"\s+", " ", piece) for is_quoted, piece in pieces)
         self.digest = hashlib.sha256(words.strip().encode()).hexdigest()[:DIGITS]
 
     @property
     def relation(self) -> SQL:
         """The query in brackets, as it can follow FROM; an alias must follow it."""
-        # The query is on lines of its own, because a comment at its end would hide the closing bracket.
+        # Write the query on lines of its own, because a comment at its end would hide the closing bracket.
         return sql("(\n{}\n)", self.text)
 
 

@@ -141,7 +141,7 @@ class SQLite(WritableDatabase):
         )
 
     def schema_of(self, parts: Sequence[str]) -> SQL:
-        # SQLite's schema names are case-insensitive.
+        # Ignore the case of the schema's name, as SQLite does.
         name = self.text(parts[-2] if len(parts) > 1 else "main")
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
 
@@ -175,7 +175,7 @@ class SQLite(WritableDatabase):
         return [query]
 
     def arrived(self, column: Arriving, declared: str) -> SQL:
-        # SQLite stores an instant as text, so the text must include the offset of UTC.
+        # Add the offset of UTC to an instant, because SQLite stores it as this text.
         value = super().arrived(column, declared)
         return sql("{} || '+00:00'", value) if column.kind == "timestamp" else value
 
