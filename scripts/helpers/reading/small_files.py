@@ -30,7 +30,7 @@ OnChanged = Literal["raise", "skip"]
 PlannedIn = Callable[[pa.RecordBatch], Iterable[Planned]]
 FORMATS = ("json", "csv", "text")
 _TASK_BYTES = 64 * 1024 * 1024
-"""About how much one task fetches of a large batch, so that a failed task has little to repeat."""
+"""About how many bytes one task fetches of a large batch, so that a failed task has little to repeat."""
 _TASKS_PER_SLOT = 4
 """Enough to even out slow tasks; each task has an overhead."""
 _JAVA_BLANK = bytes(range(33))

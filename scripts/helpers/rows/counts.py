@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_TEXT = 128
-"""Longest text of a cursor that is stored, because all metrics of a version share 8 KB."""
+"""Most characters of a smallest or largest cursor that is stored: all metrics of a version share 8 KB."""
 
 
 class RowCounts:

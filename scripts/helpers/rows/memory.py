@@ -40,8 +40,8 @@ NS_PER_US = 1_000
 UNREADABLE = "it holds times outside the years 1 to 9999. Fix or filter those rows."
 FIRST_DAY = EPOCH.toordinal()
 HOW_TO_READ = {"RecordBatchReader": "read_all()", "Dataset": "to_table()", "Scanner": "to_table()"}
-"""Methods that turn other pyarrow classes with rows into a table. Their rows are read again each time, or only once, so
-a plan and the read after it could see different rows."""
+"""Methods that turn other pyarrow classes with rows into a table. The rows of these classes are read again each time,
+or only once, so a plan and the read after it could see different rows."""
 
 
 class MemoryRows(RowSource, Generic[Rows]):

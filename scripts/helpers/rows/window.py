@@ -28,7 +28,7 @@ from scripts.helpers.rows.states import (
 Nulls = Literal["raise", "take", "skip"]
 NOTHING, EVERYTHING = sql("1 = 0"), sql("1 = 1")
 _NULLS: Mapping[str, Nulls] = {"raise": "raise", "include": "take", "exclude": "skip"}
-"""How to treat rows with NULL in the cursor, by the words that plans store."""
+"""The values of `nulls`, by the words that plans store for them."""
 
 
 @dataclass(frozen=True)

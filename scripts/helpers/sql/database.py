@@ -152,7 +152,7 @@ class Database(Dialect):
     cluster = sql("")
     """Query for an id of this cluster of servers, if the database has one; a user may lack the right to run it."""
     corrected_kinds: tuple[str, ...] = ()
-    """Types of which drivers change only some values, so that only these are read as text."""
+    """Types of which drivers change only some values, so that only these values are read as text."""
     system_columns: Mapping[str, TableColumn] = MappingProxyType({})
     """Columns that every table has, but that neither its catalogue nor ``*`` shows."""
     writers_lag = timedelta(0)
@@ -462,7 +462,7 @@ class WritableDatabase(Database):
     insert, on_conflict = sql("INSERT"), sql("")
     """Beginning and end of an INSERT that does nothing if its key exists."""
     isolation: SQL | None = None
-    """First statement of a transaction that publishes: it sets how much of other transactions' work it sees."""
+    """First statement of a transaction that publishes: it sets which work of other transactions is visible to it."""
     engine = sql("")
     """End of a CREATE TABLE that makes the table transactional."""
     by_bytes, moment = sql(""), sql("timestamptz")
