@@ -31,15 +31,15 @@ NOT_HERE = (
     "FindMatches", "FloatType", "IntegerType", "LongType", "MapType", "NullType", "SetType", "ShortType", "StringType",
     "StructType", "TimestampNTZType", "TimestampType", "UnknownType", "mergeDataTypes",
 )  # fmt: skip
-"""Other names of Glue's library. Types resolve to Spark's types, which frames use. A name that Spark lacks can be
-imported too: using it raises an error that says what to do instead."""
+"""Names of Glue's library that are not written here. A type, such as ``LongType``, is Spark's type of that name. Any
+other name can be imported too: using it raises an error that says what to do instead."""
 NAMES_OUTSIDE_STAR_IMPORTS = {
     "Command", "Connections", "DataFrameReader", "DataFrameWriter", "DataSource", "DynamicFrameReader",
     "DynamicFrameWriter", "ExecutionProperty", "GlueArgumentParser", "GlueJobUtils", "StreamingDataSource", "callsite",
     "describe_transform", "explodeWithIndex", "get_transform", "get_transforms", "iteritems", "iterkeys", "itervalues",
     "makeOptions", "namedStruct", "register", "replaceArrayElement",
 }  # fmt: skip
-"""More such names, of modules that no script imports by star. In `__all__` these names would hide Spark's names."""
+"""More names like those in `NOT_HERE`. They are not in `__all__`, because ``import *`` would replace Spark's names."""
 _found, __dir__, __all__ = lazy(
     __name__,
     {

@@ -37,8 +37,8 @@ def getResolvedOptions(  # noqa: N802
     args
         Such as ``sys.argv``. The first argument is the script and is ignored, as are unknown arguments.
     options
-        Required. Names, without dashes, of the arguments that must be given. The result has ``JOB_NAME`` only if it is
-        among them. ``TempDir`` stays optional if it is named.
+        Required. Names, without dashes, of the arguments that the job must receive; but ``TempDir`` stays optional.
+        The result has ``JOB_NAME`` only if `options` names it.
     allow_abbrev
         Whether to accept a shortened name, such as ``--JOB_N`` for ``--JOB_NAME``.
 
@@ -57,10 +57,10 @@ def getResolvedOptions(  # noqa: N802
     GlueArgumentError
         An argument is missing, has no value, or has a value that is not one of its choices.
     JobArgumentError
-        A RuntimeError: `options` has a reserved name; only one of from and to is given with pause, or
-        both are given without it. Without pause, one alone is silently ignored, as on Glue.
+        A RuntimeError. `options` has a reserved name; or ``job-bookmark-pause`` lacks one end of its range, from or
+        to; or both ends are given without pause. One end without pause is silently ignored, as on Glue.
     argparse.ArgumentError
-        `options` has ``JOB_RUN_ID`` or another name that is always present: a conflicting option.
+        `options` has ``JOB_RUN_ID`` or another name that the result always has, so argparse reports a conflict.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def getResolvedOptions(  # noqa: N802
     >>> args["JOB_NAME"], args["day"], args["job_bookmark_option"], args["JOB_RUN_ID"]
     ('parking', 'Monday', 'job-bookmark-disable', None)
     """
-    if options is None:  # Scripts copied from the playbook's page leave `options` out.
+    if options is None:  # Scripts for the original `Watermarks` class call it without `options`.
         raise MissingOptionsError
     for option in ("continuation-option", "job-bookmark-option", *RANGE):
         if option.removeprefix("--") in options:

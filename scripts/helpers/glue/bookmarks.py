@@ -86,7 +86,7 @@ class JobBookmarks:
         RunId
             A run that committed; the entry of its last version is returned.
         Version
-            A version from 1, made by `RunId` if both are given. Only Glue's Job Runs page still has this parameter.
+            A version from 1. With `RunId` too, that run must have made the version. boto3 no longer has `Version`.
 
         Returns
         -------
@@ -98,9 +98,9 @@ class JobBookmarks:
         Raises
         ------
         EntityNotFoundException
-            The job, or this run or version of it, has no bookmark, or its entry expired.
+            The job, the run or the version has no bookmark, or its entry has expired.
         ValidationException, InternalServiceException, OperationTimeoutException
-            A name has a wrong length or type; the table cannot be used; it does not answer in time.
+            In this order: an argument is invalid; the table cannot be used; the table does not answer in time.
         """
         operation = "GetJobBookmark"
         _check_names(operation, ValidationException, JobName=JobName, RunId=RunId)
@@ -126,8 +126,8 @@ class JobBookmarks:
         Returns
         -------
         dict
-            ``JobBookmarkEntries``, and ``NextToken``: 1 if all entries are returned, a higher number if not.
-            Versions made in between do not appear on later pages.
+            ``JobBookmarkEntries``, and ``NextToken``: 1 on the last page, a higher number on every other page.
+            Versions that are made between two calls do not appear on later pages.
 
         Raises
         ------
@@ -154,9 +154,9 @@ class JobBookmarks:
     def reset_job_bookmark(self, *, JobName: str, RunId: str | None = None) -> Json:
         """Reset the bookmark to nothing, or to what a run saved; the next run reads all later data again.
 
-        As in Glue, targets are not touched, and the next run reads "only from the bookmarked job run": what
-        came after `RunId` (AWS Glue, "Tracking processed data using job bookmarks"). Unlike in Glue, a run
-        that is at work is fenced, and the history keeps the earlier versions.
+        As in Glue, no target is changed, and with `RunId` the next run reads what came after that run (AWS Glue,
+        "Tracking processed data using job bookmarks"). Unlike in Glue, a run that is at work is fenced, so it
+        cannot commit, and the history keeps the earlier versions.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class JobBookmarks:
         return page if page["NextToken"] != ALL_RETURNED else {**page, "NextToken": None}
 
     def _current_entry(self, job_id: str) -> Json:
-        """Return the current entry, including states that are stored in chunks."""
+        """Return the current entry. States too large for the head are read from the items that hold them."""
         while True:
             head = self._watermarks.latest(job_id)
             if not any(isinstance(state, Spilled) for state in head.watermarks.values()):
@@ -209,7 +209,7 @@ class JobBookmarks:
         return replace(found[0], watermarks=item["watermarks"])
 
     def _entry_of_version(self, job_id: str, version: int, run_id: str | None) -> LogEntry:
-        """Return the entry of a version, including states that are stored in chunks."""
+        """Return the entry of a version. States too large for a log entry are read from the items that hold them."""
         found = self._watermarks.history(job_id, limit=1, before=version + 1)
         if not found or found[0].version != version or run_id not in (None, found[0].change.run_id):
             raise NothingThereError(f"version {version}")

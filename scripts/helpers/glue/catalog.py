@@ -32,7 +32,7 @@ _SERDES = {
     "LazySimpleSerDe": "csv", "OpenCSVSerde": "csv",
 }  # fmt: skip
 _KIND = ("table_type", "spark.sql.sources.provider", "classification")
-"""Parameters of a table that may name its format. They count more than its SerDe, which may be Parquet's or text's."""
+"""Parameters of a table that may name its format. They override the SerDe, which may be that of Parquet or text."""
 _REFUSED = {"hudi": "Hudi", "symlinks": "a symlink manifest"}
 
 
@@ -45,7 +45,7 @@ class CatalogTable:
     location
         Folder in S3, or ``database.schema.table`` for a table in a database.
     format
-        The format of its files (``csv``), one of `LAKES` (a table format), or a database (``postgresql``).
+        A format of files such as ``csv``, a table format of `LAKES`, or a database such as ``postgresql``.
     format_options
         Options of the format, in Glue's spellings.
     exclusions
@@ -142,7 +142,7 @@ class Catalog:
             if isinstance(cause, ClientError) and cause.response["Error"]["Code"] == "EntityNotFoundException":
                 return None
             raise
-        # Keep only the members that a request may have: the answer has more.
+        # Drop members that `create_table` and `update_table` refuse, such as CreateTime.
         taken = self._client.meta.service_model.shape_for("TableInput").members
         return {name: value for name, value in found.items() if name in taken}
 
@@ -174,7 +174,7 @@ class Catalog:
         found = self._call(name, "get_connection", Name=name)["Connection"]["ConnectionProperties"]
         names = {"JDBC_CONNECTION_URL": "url", "USERNAME": "user", "PASSWORD": "password"}
         known = {ours: found[theirs] for theirs, ours in names.items() if theirs in found}
-        # A connection has the login itself, or the name of a secret that has it.
+        # A connection contains user and password, or names a secret that contains them.
         return known | (login_of_secret(found["SECRET_ID"]) if "SECRET_ID" in found else {})
 
     def partitions(self, spark: SparkSession, table: CatalogTable, predicate: str, in_catalog: str = "") -> Partitions:
@@ -353,7 +353,7 @@ class Partitions:
         return None if named and found == list(zip(names, values, strict=True)) else values
 
     def typed(self, df: DataFrame, values: tuple[str, ...] | None) -> DataFrame:
-        """Return the rows with the keys as typed columns, from `values` or, if None, from columns read from folders."""
+        """Return the rows with typed columns for the keys, whose texts Spark read from folders if `values` is None."""
         for index, (name, kind) in enumerate(self.keys):
             if values is None:
                 value = F.col(SPARK.quote(name))

@@ -85,7 +85,7 @@ class CatalogUpdate:
                 f"are {list(keys)}, but table {self.table!r} has {known}. Write the same, in order.",
             )
         location = there["StorageDescriptor"]["Location"]
-        # Refuse another path: the table's new partitions would be registered in its own folder, without rows.
+        # Refuse another path: `apply` registers partitions below the table's folder, where no rows would be.
         if not is_same_folder(path, location):
             raise glue_option_error("path", f"is {path!r}, but table {self.table!r} is at {location!r}. Write there.")
 

@@ -1,7 +1,7 @@
 """Casts of columns for `resolveChoice`, and the union of several frames.
 
 Glue's reader makes a column a choice type if its values have several types. Spark's reader reads such JSON as text,
-and refuses CSV that does not fit its table. So a column here always has one type, and `resolveChoice` casts it.
+and refuses CSV values that do not fit the table's types. So a column here has one type, and `resolveChoice` casts it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def typed_analysis(option: str, remedy: str = "If names differ by case, drop or 
 
         if misfit := unmarked(error):
             raise misfit from error
-        # Restore an error that this package raised in a Spark worker: here it is only text in Spark's error.
+        # Spark's error contains an error that this package raised in a worker only as text, so make that error again.
         if within := _WORKER_ERROR.search(str(error)):
             raise glue_option_error(within[1], within[2]) from error
         if type(error).__name__ not in REFUSALS:
@@ -144,7 +144,7 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
         for name, kind in columns_of_schema(frame.schema).items():
             wanted, value = kinds[name.lower()], quoted(name)
             if isinstance(kind, Mapping):
-                # Do not cast structs to equal fields: unionByName adds the missing fields.
+                # Do not cast one struct to the fields of another: unionByName adds missing fields as NULL.
                 value = F.to_json(value) if wanted == "string" else value
             elif wanted != kind:
                 value = value.cast(type_of(wanted))

@@ -34,7 +34,7 @@ _SPECIAL = re.compile(r"[\\*?\[\]{}]")
 """Characters with a meaning in globs that may occur in the name of a folder."""
 _CONNECTION = {"url", "user", "password", "dbtable", "driver", "connectionName", "useConnectionProperties"}
 _SORT_ORDER = ("jobBookmarkKeysSortOrder", "jobBookmarksKeysSortOrder")
-"""Both spellings are in AWS's documentation."""
+"""The option for the sort order of keys: AWS's documentation spells it in both ways."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class FoldersToRead:
     max_bytes: int | None = None
 
     def only(self, below: Collection[str]) -> FoldersToRead:
-        """Return the request limited to files below the given folders; without folders, a request that reads nothing.
+        """Return these options limited to files below the folders in `below`; if it is empty, no file is read.
 
         Raises
         ------
@@ -98,12 +98,12 @@ def folders_to_read(
     Parameters
     ----------
     is_single_file
-        As for `paths.folders`.
+        A function that returns whether a path is a file; see `paths.folders`.
 
     Raises
     ------
     InvalidValueError
-        A value is invalid; the text has the value, the limit and the remedy. Nothing is read.
+        A value is invalid. The error's text has the value, the limit and the remedy. Nothing is read.
     """
     # Imported here, because a script that reads no files must not require pyarrow.
     from scripts.helpers.files.rules import FileOptions
@@ -161,7 +161,7 @@ def table_to_read(given: Mapping[str, Any]) -> TableToRead:
     Raises
     ------
     InvalidValueError
-        As by `folders_to_read`; no text shows the URL, the user or the password.
+        As by `folders_to_read`; but no error text shows the URL, the user or the password.
     """
     left = dict(given)
     named = {name: left.pop(name, None) for name in ("url", "dbtable")}
@@ -180,8 +180,8 @@ def table_to_read(given: Mapping[str, Any]) -> TableToRead:
         raise glue_option_error("jobBookmarkKeys", "is empty. Name the columns that only grow, such as ['id'].")
     hashed = [left.pop(name) for name in ("hashfield", "hashexpression") if name in left]
     partitions = _whole(left, "hashpartitions") or (JDBC_PARTITIONS if hashed else None)
-    # Only warn of rows that arrive below the bookmark: Glue never reads them, and an error would stop scripts that rely
-    # on that. A table whose last row is behind the watermark still raises an error.
+    # If rows arrive below the bookmark, only log a WARNING: Glue ignores such rows, so an error would stop scripts that
+    # run on Glue. If even the table's last row is behind the watermark, an error is still raised.
     options: dict[str, Any] = {"on_late": "warn"}
     if _descending(left):
         options["descending"] = True
@@ -258,7 +258,7 @@ def _pop_options(left: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _tell(source: str, left: Mapping[str, Any]) -> None:
-    """Raise InvalidValueError for a leftover option that would change what is read; log the names of the others.
+    """Raise InvalidValueError for an unsupported option that would change what is read; log the names of all others.
 
     Values are not logged, because they may be passwords.
     """

@@ -101,7 +101,7 @@ class GlueContext:
             return getattr(getattr(self, frames), f"from_{source}")
         if hasattr(self.spark_session, name):
             return getattr(self.spark_session, name)
-        # Offer what SQLContext has, because Glue's context is one. Glue's `_ssql_ctx` in the JVM does not exist here.
+        # Glue's context is a subclass of SQLContext, so offer its methods; but no private names such as `_ssql_ctx`.
         if not name.startswith("_") and hasattr(SQLContext, name):
             return getattr(SQLContext(SparkContext.getOrCreate(), self.spark_session), name)
         raise NotOffGlueError(f"GlueContext.{name}", INSTEAD)
@@ -131,8 +131,8 @@ class GlueContext:
         Returns
         -------
         dict
-            ``vendor`` such as ``postgresql``, ``user``, ``password``, ``fullUrl`` as the connection has it, and
-            ``url``, which ends with the server: scripts append the name of a database.
+            ``vendor`` such as ``postgresql``, ``user``, ``password``, the connection's whole URL as ``fullUrl``, and
+            its part up to the server as ``url``, to which scripts append the name of a database.
         """
         known = Catalog(catalog_id).connection(connection_name)
         url = known.get("url", "")
@@ -158,7 +158,7 @@ class GlueContext:
 
 
 class Reader(Named, Generic[Frame]):
-    """``create_dynamic_frame`` and ``create_data_frame``: readers of the same sources, each with its kind of frame."""
+    """``create_dynamic_frame``, which returns DynamicFrames, and ``create_data_frame``, which returns DataFrames."""
 
     called, instead = "create_dynamic_frame", INSTEAD
 
@@ -357,7 +357,7 @@ def _dataframes(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> lis
 def _of_partitions(
     request: FoldersToRead, partitions: Partitions, given: Mapping[str, Any], has_predicate: bool
 ) -> FoldersToRead:
-    """Return the request limited to the files of registered partitions."""
+    """Return the folders to read, limited to the files of registered partitions."""
     for option in sorted({"path", "paths"} & set(given)):
         raise glue_option_error(
             option,
@@ -380,6 +380,6 @@ def _check_named(database: str | None, table_name: str | None) -> None:
 
 
 def _log_ignored(call: str, given: Iterable[str]) -> None:
-    """Log a WARNING that names the keywords without effect here, such as those that only Glue's call accepts."""
+    """Log a WARNING that names the keyword arguments of a call that have no effect here."""
     if given:
         logger.warning("event=options_unknown call=%s options=%s: ignored", call, ",".join(sorted(given)))

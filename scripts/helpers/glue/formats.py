@@ -49,7 +49,7 @@ def spark_format(name: str | None) -> str:
 def spark_options(name: str, given: Mapping[str, Any], *, writing: bool = False) -> tuple[dict[str, str], str | None]:
     """Return the options of Spark's reader or writer, and the column for file names (``attachFilename``).
 
-    Options that Spark also has are passed on unchanged. Unknown options are logged in a WARNING, and dropped in reads.
+    Spark's own options are passed on. Options that neither Glue nor Spark has are logged, and dropped for a reader.
 
     Raises
     ------

@@ -465,7 +465,7 @@ class DynamicFrame(Named):
             Comparisons by path: ``{"age": {">": 10, "<": 20}}``.
         """
         holds = F.lit(True)
-        # Compare nothing if the frame has no columns, because nothing was new.
+        # A frame has no columns if its source had nothing new. Then there is nothing to compare.
         for path, comparisons in (comparison_dict if self._df.columns else {}).items():
             steps = self._steps(path)
             if not steps:
@@ -582,7 +582,7 @@ class DynamicFrameCollection(dict[str, DynamicFrame]):
     def map(
         self, callable: Callable[..., DynamicFrame], transformation_ctx: str = "", **_: Any
     ) -> DynamicFrameCollection:
-        """Call a function with each frame and a context, and return its frames under the same names."""
+        """Call ``callable(frame, "ctx:name")`` for each frame; return the resulting frames under the same names."""
         found = {name: callable(frame, f"{transformation_ctx}:{name}") for name, frame in self.items()}
         for name, frame in found.items():
             if not isinstance(frame, DynamicFrame):
@@ -592,7 +592,7 @@ class DynamicFrameCollection(dict[str, DynamicFrame]):
     def flatmap(
         self, f: Callable[..., DynamicFrame | DynamicFrameCollection], transformation_ctx: str = ""
     ) -> DynamicFrameCollection:
-        """Call a function with each frame and a context, and return all frames of its results."""
+        """Call ``f(frame, "ctx:name")`` for each frame; return all frames that the calls return, one or many each."""
         found: dict[str, DynamicFrame] = {}
         for frame in self.values():
             made = f(frame, f"{transformation_ctx}:{frame.name}")

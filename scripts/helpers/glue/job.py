@@ -20,7 +20,7 @@ from scripts.helpers.watermarks import Watermarks, table_by_default
 logger = logging.getLogger(__name__)
 
 METRICS, EMBEDDED = "GLUE_WATERMARKS_METRICS", "emf"
-"""Environment variable or job argument, and the value with which each run prints a line of metrics at its end."""
+"""An environment variable or job argument; with this value, each run prints a line of metrics at its end."""
 
 
 class Job:
@@ -42,7 +42,7 @@ class Job:
         The reporters that receive the end of the run, as for `IncrementalJob`. By default `EmbeddedMetrics()` if
         ``GLUE_WATERMARKS_METRICS`` is ``emf``, as an argument of the job or in the environment, else none.
     job_runs
-        As for `IncrementalJob`: the start times of runs that bound a range and never committed. On Glue, Glue is asked.
+        What Glue's ``get_job_runs`` returns; only needed off Glue, for ``job_bookmark_from`` or ``_to`` without commit.
 
     Examples
     --------
@@ -81,9 +81,9 @@ class Job:
         job_name
             The job's name in the table.
         args
-            The result of `getResolvedOptions`. These names are used: ``job_bookmark_option``, as in Glue
-            ``job-bookmark-disable`` if it is missing; ``job_bookmark_from``, ``job_bookmark_to``,
-            ``JOB_RUN_ID``, and ``BOOKMARK_CONTEXT``, the namespace of one parametrised job.
+            The result of `getResolvedOptions`. `init` uses ``job_bookmark_option`` (if missing, as in Glue,
+            ``job-bookmark-disable``), ``job_bookmark_from``, ``job_bookmark_to``, ``JOB_RUN_ID``, and
+            ``BOOKMARK_CONTEXT``, a namespace: runs with different ones do not share bookmarks.
 
         Raises
         ------
@@ -134,15 +134,15 @@ class Job:
             batch.commit()
         except FencedError as error:
             found = table.latest(batch.job_id).version
-            # Glue's error reports another version. If the version is the same, another run has begun and not yet
-            # committed, and Glue has no error for that.
+            # Glue's error needs a version that differs. The version is still the same if the other run has begun and
+            # not yet committed; Glue has no error for this case.
             if found == batch.run.version:
                 raise
             raise VersionMismatchException(batch.job_id, batch.run_id, batch.run.version, found) from error
 
     @classmethod
     def tracking(cls, context: str) -> IncrementalJob | None:
-        """Return the open run for a source; None if `init` was not called, and a WARNING if the source has a context.
+        """Return the open run. If `init` was not called, return None, and log a WARNING if the source has a context.
 
         Raises
         ------

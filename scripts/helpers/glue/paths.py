@@ -36,7 +36,7 @@ class Folder:
 
     @property
     def place(self) -> str:
-        """The folder in one normal form: ``s3a://b/in/`` and ``s3://b/in/`` have the same."""
+        """The folder's location in one spelling: ``s3://b/in/`` for both ``s3a://b/in/`` and ``s3://b/in/``."""
         scheme, separator, rest = self.base.partition("://")
         if not separator or scheme == "file":
             return os.path.abspath(rest or scheme).rstrip("/") + "/"
@@ -49,7 +49,7 @@ class Folder:
         return {name: globs for name, globs in named.items() if globs}
 
     def with_globs_of(self, other: Folder) -> Folder:
-        """Return the folder with the files that either of the two selects; `other` must have the same location."""
+        """Return a folder with the files of this folder and of `other`, which must have the same location."""
         both = (*self.include, *other.include) if self.include and other.include else ()
         return replace(self, include=tuple(dict.fromkeys(both)))
 
@@ -84,7 +84,7 @@ def folders(
     Parameters
     ----------
     is_single_file
-        Returns whether a path is a file. Called for paths whose names do not show it; see `is_single_file`.
+        A function that returns whether a path without a dot in its last name is a file; see `is_single_file`.
 
     Raises
     ------
@@ -120,9 +120,9 @@ def is_single_file(path: str) -> bool:
 def _folder(path: str, recurse: bool, exclusions: Sequence[str], is_single_file: Callable[[str], bool]) -> Folder:
     """Return the folder to list for a path, and the globs below it.
 
-    A path such as ``in/a.csv`` may be a file or a folder, so its parent is listed, with globs for both. So is
-    the parent of a file without a dot. Without ``recurse`` Spark's rule applies: read the
-    files in the folder itself, and those in folders called ``name=value``.
+    A path such as ``in/a.csv`` may be a file or a folder. So its parent ``in/`` is listed, with the globs ``a.csv``
+    and ``a.csv/*``. The parent is also listed for a file without a dot. Without ``recurse`` Spark's rule applies:
+    read the files in the folder itself, and those in folders called ``name=value``.
     """
     if set(path.partition("://")[2] or path) & set(GLOB):
         raise glue_option_error(
@@ -139,7 +139,7 @@ def _folder(path: str, recurse: bool, exclusions: Sequence[str], is_single_file:
 
 
 def _relative(glob: str, base: str) -> list[str]:
-    """Return an exclusion as globs below `base`. Glue matches whole paths, too: ``b/in/*.tmp`` also gives ``*.tmp``."""
+    """Return the globs below `base` for an exclusion, which may be a whole path: b/in/*.tmp also gives *.tmp."""
     from scripts.helpers.files.rules import check_glob
 
     check_glob(glob)
@@ -209,7 +209,7 @@ def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[
 
 
 def _source(job: IncrementalJob, context: str) -> str | None:
-    """Return the folder stored for a context, in the inherited plan, its state or the range's end; None without one."""
+    """Return the folder in a context's inherited plan, in its state, or in the state at the end of a range of runs."""
     run = job.run
     until = getattr(run, "until", None)
     for known in (run.planned(context), run.state(context), until(context) if until is not None else None):

@@ -14,7 +14,7 @@ from scripts.helpers.glue.transforms import NotHere
 logger = logging.getLogger(__name__)
 
 _DEFAULT = re.compile(r"\s*Rules\s*=\s*\[\s*ColumnCount\s*>\s*(\d+)\s*\]\s*")
-"""The ruleset that Glue Studio writes into scripts, with any number."""
+"""The ruleset that Glue Studio writes into scripts, with any number in place of its 0."""
 INSTEAD = "Check the DataFrame of toDF(), and raise an error. Leave the call out, or name the rule ColumnCount > 0."
 
 

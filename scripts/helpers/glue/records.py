@@ -98,7 +98,7 @@ def frame_of(spark: SparkSession, records: RDD[Mapping[str, Any]], known: T.Stru
     Parameters
     ----------
     known
-        The schema of the rows before the function. A field keeps its type there if all new values fit into it.
+        The schema of the original rows. A field keeps the type that it has there if all new values fit into that type.
 
     Raises
     ------

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILES = ("s3", "file", "parquet", "orc")
-"""Connection types that write files; the last two are Glue's old way to name a format."""
+"""Connection types that write files. In older scripts the connection type names the format: ``parquet`` or ``orc``."""
 PER_BATCH = "perBatch"
 """An option that only this package has: the target holds each batch once, even if the run fails."""
 
@@ -52,8 +52,8 @@ def write_files(
     ----------
     given
         Glue's ``path``, ``partitionKeys`` and ``compression``, and this package's ``perBatch``. With ``perBatch``,
-        `IncrementalJob.write` writes, so readers see each row once, after the commit, and all sources must be read
-        before the first write. Otherwise rows are appended, as in Glue, and twice if a run dies before its commit.
+        `IncrementalJob.write` writes: readers see each row once, after the commit, and all sources must be read
+        before the first write. Without it rows are appended, as in Glue: if a run dies, the next appends them again.
     job
         The open run, if there is one. A run that was fenced writes nothing.
     update
@@ -73,7 +73,7 @@ def write_files(
     if not isinstance(path, str) or not path:
         raise glue_option_error("path", f"is {path!r}. Write a folder such as 's3://bucket/prefix/'.")
     if re.fullmatch("s3[an]?://[^/]+", path):
-        path += "/"  # Hadoop's S3A refuses a bucket without the slash, which Glue's own file system accepts.
+        path += "/"  # Glue accepts ``s3://bucket``; Hadoop's S3A requires ``s3://bucket/``.
     if isinstance(keys, str) or (df.columns and set(keys) - set(df.columns)):
         raise glue_option_error("partitionKeys", f"is {keys!r}. Write a list of columns that the frame has.")
     per_batch = _is_true(left.pop(PER_BATCH, False))
@@ -183,7 +183,7 @@ class DataSink:
         The connection options of ``write_dynamic_frame.from_options``; also ``enableUpdateCatalog`` and
         ``updateBehavior``, which require `setCatalogInfo`.
     running
-        Returns the run that is open when a frame is written, or None.
+        A function that returns the open run, or None. It is called when a frame is written.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ def catalog_update(options: dict[str, Any], database: str, table: str, catalog_i
 
 
 def _may_append(df: DataFrame, job: IncrementalJob | None) -> bool:
-    """Return whether the rows have columns (without, nothing was new); raise FencedError if another run took over."""
+    """Return False if nothing was new, so the rows have no columns; raise FencedError if another run took over."""
     if not df.columns:
         logger.info("event=nothing_written: the frame has no columns, because nothing was new")
         return False
@@ -283,7 +283,7 @@ def _is_true(value: Any) -> bool:
 
 
 def url_of_database(url: str, database: str) -> str:
-    """Return the URL of another database on the same server, because a connection of the catalogue names only one.
+    """Return a JDBC URL with its database replaced, because a catalogue connection names only one: ``…/a`` -> ``…/b``.
 
     Raises
     ------

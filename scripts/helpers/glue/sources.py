@@ -1,4 +1,4 @@
-"""Reads files and tables for Glue's readers: the rows new to the running job, or all rows if nothing is tracked."""
+"""Reads files and tables for Glue's readers: the rows that are new to a job, or all rows if the source is untracked."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def read_folders(
     schema: str | None = None,
     partitions: Partitions | None = None,
 ) -> DataFrame:
-    """Return the rows of files that are new to a context of a job, or of all files if nothing is tracked.
+    """Return the rows of the files that are new to a job's `context`, or of all files if no job or context is given.
 
     If no file is new, the DataFrame has no columns, as in Glue, unless a schema is given.
     With `partitions` of a table, the partition keys are columns with the catalogue's types.
     """
     name = spark_format(format)
     options, path_column = spark_options(name, format_options)
-    # Check the options now: without new files, the run would never reach the check in the reader.
+    # Check the options here, because the reader checks them only if there are new files.
     check_reader_options(name, options)
 
     def frame_of(part: FileDelta, folders: Sequence[str]) -> DataFrame:
@@ -100,7 +100,7 @@ class _GlueTable(JdbcTable):
 
 
 def read_table(spark: SparkSession, request: TableToRead, context: str, job: IncrementalJob | None) -> DataFrame:
-    """Return the rows of a table that are new to a context, or all rows if nothing is tracked."""
+    """Return the rows of a table that are new to a job's `context`, or all rows if no job or context is given."""
     table = _GlueTable(spark, request.url, request.table, properties=request.properties, partitions=request.partitions)
     if job is None or not context or job.mode.name == "disable":
         return table.toDF()
@@ -112,7 +112,7 @@ def read_table(spark: SparkSession, request: TableToRead, context: str, job: Inc
 def read_lake(
     spark: SparkSession, table: CatalogTable, given: Mapping[str, Any], context: str, job: IncrementalJob | None
 ) -> DataFrame:
-    """Return the rows of a Delta Lake or Iceberg table that are new to a context, or all if nothing is tracked."""
+    """Return the rows of a Delta Lake or Iceberg table that are new to a job's `context`; without either, all rows."""
     options = lake_options(given)
     source = DeltaTable(table.location, spark=spark) if table.format == "delta" else _iceberg(spark, table)
     if job is not None and context and job.mode.name != "disable":
@@ -123,7 +123,7 @@ def read_lake(
 
 
 def _iceberg(spark: SparkSession, table: CatalogTable) -> IcebergTable:
-    """Return the table from the session's Iceberg catalog that has it at the same location."""
+    """Return the table from that Iceberg catalog of the Spark session in which it has the catalogue's location."""
     for key, value in spark.sql("SET").collect():
         catalog = key.removeprefix("spark.sql.catalog.")
         if catalog == key or "." in catalog or not str(value).startswith("org.apache.iceberg.spark."):
@@ -201,7 +201,7 @@ def _no_rows(spark: SparkSession, schema: str | None, partitions: Partitions | N
     empty = spark.createDataFrame([], schema or T.StructType([]))
     if partitions is None or not schema:
         return empty
-    # Use NULL as the keys' value: Spark casts the constant even without rows, and ANSI mode fails on an empty text.
+    # Use NULL for the keys: Spark casts the value even without rows, and in ANSI mode it cannot cast an empty text.
     return partitions.typed(empty, (NULL_FOLDER,) * len(partitions.keys))
 
 
@@ -226,7 +226,7 @@ def bookmark_key(spark: SparkSession, request: TableToRead, context: str, table:
     with typed_database_errors(f"{database_of(request.url).name} table {request.table}"):
         found = _primary_key(spark, request)
     if not found:
-        table.toDF()  # If the table does not exist, raise that error here, before the one about a missing key.
+        table.toDF()  # If the table does not exist, this raises SourceError; the key error below would mislead.
     if len(found) != 1:
         told = f"has several columns: {', '.join(found)}" if found else "is missing or unknown"
         raise glue_option_error("jobBookmarkKeys", f"is missing, and the primary key {told}. In the option, {REMEDY}")

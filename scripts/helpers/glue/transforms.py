@@ -19,9 +19,9 @@ class GlueTransform:
 
     method, first = "", "frame"
     order: ClassVar[Sequence[str]] = ()
-    """Glue's names of the other arguments in Glue's order, if the method's order differs."""
+    """The arguments after the first, by Glue's names, in Glue's order; empty if the method has the same order."""
     renamed: ClassVar[Mapping[str, str]] = {}
-    """The method's own names of arguments that Glue names differently, by Glue's name."""
+    """The method's argument for each argument that Glue names differently: ``{"name": "root_table_name"}``."""
 
     @classmethod
     def apply(cls, *args: Any, **options: Any) -> Any:
