@@ -23,7 +23,7 @@ from scripts.helpers.errors import (
 )
 
 LATE = ("ConnectTimeoutError", "ReadTimeoutError", "RequestLimitExceeded", "ThrottlingException")
-"""Causes of a table error that mean "try again", besides those that name the throughput."""
+"""Names of DynamoDB's errors that mean "try again". Names that contain ``Throughput`` mean the same."""
 
 
 def response_metadata(status: int) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class AccessDeniedException(GlueApiError, ConfigurationError):
 
 
 class InternalServiceException(GlueApiError):
-    """The table is down or cannot be used, or an item in it is not as this package writes it."""
+    """The table is down or cannot be used, or one of its items is damaged."""
 
 
 class OperationTimeoutException(GlueApiError):

@@ -21,7 +21,7 @@ def paginator(operation_name: str, calls: Mapping[str, tuple[str, Call]]) -> Any
     Parameters
     ----------
     calls
-        For each call by name: the key of its results, and the function. The last answer has no ``NextToken``.
+        The key of a call's results and its function, by the call's name. On the last page, ``NextToken`` is missing.
 
     Raises
     ------

@@ -12,10 +12,10 @@ from scripts.helpers.protocol.fields import MAX_NUMBER, Fields
 
 KIND = "ids"
 SLOT_BITS, BUCKET_BITS, RANK_BITS = 4, 12, 25
-"""Bits of the parts of an id below its version: the slot of its context in the batch, a bucket of rows, a rank."""
+"""How many bits of an id hold the slot of its context, its bucket and its rank in the bucket; the version is above."""
 BLOCK = 1 << (BUCKET_BITS + RANK_BITS)
 STRIDE = BLOCK << SLOT_BITS
-"""Distance between the first ids of two versions that follow each other."""
+"""The first ids of two consecutive versions differ by this number."""
 MAX_ID = MAX_NUMBER
 """The largest number of a BIGINT."""
 
@@ -56,9 +56,9 @@ class IdsState:
         If no version of this job wrote the state, return the whole `next_id`.
         """
         if self.version is None or self.version >= version:
-            # An operator wrote the state, or it is of another job: no version tells what was added to `next_id`.
+            # No version of this job wrote the state, so nothing shows which part of `next_id` an operator added.
             return self.next_id
-        # A commit stores at least `(version + 1) * STRIDE`. What exceeds this, an operator added: keep it.
+        # The commit of `version` stored `(version + 1) * STRIDE` or more. An operator may have added the rest: keep it.
         return max(0, self.next_id - (self.version + 1) * STRIDE)
 
 
@@ -71,7 +71,7 @@ class IdBlock:
     first
         The first id, fixed before a row is read: above 0 for rows to be committed, below 0 for other rows.
     context
-        For messages.
+        Name of the context, for error messages.
     next_id, version
         The fields of the next `IdsState`; None if the commit stores no new state for the context.
     known
@@ -88,8 +88,8 @@ class IdBlock:
     def of_batch(cls, context: str, version: int, slot: int, states: Mapping[str, Any]) -> IdBlock:
         """Return the block of a batch that will be committed.
 
-        The job's version numbers the blocks, because only the version never decreases. If an operator has raised
-        the ids, the bookmark keeps the difference.
+        The first id grows with the job's version, because the version never decreases. If an operator has raised
+        `next_id`, all later batches begin higher by the same number.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class IdBlock:
         slot
             The number of contexts of the batch that have a block already, 0 for the first context.
         states
-            The committed states by context; None for no state. All states with ids count, to keep contexts apart.
+            The committed states by context; None for no state. If one has a raised `next_id`, all blocks begin higher.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class IdBlock:
         """
         before = _context_state(context, states.get(context))
         above = [IdsState.read(state, name).above(version) for name, state in states.items() if _kind(state) == KIND]
-        # Raise all contexts by the same, the highest value: otherwise a raised context would overlap another one.
+        # Raise all contexts by the same number, the highest: otherwise the ids of two contexts could overlap.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
             raise InvalidValueError(
@@ -117,7 +117,7 @@ class IdBlock:
                 reason="too_many_ids",
                 context=context,
             )
-        # The whole stride has to fit, because further contexts of the batch take their blocks from it.
+        # The blocks of all contexts of the batch must fit below the largest id, so check the end of the last one.
         if base + STRIDE > MAX_ID:
             raise InvalidValueError(
                 "no block of them is left. Continue in a job with another name.", reason="too_many_ids", context=context
@@ -132,7 +132,7 @@ class IdBlock:
 
     @classmethod
     def unsaved(cls, token: str, slot: int = 0, context: str = "", state: Any = None) -> IdBlock:
-        """Return a block of negative ids for rows that no run commits: one of four million, chosen by `token`.
+        """Return a block of negative ids for rows that no run commits. A hash of `token` chooses one of many blocks.
 
         Raises SourceError if the context has a state of another kind, without ids.
         """

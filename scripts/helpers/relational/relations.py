@@ -58,7 +58,7 @@ class RelatedTable:
 
     @property
     def has_children(self) -> bool:
-        """Return whether a column holds ids."""
+        """Return whether a column holds ids of rows in a child table."""
         return any(column.table for column in self.columns)
 
 
@@ -105,10 +105,10 @@ def _add(tables: list[RelatedTable], table: RelatedTable, parts: list[tuple[str,
 
 
 def _leaves(name: str, steps: Fields, kind: Any) -> Iterator[tuple[str, Fields, Any]]:
-    """Yield name, path and type of each field but structs, at any depth: ``"a.b", ("a", "b"), "long"``."""
+    """Yield name, path and type of each field that is not a struct, at any depth: ``"a.b", ("a", "b"), "long"``."""
     if isinstance(kind, Mapping) and kind["type"] == "struct":
         for part in kind["fields"]:
-            # Check `steps` too: even an empty field name adds a dot, which keeps two columns apart.
+            # Check `steps` too: a field `b` in a struct with an empty name becomes `.b`, which is not the column `b`.
             inner = f"{name}.{part['name']}" if name or steps else part["name"]
             yield from _leaves(inner, (*steps, part["name"]), part["type"])
     else:
@@ -231,7 +231,7 @@ def _holds(kind: T.DataType, wanted: Callable[[T.DataType], bool]) -> bool:
 # --- relations ------------------------------------------------------------------------------------
 
 _BUCKET = "glue_watermarks_bucket"
-"""A column name of this package, by which `batch.parts` recognises and ignores the window over it."""
+"""Name of the column of buckets. By this name, `batch.parts` recognises this module's window, and ignores it."""
 TOO_MANY = "glue-watermarks: too many ids in one bucket"
 
 
@@ -253,7 +253,7 @@ class Relations:
     root
         Name of the table of the rows.
     block
-        The ids to use.
+        The block of ids from which each row gets its ids.
     keep
         Persist the rows in Spark until `release`, so that the source is read once for all tables.
 
@@ -265,8 +265,8 @@ class Relations:
     """
 
     def __init__(self, df: DataFrame | Any, root: str, block: IdBlock, *, keep: bool = True) -> None:
-        # A DataFrame has a `toDF` too, which renames columns. Ask the class, because a DataFrame has an
-        # attribute for each of its columns.
+        # A DataFrame has a `toDF`, too, which renames columns, so check `where` as well. Check the class: a DataFrame
+        # has an attribute for each of its columns, and one may be called `where`.
         is_dynamic = not hasattr(type(df), "where") and hasattr(type(df), "toDF")
         self._df: DataFrame = df.toDF() if is_dynamic else df
         if not hasattr(type(self._df), "sparkSession"):
@@ -337,7 +337,7 @@ class Relations:
         return plain.select(F.struct(*parts).alias("row"))
 
     def _with_ids(self) -> DataFrame:
-        """Return each row with its first id, from which each table counts its own ids."""
+        """Return each row with its first id. In each table, the elements of the row are numbered from that id on."""
         from pyspark.sql import Window
 
         for part in self._df.schema.fields:
@@ -353,8 +353,8 @@ class Relations:
         if loose:
             exact = [exactly(F.col("row").getField(name), kind) for name, kind in loose]
             dealt, order = dealt.withColumn("exact", F.xxhash64(*exact)), [*order, "exact"]
-        # Every table counts from the row's first id, so a row needs as many ids as its largest table with children
-        # has elements. The table of the rows needs one.
+        # In every table with children, the elements of a row get ids from the row's first id on. So the row needs as
+        # many ids as it has elements in the largest of these tables, and at least one.
         inner = [F.size(_elements(table)) for table in self._tables if table.parent and table.has_children]
         needed = F.greatest(F.lit(1), *inner) if inner else F.lit(1)
         # Use a window frame of rows. In the default one, a range, equal rows would get the same sum, and the same ids.
@@ -408,7 +408,7 @@ def _field(value: Column, steps: Fields) -> Column:
 
 
 def _elements(table: RelatedTable) -> Column:
-    """Return all elements that one row has in a table, as structs of its parent's number, its index and its value."""
+    """Return the elements of one row in a table: structs of the parent's position, the index and the element itself."""
 
     def placed(array: Column, parent: Column) -> Column:
         return F.transform(
