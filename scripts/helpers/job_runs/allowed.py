@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from scripts.helpers.errors import InvalidValueError
 
 RESERVED = ("--JOB_NAME", "--JOB_ID", "--JOB_RUN_ID", "--SECURITY_CONFIGURATION")
-"""Arguments that Glue sets for each run, and that no user may pass. Glue's other arguments are up to the job: they
-choose a folder (``--TempDir``), or how its bookmark is used (``--job-bookmark-option`` and the like)."""
+"""Arguments that Glue sets for each run, and that no user may pass. A job may set Glue's other arguments, such as
+``--TempDir``, which names a folder, and ``--job-bookmark-option``."""
 SCRIPT_LOCATION = "--scriptLocation"
 SPARK_CONF = "--spark-conf"
 """Argument of this package's own jobs: settings of Spark, as JSON."""
@@ -24,16 +24,16 @@ _STEPS = {".", ".."}
 
 
 def check_places(places: Sequence[str], logs: str) -> None:
-    """Raise InvalidValueError for a place that allows more scripts than it seems to.
+    """Raise InvalidValueError for a place of scripts that is malformed, or that overlaps the log folder.
 
-    A place that contains the log folder, or is inside it, is such a place: a run can print any text to its log, and the
-    next run could execute that text as a script.
+    A place that contains the log folder, or is inside it, is refused because a run can print any text to its log, and
+    the next run could execute that text as a script.
 
     >>> check_places(["/srv/jobs", "s3://scripts/jobs/"], "/var/log/jobs")
     """
-    folders = os.path.realpath(logs), _comparable(logs)  # Check both: `SparkSubmit` uses s3://logs as a local path.
+    folders = os.path.realpath(logs), _comparable(logs)  # Check both: SparkSubmit would write s3://logs to local disk.
     for place in places:
-        # Refuse file: URLs with a host or in capitals: Hadoop reads a local file, but this check would compare a URL.
+        # Refuse file: URLs with a host or in capitals: Hadoop reads them as local files, but here they would be URLs.
         is_file = place.lower().startswith("file:")
         is_url = "://" in place and not is_file
         if not place or (is_file and not place.startswith("file:///")) or (is_url and not _is_plain_url(place)):
@@ -75,7 +75,7 @@ def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
 
 
 def check_settings(job_name: str, argument: str, names: Iterable[str], rules: Sequence[str]) -> None:
-    """Raise InvalidValueError for Spark settings that no rule allows, because they may load code."""
+    """Raise InvalidValueError for a setting of Spark that `rules` does not name: the setting may load code."""
     for name in names:
         if not any(name == rule or (rule.endswith("*") and name.startswith(rule[:-1])) for rule in rules):
             raise refused(
@@ -94,7 +94,7 @@ def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequenc
         if option.startswith("--") and SPARK_CONF.startswith(option) and value.lstrip().startswith("{"):
             try:
                 names = list(json.loads(value))
-            except (ValueError, RecursionError) as error:  # Raise: the script's parser may accept the text.
+            except (ValueError, RecursionError) as error:  # Refuse it: the script's parser may accept more than JSON.
                 raise refused(job_name, option, "it is not a JSON map. Correct it.") from error
             check_settings(job_name, option, names, rules)
 

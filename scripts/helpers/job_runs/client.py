@@ -237,8 +237,8 @@ class JobRuns:
             nonlocal made, has_settled
             job = _defined(job, name)
             if not job.has_free_slot and not has_settled:
-                # Lost runs may still hold slots, so settle once. If that changes the record, the write below fails, and
-                # `take` is called again with the new record.
+                # Lost runs may still hold slots, so free those once. If this changes the record, the write of what
+                # `take` returns fails, and `take` is called again with the new record.
                 has_settled = True
                 job = _defined(self.scheduler.settle(name), name)
             made = job.new_run(run_id, wanted, now)
@@ -270,8 +270,8 @@ class JobRuns:
             logger.warning("event=start_unsure run=%s error=%s", run.run_id, type(error).__name__)
             # The record may have been written. If not, the launcher finds none and ends at once, which does no harm.
             outcome = Written(run)
-        # The write lost: another process took this start for dead and recorded an ERROR for the run. No job was
-        # started, so raise an error: the caller can safely start another run.
+        # If another process took this start for dead, it has recorded an ERROR for the run before this write. No job
+        # was started, so raise an error: the caller can safely start another run.
         if isinstance(outcome, Lost) and (outcome.to is None or outcome.to.state == "ERROR"):
             raise OperationTimeoutException(
                 f"The start of run {run.run_id!r} took too long and was given up. Start it again."
@@ -310,7 +310,7 @@ class JobRuns:
 
         Read-only. A run whose launcher has not renewed its lease in time is shown as an ERROR.
         """
-        # Write and start nothing: a user who may write the job's items must not act with the rights of the reader.
+        # Write and start nothing: otherwise a user who may write the job's items could act with the caller's rights.
         run = self.scheduler.seen(self._run(request["JobName"], request["RunId"]))
         return {"JobRun": run.to_job_run()}
 
@@ -323,9 +323,9 @@ class JobRuns:
         name, limit, after = request["JobName"], request.get("MaxResults", shapes.MAX_PAGE), request.get("NextToken")
         if after is not None and not ids.is_run_id(after):
             raise InvalidInputException("The NextToken is invalid. Pass the NextToken of the previous page.")
-        found = self._records.newest_runs(name, limit + 1, after)  # One more, to see whether there is another page.
+        found = self._records.newest_runs(name, limit + 1, after)  # One more run shows that there is another page.
         if not found:
-            self._job(name)  # Raises if the job is unknown. Checked only now, as runs outlive their job's definition.
+            self._job(name)  # Raise for an unknown job, but not for a deleted one that still has runs.
         answer: Answer = {"JobRuns": [self.scheduler.seen(run).to_job_run() for run in found[:limit]]}
         if len(found) > limit:
             answer["NextToken"] = found[limit - 1].run_id

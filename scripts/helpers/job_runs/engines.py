@@ -33,7 +33,7 @@ _MAIN = (
     "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; "
     "from scripts.helpers.job_runs.launcher import main; main()"
 )
-"""Starts the launcher without the current folder in `sys.path`: its modules would hide others of the same name."""
+"""Starts the launcher without the current folder in `sys.path`, whose modules could hide others of the same name."""
 _DETACH = 'old=$(umask); umask 077; : >>"$0" || exit 1; umask "$old"; "$@" </dev/null >>"$0" 2>&1 &'
 """Starts a command in the background. Only the owner can read its log; the job's files get the usual umask."""
 INHERITED = (
@@ -124,7 +124,7 @@ class SparkSubmit:
     # (`store.BUDGET_SECONDS`), so a run survives a table that does not answer for up to 30 s.
     lease_seconds: float = 60.0
     beat_seconds: float = 5.0
-    grace_seconds: float = 30.0  # The default of Kubernetes.
+    grace_seconds: float = 30.0  # Kubernetes waits as long by default.
     scripts: Sequence[str] = ()
     pass_on: Sequence[str] = ()
     run_conf: Sequence[str] = RUN_CONF
@@ -155,7 +155,7 @@ class SparkSubmit:
         if not name.strip("."):
             name = name.replace(".", "%2E")
         if len(name) > MAX_FOLDER_NAME:
-            # A quoted name never has a +, so no other job has this folder.
+            # Cut the name, and append + and a hash. No quoted name contains a +, so no other job has this folder.
             name = f"{name[: MAX_FOLDER_NAME // 2]}+{ids.job_digest(job_name)}"
         return Path(os.path.abspath(self.logs), name, run_id)
 
@@ -235,7 +235,7 @@ class SparkSubmit:
         return found
 
     def _settings(self, run: RunRecord) -> list[str]:
-        """Return the settings in the run's own ``--conf``; one argument of Glue has several: "a=1 --conf b=2"."""
+        """Return the settings in the run's ``--conf``, which may have several, as in Glue: ``a=1 --conf b=2``."""
         given = [one.strip() for one in run.told["Arguments"].get(CONF, "").split("--conf ") if one.strip()]
         names = [one.partition("=")[0].strip() for one in given]
         allowed.check_settings(run.job_name, CONF, names, self.run_conf)
@@ -272,8 +272,8 @@ class SparkSubmit:
         allowed.check_arguments(run.job_name, given)
         allowed.check_spark_conf(run.job_name, given, self.run_conf)
         found: list[str] = []
-        # Parsers use the last value. So full names come after `-n` and abbreviations, which could otherwise replace the
-        # job's fixed arguments, and the arguments that no run may choose come last.
+        # If an argument is given twice, parsers use the last value. So full names come after `-n` and abbreviations,
+        # which could otherwise replace the job's fixed arguments. The arguments that no run may choose come last.
         for name in sorted(given.keys() - {*OPTION_OF, CONF}, key=lambda name: (name.startswith("--"), name)):
             found += [name, given[name]]
         own = ["--JOB_NAME", run.job_name, "--JOB_ID", ids.job_digest(run.job_name), "--JOB_RUN_ID", run.run_id]
@@ -289,7 +289,7 @@ class SparkSubmit:
         return found
 
     def variables(self, run: RunRecord) -> dict[str, str]:
-        """Return a job's whole environment: the named variables, and a path with this package and the job's modules."""
+        """Return all variables of a job: the inherited ones, `environment`, and PYTHONPATH with the job's modules."""
         named = (*INHERITED, *self.pass_on)
         found = {name: os.environ[name] for name in named if name in os.environ} | dict(self.environment)
         modules = self._modules(run)["--extra-py-files"] if is_python_shell(run) else []

@@ -67,9 +67,9 @@ class Launcher:
     Parameters
     ----------
     timer
-        Returns seconds; measures the lease, the time limit and the grace.
+        A function that returns seconds. It measures the lease, the time limit and the grace.
     told_to_end
-        Returns whether the launcher itself received a SIGTERM.
+        A function that returns whether the launcher itself received a SIGTERM.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Launcher:
     def _claim(self) -> bool:
         """Claim the run; return False if another launcher has it, or if it was stopped or given up before."""
         while self._run.state == "STARTING":
-            # Read the clocks before the write. Read later, they would make the lease seem longer than in the table.
+            # Read the clocks before the write: a later time would make the lease seem longer than the table says.
             written_at, now = self._timer(), self._scheduler.clock()
             running = replace(
                 self._run.to("RUNNING", now),
@@ -151,13 +151,13 @@ class Launcher:
             if outcome.to is None:
                 return False
             self._run = outcome.to
-        # Record the end of a run that was stopped before a launcher claimed it. A launcher that has the run does so.
+        # If the run was stopped before any launcher claimed it, record its end. Otherwise its launcher records the end.
         if self._run.state == "STOPPING" and self._run.running_since is None:
             self._end("STOPPED", None)
         return False
 
     def _taken(self, written_at: float) -> None:
-        """Count the lease from before a successful write, because the time when it reached the table is unknown."""
+        """Count the lease from the time just before its write: when the table stored the lease is unknown."""
         self._sure_until = written_at + self._engine.lease_seconds * SURE_PART
 
     @property
@@ -213,7 +213,7 @@ class Launcher:
         try:
             self._folder = self._engine.make_folder(self._run.job_name, self._run.run_id)
             command = self._engine.command(self._run, self._script())
-            # Check the lease: fetching the script may have taken so long that another launcher may have the run.
+            # Check the lease again: if it expired while the script was fetched, another launcher may have the run.
             end = self._why_to_end()
             if end is None:
                 self._job = self._spawn(command)

@@ -144,7 +144,7 @@ class RunRecord:
             completed_on=now if over else None,
             lease=None if over else self.lease,
             error=error[:MAX_ERROR] if error else self.error,
-            detail=None,  # Only earlier versions of this package set it, to explain why a run waits.
+            detail=None,  # Earlier versions of this package set the reason why a run waits; no run waits now.
             token=new_token(),
         )
 
@@ -239,7 +239,7 @@ class RunRecord:
             raise ImplausibleError(f"'state' must be one of {', '.join(LEGAL)}")
         if (state in TERMINAL) != ("completedOn" in found):
             raise ImplausibleError("'completedOn' must be there if the run is over, and only then")
-        # A run that is over may lack these: its start may have broken off before its arguments were recorded.
+        # A run that is over may lack Arguments and Timeout: its start may have broken off before they were recorded.
         if (LEGAL[state] or "Timeout" in told) and not {"Arguments", "Timeout"} <= told.keys():
             raise ImplausibleError("'run.told' must have Arguments and Timeout")
         fields = {name: found[name] for name in _TEXTS if name in found}

@@ -46,7 +46,7 @@ class Scheduler:
     Attributes
     ----------
     timer
-        Returns seconds on a clock that is never set. It measures the leases of other processes.
+        A function that returns the seconds of a clock that never jumps. It measures the leases of other processes.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Scheduler:
     def settle(self, job_name: str, looked_at: Collection[str] = ()) -> JobRecord | None:
         """Record the end of lost runs, and free the slots of runs that are over; start nothing.
 
-        Of the runs that an earlier version queued, read only those due to expire and the run ids in `looked_at`.
+        A run that an earlier version queued is read only if it is due to expire or its id is in `looked_at`.
         """
 
         def settle(job: JobRecord | None) -> JobRecord | None:
@@ -82,7 +82,7 @@ class Scheduler:
                 return job
             ended = [entry for entry in job.active if self._is_free(job, entry)]
             ended += [entry for entry in job.waiting if self._has_ended_waiting(job, entry, looked_at)]
-            # Write only if something changed, or concurrent calls would make each other's writes fail.
+            # Return the same record if nothing changed: a needless write would make concurrent writes fail.
             return job.without(ended) if ended else job
 
         job = self.records.change_job(job_name, settle)
@@ -123,13 +123,13 @@ class Scheduler:
         run = self._up_to_date(job, entry)
         if run is None or not run.is_over:
             return False
-        # A launcher records the end of its run before it moves the slot to the retry. Wait for `START_LEASE`, or a
-        # new run could take the slot in between.
+        # A launcher records the end of its run before it moves the slot to the retry. Keep the slot for `START_LEASE`,
+        # so that no new run takes it in between.
         is_retried = run.is_retried and job.definition is not None
         return not is_retried or self._is_over((job.name, run.run_id), run.token, run.modified_on, START_LEASE)
 
     def _has_ended_waiting(self, job: JobRecord, entry: Entry, looked_at: Collection[str]) -> bool:
-        """Return whether a waiting run is over. Up to 500 may wait: read only due runs and the ids in `looked_at`."""
+        """Return whether a waiting run is over. Up to 500 wait, so only expired ones and `looked_at` are read."""
         is_due = self.clock() >= entry.since + QUEUE_TIME or job.definition is None
         if not is_due and entry.run_id not in looked_at:
             return False
@@ -137,7 +137,7 @@ class Scheduler:
         return run is not None and run.is_over
 
     def _up_to_date(self, job: JobRecord, entry: Entry) -> RunRecord | None:
-        """Return the run of an entry; end it first if it is lost, expired or its job deleted. None while it starts."""
+        """Return the run of an entry, ended if it is lost or expired, or its job was deleted; None while it starts."""
         now = self.clock()
         run = self.records.run(job.name, entry.run_id)
         if run is None:

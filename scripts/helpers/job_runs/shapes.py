@@ -79,8 +79,8 @@ _RECORDS: dict[str, dict[str, Any]] = {
         "tok active waiting", tok="RecordName", active="RecordPairs", waiting="RecordPairs", job="JobMap",
     ),
     "JobMap": _structure("definition", definition="Job"),
-    # Names are shown, logged and used as keys, so they have no control characters. An item has room for fewer than
-    # 2,000 runs. A text has at most `run_record.MAX_ERROR` characters.
+    # Names are shown, logged and used as keys, so control characters are refused. The list of runs has a limit because
+    # an item has no room for 2,000. Texts have at most `run_record.MAX_ERROR` characters, of up to 4 bytes each.
     "RecordName": {"type": "string", "min": 1, "max": 255, "pattern": r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*"},
     "RecordPair": {"type": "list", "min": 2, "max": 2, "member": {"shape": "RecordName"}},
     "RecordPairs": {"type": "list", "max": 2_000, "member": {"shape": "RecordPair"}},
@@ -133,12 +133,12 @@ def check(operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(item: Item, record: str, longest: int) -> dict[str, Any]:
-    """Return those attributes of an item that belong to a record, as plain values.
+    """Return the attributes of an item that a record of this name has, as plain values.
 
     Parameters
     ----------
     longest
-        Most bytes of the map whose types are stored in the item's attribute ``types``.
+        The most bytes that the record's map, ``run`` or ``job``, may have.
 
     Raises
     ------
@@ -153,14 +153,14 @@ def read(item: Item, record: str, longest: int) -> dict[str, Any]:
         try:
             if shape.members[name].type_name == "structure":
                 found[name] = values.decode(item[name], item["types"])
-                values.encode(found[name], limit=longest)  # A larger map could not be written again.
+                values.encode(found[name], limit=longest)  # Raise if the map is too large to be written again.
             else:
                 found |= values.decode({"M": {name: item[name]}}, _FLOAT)
         except DAMAGE as error:
             what = f"what can be stored in {longest:,} bytes, with the types of its values"
             raise ImplausibleError(f"{name!r} must be {what}") from error
     if wrong := _problems(shape, found, "", stored=True):
-        raise ImplausibleError("; ".join(wrong[:3])[:1_000])  # Cut it: names of arguments can be long.
+        raise ImplausibleError("; ".join(wrong[:3])[:1_000])  # Names of arguments could make the text too long.
     return found
 
 
