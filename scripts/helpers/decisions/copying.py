@@ -54,7 +54,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     """
     source = changes.lookups.store
     here, place = source.table.place, target.table.place
-    # List the items before the head is read: if the head is from an earlier stay of the job, the items may be deleted.
+    # List the target's items before its head: if the head shows that the job has left the target, they may be deleted.
     listed, _ = _of_job(target, job_id)
     there = target.read_head(job_id)
     stored, head = changes.read_for_change(job_id)
@@ -77,7 +77,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
         there = _swap_or_raise(target, there, head.arriving(here, there))
     if head.moved_to is None:
         head = _swap_or_raise(source, head, head.moved(place))
-    # Do not touch items that changed since they were listed: another copy has been completed, and a run wrote them.
+    # Keep items that changed since they were listed: a run wrote them after another copy of the job was completed.
     for range_key, item in listed.items():
         if range_key not in found:
             target.table.write(Delete(items.key(job_id, range_key), unchanged_conditions(item)))
@@ -100,7 +100,7 @@ def _may_be_replaced(there: Head, head: Head, here: str) -> bool:
     is_backwards = any(head.last_versions.get(epoch, last) < last for epoch, last in there.last_versions.items())
     if there.elsewhere is None or is_backwards:
         return False
-    # A copy from a third table may hold the only state of the job that can continue; replace it only by a later head.
+    # A begun copy from a third table may hold the job's only usable state, so replace it only by a later head.
     return there.moved_to is not None or there.arriving_from == here or _is_later(head, there)
 
 

@@ -44,13 +44,13 @@ ADOPTED_BY_HAND = "adopted by hand"
 
 
 class Progress(Protocol):
-    """What a decision needs from contexts of rows; `rows.progress.RowsProgress` implements it."""
+    """The methods of `rows.progress.RowsProgress` that decisions call."""
 
     def states_to_set(self, version: Head, states: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
         """Return what to store for the states that an operator sets, given the head with the present states."""
 
     def warn_of_backfills(self, version: Head, contexts: Iterable[str]) -> None:
-        """Log a WARNING if the next runs of these contexts read rows of backfills again."""
+        """Log a WARNING if the next runs will read rows again that backfills of these contexts have read."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Decided(NamedTuple):
     chunks
         Chunks that `after` refers to and that are not stored yet.
     whole
-        The states that the decision sets, in full; in `after` they may be references.
+        The states that the decision sets. `after` has only references to the chunks of large ones.
     back_to, outputs
         The version that the decision goes back to, and the output of later versions at targets.
     gone_back
@@ -109,7 +109,7 @@ class Decisions:
         self._store = changes.lookups.store
 
     def preview(self, proposal: Proposal) -> Decided:
-        """Return what `take` would write in place of the expected head, or of the latest one; write nothing.
+        """Return what `take` would write, and write nothing. The decision is made on `expected` or the latest head.
 
         Raises what `take` would raise for that head.
         """
@@ -126,15 +126,15 @@ class Decisions:
             check_expected(head, proposal.expected)
             if before is None and not proposal.may_be_new:
                 raise UnknownJobError(job_id, self._store.table_name)
-            # Make the decision again for each head, with new names for its chunks. `doctor` raises the fence, so that
-            # the first try loses, and may then delete the chunks of that try at any moment.
+            # Make the decision again at each try, with new names for its chunks. If `doctor` raises the fence, the
+            # write of this try's head fails, and `doctor` may delete this try's chunks at any moment.
             decided = proposal.change(head)
             if decided.after is head:
                 return head
             if decided.chunks:
                 if before is None:
-                    # Write a head first: chunks without a head would look like a damaged job. If this write loses,
-                    # another writer has made a head, which is as good.
+                    # Write a head first: chunks without a head would look like a damaged job. If this write fails,
+                    # another writer has just written a head, which serves as well.
                     self._store.swap(None, head)
                     before = head
                 self._store.write_chunks(job_id, decided.chunks)
@@ -286,8 +286,8 @@ class Decisions:
     ) -> Head:
         """Start a new epoch, from the watermarks of `back_to` if that is an earlier version; see `Head.restored`.
 
-        Output of versions above `back_to` is taken back if it shows its batch, files in their names and rows in a batch
-        column; otherwise it stays, with a WARNING. Output in `retract` that does not is an InvalidValueError.
+        Output of versions above `back_to` is deleted if its batch can be recognized: files by their names, rows by a
+        batch column. Other output stays, with a WARNING; if it is in `retract`, InvalidValueError is raised instead.
         """
         order = make_order(who, why, self._lookups.clock())
         return self.take(Proposal(job_id, lambda head: self.restored(head, order, seen, retract, back_to), expected))
@@ -354,7 +354,7 @@ class Decisions:
     # --- helpers --------------------------------------------------------------------------------
 
     def _later_outputs(self, head: Head, version: int, most: int | None = None) -> Outputs:
-        """Return the output of the versions above `version`, newest first, as far as the history goes.
+        """Return the output of the versions above `version`, newest first, as far back as the history goes.
 
         At most `most` versions are read.
         """
@@ -365,7 +365,7 @@ class Decisions:
         return tuple(output for entry in entries if entry.version > version for output in entry.change.outputs)
 
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
-        """Return the output of later versions: with `retract` of all, otherwise of the newest ones, for a warning."""
+        """Return the output of all later versions; without `retract`, only of the newest, enough for a WARNING."""
         first = min((output.version for output in head.unpublished if output.version > version), default=head.version)
         outputs = self._later_outputs(head, version, None if retract else max(LOOKED_AT, head.version - first + 1))
         for output in outputs if retract else ():
@@ -407,15 +407,15 @@ class Decisions:
         """Do the work that follows a decision. Only log a failure, because the next begin or `doctor` does the work."""
         after = decided.after
         _warn_of_outputs(before, after, decided.back_to, decided.outputs)
-        # The warning is only a help: if a look-up fails here, the rewind must not appear to have failed.
+        # The decision is written. If this look-up fails, skip the WARNING, so that the decision does not seem to fail.
         with suppress(WatermarkError):
             self._progress.warn_of_backfills(after, decided.gone_back)
         try:
             self._changes.write_log(after)
             # Set expiry before deleting: a role without DeleteItem must still let versions expire.
             self._changes.expire_before(before, after)
-            # A plan repeats the states that it does not change. Keep chunks that are in force after the decision, or
-            # in the version before it, to which an operator may rewind.
+            # Delete the dropped plan's chunks, except those of the new head and of the version before it, to which an
+            # operator may rewind: the plan refers to these chunks, too, for states that it does not change.
             for reference in unused(before.plan, after.watermarks, before.watermarks) if before.plan else ():
                 self._store.delete_chunks(before.job_id, reference)
         except WatermarkError as error:
@@ -430,7 +430,7 @@ class Decisions:
         return entry
 
     def _in_force(self, head: Head, entry: LogEntry) -> LogEntry:
-        """Return a log entry with the output of all versions up to it whose rows count as loaded at its watermarks."""
+        """Return a log entry with all output whose rows its watermarks count as loaded, that of older versions too."""
         outputs: list[Output] = []
         back_to = None
         for one in self._lookups.history_of(head, LOOKED_AT, before=entry.version + 1):
@@ -445,9 +445,9 @@ class Decisions:
         return replace(entry, change=replace(entry.change, outputs=tuple(reversed(outputs))))
 
     def _copied(self, head: Head, entry: LogEntry, context: str | None) -> tuple[LogEntry, dict[str, list[bytes]]]:
-        """Return a log entry with copies of its spilled states, whose chunks may expire with it, and the new chunks.
+        """Return a log entry with copies of its large states, and the copies' chunks: its own chunks may expire.
 
-        States that the head also refers to are not copied; with `context`, only that context is copied.
+        States that the head also refers to are not copied. With `context`, only the state of this context is copied.
         """
         watermarks, present = dict(entry.watermarks), references(head.watermarks)
         chunks: dict[str, list[bytes]] = {}
@@ -465,7 +465,7 @@ class Decisions:
 
 
 def _declared(head: Head, states: Mapping[str, Any], order: Order, chunks: Mapping[str, list[bytes]]) -> Decided:
-    """Return the decision to set states by hand; `chunks` are stored with the chunks of states too large for a head."""
+    """Return the decision to set states by hand. It stores `chunks`, and chunks of states too large for the head."""
     watermarks = {**head.watermarks, **states}
     in_head, large = spill_large(watermarks, "s", new_token(), "watermark", head.watermarks)
     return Decided(head.declared(in_head, order), {**chunks, **large}, states)

@@ -75,7 +75,7 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         return [Finding("moved", detail, "Give the script that table, or run `watermarks copy` again if it died.")]
     findings, found = _readable(found)
     live = {key: item for key, item in found.items() if not _is_over(item, now)}
-    # Do not repair if an item is damaged: chunks that only that item refers to look unused, but its backup needs them.
+    # Do not repair if an item is damaged: its chunks may look unused, but it needs them again once it is restored.
     repair = repair and not findings
     return [
         *findings,
@@ -86,8 +86,8 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         *_behind(head),
         *_files_waiting(head),
         *_missing_log(store, head, found, repair),
-        # A run writes its chunks before the head refers to them. While a run holds the job, an unreferenced chunk may
-        # belong to its next plan, and raising the fence would end the run. So repair chunks only without a claim.
+        # Repair chunks only if no run holds the job. A run writes its chunks before the head refers to them, so an
+        # unreferenced chunk may belong to its next plan, and raising the fence would end the run.
         *_chunks(store, head, found, live, repair and head.claim is None),
         *_legacy_writers(head, found),
     ]
@@ -220,7 +220,7 @@ def _is_over(item: items.Item, now: datetime) -> bool:
 
 
 def _missing_log(store: Store, head: Head, found: dict[str, items.Item], repair: bool) -> Iterable[Finding]:
-    """Yield gaps in the log, but none before the oldest entry or one with an expiry: such entries may have expired."""
+    """Yield missing log entries. Those older than any entry, or than an entry with an expiry, may just have expired."""
     log = {int(key.removeprefix(items.LOG_PREFIX)): item for key, item in found.items() if _is_log(key)}
     ending = [version for version, item in log.items() if items.TTL_ATTRIBUTE in item]
     first = max(ending, default=min(log, default=head.version))
@@ -300,7 +300,7 @@ def _legacy_writers(head: Head, found: dict[str, items.Item]) -> Iterable[Findin
         return  # The log entry that counts the imported items has expired, so nothing can be compared.
     change = items.log_from_item(first).change if first else None
     taken_over = 0
-    if change and change.op == "IMPORT":  # The adopted item is not counted: it has a version now.
+    if change and change.op == "IMPORT":  # Subtract the adopted item, because it has a version now.
         taken_over = int(change.metrics.get("legacy_items", 1)) - 1
     if len(legacy) > taken_over:
         yield Finding(
