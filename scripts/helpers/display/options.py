@@ -24,7 +24,7 @@ def option_error(option: str, detail: str) -> InvalidValueError:
 
 
 def options_of(kind: type[T], given: Mapping[str, Any], beside: Iterable[str] = (), refused: Collection[str] = ()) -> T:
-    """Return an instance of `kind` with the given options. InvalidValueError suggests names similar to an unknown one.
+    """Return an instance of `kind` with the given options; for an unknown name, raise an error with similar names.
 
     Parameters
     ----------

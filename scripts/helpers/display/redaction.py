@@ -29,20 +29,20 @@ _WORD = (
     r"(?:session|security|access|refresh|id|auth2?|bearer|sas)[._\-]?token|azure\.sas|"
     r"(?:private|access|api|account|ssecustomer|encryption-customer)[._\-]?key|authorization|credential|signature)"
 )
-# Characters around a secret word, such as `password`, in a name. Their number is bounded, and no pattern begins with
-# them: otherwise the search would take quadratic time in a logged request body of, say, 100,000 characters.
+# What may stand on either side of the secret word in a name such as `db_password_2`. The length is limited, and no
+# pattern begins with it: otherwise the search would take quadratic time in a request body of, say, 100,000 characters.
 _END = r"[\w.\-]{0,60}"
 _NAME = rf"(?:{_END}{_WORD}{_END}|(?:{_END}\.)?token)"
 # A value in braces, in which SQL Server allows any character; a closing brace in the value is doubled.
 _BRACES = r"\{(?:[^}\n]|\}\})*\}?"
 # The characters that may follow a closing quote. A quote before any other character belongs to the value.
 _CLOSED = r"(?:[\s,:.)\]}\\\"']|$)"
-# A character of a py4j line, up to the Java stack trace, whose line breaks py4j escapes.
+# Any character of a py4j line before a Java stack trace, which begins with an escaped line break and a tab.
 _SIGN = r"(?:(?!\\n\\t)[^\n])"
 _compiled = cache(partial(re.compile, flags=re.I | re.M))
 """Compiles a pattern at the first record: compiling all of them takes 10 ms, and many runs log nothing."""
-# A URL stands alone if it is quoted, is a text of py4j, or ends Spark's message. Elsewhere other words may follow, so
-# only URLs whose values may contain spaces, which are Oracle's and SQL Server's, extend to the end of the line.
+# A JDBC URL ends at its quote, or with py4j's text or Spark's message. In other lines it ends at a space, because words
+# may follow. URLs of Oracle and SQL Server, whose values may contain spaces, end with the line.
 _JDBC = (
     rf"(\\{{0,8}}[\"'])jdbc:(?:(?!\1{_CLOSED})(?:\\+.|[^\\\n]))*|"
     rf"(?:(?:^|!y)s|URL: )jdbc:{_SIGN}*|jdbc:(?:oracle:{_SIGN}*|[^\s;?]*;{_SIGN}*|\S*)"
@@ -63,14 +63,14 @@ _SECRETS = (
     # Two secrets have no name: the password in DriverManager.getConnection(url, user, password), and the JVM's token.
     r"^(getConnection\ns[^\n]*\ns[^\n]*\ns)[^\n]+",
     r"(Command to send: A\n)\S+",
-    # JSON, and Python's repr of a dict, a list of pairs or bytes; also if it was quoted once more.
-    # A quote after any number of backslashes belongs to the value: a secret may be JSON quoted in the answer's JSON.
+    # A quoted name and value, as in JSON or Python's repr of a dict, of pairs or of bytes; also inside a quoted text.
+    # A quote after backslashes belongs to the value, because a secret may itself be JSON with escaped quotes.
     rf"(([\"']){_NAME}\2\s*[:,]\s*b?([\"']))(?s:\\+.|(?!\3)[^\\])*",
     rf"(\\[\"']{_NAME}\\[\"']\s*[:,]\s*(\\[\"']))(?s:(?!\2).)*",
     rf"(<{_NAME}>)[^<]*",
     # A map as Java prints it: `{name=value, name=value}`.
     rf"((?:\{{|, ){_END}{_WORD}{_END}=)(?![\\\"'{{])(?:(?!, [\w.\-]+=|[\"'}}]{_CLOSED}){_SIGN})+",
-    # Options of other URLs and of JAAS, and `Credential=` of a header. Values that are hidden already are skipped.
+    # `name=value` elsewhere: options of other URLs and of JAAS, `Credential=` in a header. Skip values hidden above.
     (
         rf"((?:{_WORD}{_END}|[?&]sig)=(?!\*\*\*[,)}}])(\\{{0,8}}[\"'])?)"
         rf"(?(2)(?:(?!\2)(?:\\+.|[^\\\n]))+|(?:{_BRACES}|(?:(?!\\n\\t)[^&;\s\"'<>])+))"
@@ -106,7 +106,7 @@ def _hidden(rules: Iterable[str], text: str) -> str:
 _NAMED = rf"^(?:Answer received: !y)?s{_NAME}$"
 """The name of a secret, as an argument of a py4j command or as an answer."""
 _ANSWER = re.compile(r"^(Answer received: !)(?!yv).*", re.S)
-"""Any answer except `!yv`, which has no value: py4j gets it between others when it releases references."""
+"""Any answer except `!yv`, which has no value: py4j gets `!yv` between other answers when it releases Java objects."""
 
 
 class _Redaction(logging.Filter):
@@ -118,18 +118,18 @@ class _Redaction(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             text = record.getMessage()
-        except (TypeError, ValueError, KeyError):  # The handler reports the malformed record.
+        except (TypeError, ValueError, KeyError):  # The record is malformed, and its handler will report that.
             return True
         clean = redacted(text)
         if record.name.startswith("py4j"):
             is_named = getattr(self._last, "is_named", False)
-            # py4j returns a pair as two answers: name, then value. Keep `is_named` for commands logged between them.
+            # The JVM answers with the name, then with the value. Keep `is_named` for commands logged in between.
             self._last.is_named = bool(_compiled(_NAMED).search(text)) or (is_named and not _ANSWER.match(text))
             clean = _ANSWER.sub(rf"\1{HIDDEN}", clean) if is_named else clean
         if clean != text:
             record.msg, record.args = clean, ()
         if record.exc_info and not record.exc_text:
-            # A formatter uses this text if it is set.
+            # Formatters use this text, if it is set, instead of formatting the exception themselves.
             record.exc_text = redacted(logging.Formatter().formatException(record.exc_info))
         return True
 

@@ -231,7 +231,7 @@ def _holds(kind: T.DataType, wanted: Callable[[T.DataType], bool]) -> bool:
 # --- relations ------------------------------------------------------------------------------------
 
 _BUCKET = "glue_watermarks_bucket"
-"""Name of the column of buckets. By this name, `batch.parts` recognises this module's window, and ignores it."""
+"""Name of the column of buckets. By its prefix, `batch.parts` recognises the window over it, and gives no WARNING."""
 TOO_MANY = "glue-watermarks: too many ids in one bucket"
 
 

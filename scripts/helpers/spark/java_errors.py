@@ -10,7 +10,7 @@ SPARK_ERRORS = {
 
 def names_java_class(error: BaseException, *names: str) -> bool:
     """Return whether an error or its causes contain one of these names of Java classes or Spark error classes."""
-    # The text of Py4J's error is the stack trace with all causes; errors that PySpark converted have the message.
+    # The text of an error of Py4J is the Java stack trace with all causes. PySpark's own errors have only a message.
     text = str(error)
     return any(name in text for name in names)
 

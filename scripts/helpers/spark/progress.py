@@ -52,7 +52,7 @@ def time_limit(spark: SparkSession, seconds: float) -> Iterator[None]:
 
 
 _Watched = tuple[Callable[[], "bool | None"], Callable[[], object]]
-"""Two functions. The first returns whether jobs are stuck in a running task, None if a task ended; one cancels them."""
+"""A function that returns whether the jobs are stuck, or None if a task has ended; and a function that cancels them."""
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def _grouped(spark: SparkSession) -> Iterator[_Watched]:
         jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
         stages = [stage for job in jobs for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
         last.append(sum(stage.numCompletedTasks for stage in stages))
-        # If no task is running, the jobs are waiting for a slot, and no file is the reason.
+        # If no task is running, the jobs are waiting for a slot, so no file keeps them busy.
         return any(stage.numActiveTasks for stage in stages) if last[-1] == last[-2] else None
 
     context.setJobGroup(group, "looks which files cannot be read", interruptOnCancel=True)
@@ -81,7 +81,7 @@ def _tagged(spark: Any) -> Iterator[_Watched]:
     tag = uuid4().hex
 
     def is_stuck() -> bool:
-        # This query gets a slot only after the jobs, which are older, no longer wait for one.
+        # Spark gives slots to the older jobs first. So once this query has run, they no longer wait for a slot.
         spark.range(1).collect()
         return True
 

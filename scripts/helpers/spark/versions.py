@@ -28,6 +28,6 @@ def check_version(spark: SparkSession | None) -> None:
         return
     # Vendors append to the version, as in 3.5.2-amzn-1.
     found = re.match(r"(\d+)\.(\d+)", spark.version)
-    # A version that does not begin with two numbers is not a release, and may be newer than every release.
+    # Accept a version that does not begin with two numbers: it is not a release, and may be newer than all releases.
     if found is not None and (int(found[1]), int(found[2])) < OLDEST:
         raise UnsupportedVersionError("Spark", spark.version, "3.3", "Use Glue 4.0, EMR 6.9, or a newer release.")
