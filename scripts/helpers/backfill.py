@@ -54,9 +54,9 @@ class Backfill:
     as a separate gap, and `Watermarks.unfinished` returns it with its job. Parallel runs must take slices that do not
     overlap, as `slices` returns them.
 
-    If you set the live watermark back, or `rewind` it, the live job reads again the rows past it that
-    slices have read. If you reset the live job, what slices have read no longer counts, and a slice
-    that is running raises a PlanConflictError at its next write or commit.
+    If you set the live watermark back, by `set_watermark` or `rewind`, the live job reads all rows after it, also
+    rows that slices have read. If you reset the live job, `coverage` no longer includes what slices have read, and
+    a slice that is running raises a PlanConflictError at its next write or commit.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ class Backfill:
     transformation_ctx
         The live job's context.
     low, high
-        Where to start (inclusive; None: the very beginning) and where to end (exclusive). `high` may not
-        exceed the live watermark, nor, for times, the source's clock less `delay`. A `high` of None is the very
-        end, for live jobs that descend. Tuples for compound cursors. You can pass what `gaps` returns.
+        The slice starts at `low` (None: at the very beginning) and ends before `high`, which may not exceed the
+        live watermark nor, for times, the source's clock less `delay`. If the live job reads in descending order,
+        `high` may be None: the very end. For compound cursors, pass tuples. `gaps` returns such pairs.
     delay
         How long after its timestamp a row may become visible; see `options.RowOptions`.
     write_disposition
@@ -163,7 +163,7 @@ class Backfill:
                 self.transformation_ctx,
                 f"they reach past the live watermark, and the live job will read those rows. {remedy}",
             )
-        # Check for other slices only before this slice is planned. Once planned, it must be able to finish.
+        # Check for other slices only before this slice is planned. A planned slice must be able to finish.
         if not has_read:
             self._others(self._watermarks.progress.backfills(self.live_job_id, self.transformation_ctx, live))
         self._job = IncrementalJob(self._watermarks, self.job_id, self.run_id, **self._options).__enter__()
@@ -309,9 +309,9 @@ class Backfill:
             now = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
         # A reset gives the state of the live job another `origin`, even if it starts over at the same value.
         is_other = now is None or now.origin != self._live.origin
-        # When the slice was planned, the live job had read nothing within the bounds. That must still be true.
+        # The live job must still have passed the whole slice without reading any of it, as when the slice was planned.
         if now is None or is_other or (self._disposition == "append" and not now.is_left_to_slices(self._bounds)):
-            # After a reset, slices of the former state no longer count, so none must be abandoned.
+            # After a reset, slices of the former state no longer count, so the user need not abandon this slice.
             abandon = "." if is_other else f", {self._command_to_abandon(self.job_id)}"
             raise PlanConflictError(
                 self.job_id,
@@ -339,7 +339,7 @@ class Backfill:
         )
 
     def _begun(self, record: BackfillRecord) -> BackfillRecord:
-        """Return the record with this slice begun, and without overlapping slices that ended before they read a row."""
+        """Return the record with this slice added, and without overlapping slices that ended before reading a row."""
         gone = [] if self.run.replay else self._others(record)
         if record.has_begun(self._name, self._bounds):
             return record
@@ -351,7 +351,7 @@ class Backfill:
         return record.finish(self._name, self._bounds)
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
-        """Return overlapping slices that ended unread. BoundsError if one was read, or if a part is covered already."""
+        """Return overlapping slices that read no row; raise BoundsError if one may have, or part is covered already."""
         if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:
@@ -368,7 +368,7 @@ class Backfill:
         for name, bounds in others:
             job_id = slice_id(self.live_job_id, self.transformation_ctx, self._live, bounds, name)
             head = self._head(job_id)
-            # Refuse even if the other slice's lease is over: its run may still be alive, unaware of that.
+            # Refuse even if the other slice's lease is over: its run may be alive and not know that it lost the lease.
             if head.claim is not None or self._has_read(head):
                 raise BoundsError(
                     self.transformation_ctx,

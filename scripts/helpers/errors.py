@@ -580,7 +580,7 @@ class TargetAheadError(TargetError):
     Attributes
     ----------
     ahead
-        By epoch: the first and the last version that the table of watermarks does not have.
+        For each epoch, the first and the last version that the table of watermarks lacks.
     by_script
         Whether only the job's own script can connect to the target, so that the remedy is a call in Python.
     """
@@ -761,7 +761,7 @@ class SchemaChangedError(SourceError):
 
 
 class Advice(NamedTuple):
-    """Sentences of error messages that name the options of one call as remedies; by default those of `read`.
+    """The remedies in error messages: a sentence for each problem, with the options of a call, by default of `read`.
 
     `keep` and `retype` are for values of a wrong type, `csv` and `json` for records that cannot be parsed, `decode` for
     a wrong encoding, `rename` for names that differ only by case, and `part` for files with different columns.
@@ -785,7 +785,7 @@ ADVICE = ContextVar("ADVICE", default=ADVICE_OF_READ)
 
 @contextmanager
 def advice_in_errors(advice: Advice) -> Iterator[None]:
-    """Make errors that are raised inside the block name these remedies in place of those of `read`."""
+    """Make errors that are raised inside the block name the remedies in `advice` instead of those for `read`."""
     token = ADVICE.set(advice)
     try:
         yield

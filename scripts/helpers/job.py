@@ -83,17 +83,17 @@ class IncrementalJob:
     lease
         How long other runs are refused, one day at most; renewed until the run ends.
     clock
-        Returns the time as an aware datetime; a time without zone raises an InvalidValueError at the begin. The
-        time is the upper bound of time cursors whose source has no clock of its own.
+        A function that returns the time as an aware datetime, the upper bound for time cursors whose source has no
+        clock of its own. If the time has no zone, the run raises an InvalidValueError when it begins.
     reporters
-        Receive how the run ended: `EmbeddedMetrics()`, `OpenTelemetryMetrics()`, or your own.
+        Objects that receive a report when the run ends: `EmbeddedMetrics()`, `OpenTelemetryMetrics()`, or your own.
 
     Attributes
     ----------
     metrics : dict
         Counts of what was written, and after the commit also of what was read. Values that you add are saved, too.
     writes_itself : bool
-        True if the script writes its rows itself: no WARNING that no sink got them. A call of `freeze` does the same.
+        Set it to True if the script writes rows without `write`: then no WARNING is logged. `freeze` sets it, too.
 
     Examples
     --------
@@ -228,7 +228,7 @@ class IncrementalJob:
         end = EndOfRun(run, self._reporters, self._clock)
         publication = Publication(run, self.spark, self._s3_client, self._watermarks.clock)
         try:
-            # Publish batches whose run died after its commit before planning another: no later run might publish them.
+            # First publish batches whose run died after its commit: if this run plans another, no later run might.
             publication.finish_earlier()
         except BaseException as error:
             run.__exit__(type(error), error, None)
@@ -254,7 +254,7 @@ class IncrementalJob:
 
     @property
     def has_more(self) -> bool:
-        """Whether a source has more rows than its `max_rows`, left for the next batch. Files: `FileDelta.has_more`."""
+        """Whether a source left rows for the next batch, because of `max_rows`. For files, see `FileDelta.has_more`."""
         return self._begun.has_more
 
     def freeze(self) -> FrozenBatch:
@@ -304,7 +304,7 @@ class IncrementalJob:
     def rows_since(
         self, source: Frame, cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
     ) -> Frame: ...
-    @overload  # If pandas and pyarrow are not typed, the overload above matches anything.
+    @overload  # If pandas and pyarrow have no type hints, the overload above matches every call.
     def rows_since(  # type: ignore[overload-cannot-match]
         self, source: Any, cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
     ) -> Any: ...
@@ -436,14 +436,14 @@ class IncrementalJob:
             for the first time, was created again, or its records have expired, a WARNING is logged, and the source is
             listed, by `listing` if given. For ranges of runs and disabled jobs the source is listed anyway.
         relist
-            With events or metadata: also list the source in a first run, and if the last listing that left no file over
-            is at least this old. The run leaves its messages to the next run, which by then knows their objects.
+            With events or metadata: list the source in a first run, and again once the last listing that left no file
+            for a later batch is this old. The next run reads the messages that a listing run leaves in the queue.
         on_changed
             ``raise``: if a planned file was overwritten or deleted before the commit, and `read_pandas` had not read
             all files, raise a ChangedObjectError that names it; nothing is committed, and the replay raises it at once.
             ``skip``: the same, but the replay leaves that file out, and the next batch takes its new content. It is
-            refused if the next batch might miss the file; see `unchanged.check_on_changed`. None does not check: for
-            sources whose files never change, or that the job itself moves away.
+            refused if the next batch might miss the file; see `unchanged.check_on_changed`. None: nothing is checked.
+            Use it if files never change, or if the job itself moves them away.
         after_commit, archive_to, min_age
             What to do with files that were taken; see `AfterCommit`.
         **options
@@ -519,8 +519,8 @@ class IncrementalJob:
         on_changed
             As in `new_files`; ``skip`` only without `whole`.
         **options
-            See `FileOptions`. With `whole`, a partition waits while `delay` or `ready_marker` holds back one of its
-            files, and options that would leave out a part are refused. ``max_files`` and ``max_bytes`` always are.
+            See `FileOptions`; but ``max_files`` and ``max_bytes`` are refused. With `whole`, a partition waits while
+            `delay` or `ready_marker` holds back one of its files, and options that leave out files are refused, too.
 
         Raises
         ------
@@ -644,8 +644,8 @@ class IncrementalJob:
         partition_by
             Columns whose values become folders, such as ``import_date=2026-11-23/``, or partitions of a new table.
         batch_folders
-            Whether each batch has a folder ``batch_id=…/`` below `target`, which readers see as a column. None: as in
-            the existing target; False for a new one.
+            Whether each batch has a folder ``batch_id=…/`` below `target`, which readers see as a column. None keeps
+            the layout of an existing target, and means False for a new one.
         staging
             Where attempts write, in the same bucket or file system; by default ``_<name>.staging/`` next to `target`.
         beside_others

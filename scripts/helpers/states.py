@@ -19,7 +19,7 @@ Reader = Callable[[Mapping[str, Any], str], object]
 
 
 def _reader(kind: str, is_plan: bool) -> Reader | None:
-    """Return the function that checks a kind of state or plan; None for kinds without other fields, and unknown ones.
+    """Return the function that checks a kind of state or plan; None if the kind is unknown or has no other fields.
 
     The imports are here so that a run starts faster: it loads only the modules of the kinds that its job has.
     """
@@ -64,7 +64,7 @@ def checked(place: str, context: str, stored: Any) -> Any:
 def typed(stored: Any, place: str = STATES, *, unpacks: bool = True) -> Any:
     """Return a state or plan as an object such as `FilesState`, a damaged one as a text, any other value unchanged.
 
-    `unpacks=False` leaves compressed fields unread: those of many states, unpacked, could fill the memory.
+    `unpacks=False` leaves compressed fields as they are, because those of many states could fill the memory.
     """
     try:
         return _read(place, place, stored, unpacks=unpacks)

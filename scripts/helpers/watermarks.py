@@ -168,7 +168,7 @@ class Watermarks:
         """The regular expression that a whole job name must match."""
         return self.lookups.job_id_rule
 
-    # --- the playbook's one-shot ----------------------------------------------------------------
+    # --- begin and commit in one call, as in the original class ---------------------------------
 
     @staticmethod
     def create_watermark_item(job_id: str, run_id: str, key: str = WATERMARKS, **watermarks: Any) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class Watermarks:
         Raises
         ------
         InvalidValueError
-            The item is not from `create_watermark_item`, or the job has states of sources, which it would replace.
+            The item is not from `create_watermark_item`, or would replace the states of the job's sources.
         RunInProgressError, PlanConflictError
             Another run owns the job, or a frozen plan waits to be replayed.
         StoreUnavailableError
@@ -386,10 +386,10 @@ class Watermarks:
     def complete_up_to(self, job_id: str, transformation_ctx: str) -> Any:
         """Return the cursor value below which every row was taken, for a scheduler that waits for complete data.
 
-        The value is the start of the first gap or, without gaps, the watermark. If a database with its own clock had
-        no more rows at the last read, the value may be past the watermark: rows that come later get a timestamp after
-        the time of that read less ``delay``. So it is right only if ``delay`` is long enough. A row that appears even
-        later is still taken, but had not been taken yet when this value was returned.
+        The value is the start of the first gap or, without gaps, the watermark. If the last read of a database left no
+        rows, the value may be past the watermark, up to the database's time at that read less ``delay``. It is right if
+        ``delay`` is long enough, so that no later row has a lower timestamp. A row that appears even later is still
+        taken, but had not been taken when this value was returned.
 
         Returns
         -------
