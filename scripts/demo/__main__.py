@@ -51,7 +51,7 @@ COLUMNS = ("rows", "bytes", "seconds", "version", "exit")
 
 @dataclass
 class Demo:
-    """A local server with a table and a bucket, and the table rows that describe the runs so far."""
+    """A table and a bucket on a local server, and one printed row for each run so far."""
 
     endpoint: str
     spark_settings: dict[str, str]
@@ -67,7 +67,7 @@ class Demo:
     # --- landing --------------------------------------------------------------------------------
 
     def land_flights(self, table: pa.Table, first: int, last: int, *, only: str = "", without: str = "") -> None:
-        """Put the flights of some months into the bucket, one object per day; `only` one day, or all `without` one."""
+        """Put flights of some months into the bucket, an object a day. `only` selects one day, `without` skips one."""
         count = size = 0
         with progress(f"landing flights of months {first} to {last}"):
             for day, rows in dataset.days(dataset.rows_of_months(table, first, last)):
@@ -146,7 +146,7 @@ class Demo:
                 time.sleep(min(left, 1) + 0.05)
 
     def add_row(self, title: str, job: str, log: str, output: str, ended: str) -> None:
-        """Store one run and show it."""
+        """Make a row that describes one run; keep it, and print it."""
         reports = [line for line in output.splitlines() if line.startswith("{")]  # Spark 3.3 logs to stdout as well.
         report = json.loads(reports[-1]) if reports else {}
         planned = re.search(r"event=planned .*", log)

@@ -126,7 +126,7 @@ def add_options(group: argparse._ActionsContainer, options: type, **own: Mapping
     Parameters
     ----------
     own
-        For each field by its name, further keywords for argparse; their ``help`` is appended to the field's help.
+        Keyword arguments for argparse, by the field's name. A ``help`` among them is appended to the field's help.
     """
     hints = get_type_hints(options)
     for name, given in own.items():
@@ -260,7 +260,7 @@ def run_job(
                 try:
                     has_more = _run_batch(work, arguments, watermarks, begin)
                 except UnreadableFilesError as error:
-                    # The unreadable files left the plan, so try the rest. The plan shrinks each time: the loop ends.
+                    # The unreadable files were removed from the plan, so run it again. It shrinks, so the loop ends.
                     logger.warning("event=batch_again job=%s error=%s", arguments.JOB_NAME, error)
     except WatermarkError as error:
         logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, error.kind, error)
@@ -279,8 +279,8 @@ def _take_over(job_id: str, watermarks: Watermarks, dead_run: str) -> None:
     try:
         watermarks.release(job_id, run_id=dead_run, why="the job was started with --take-over")
     except StaleError as error:
-        # Leave the decision to `begin`: it admits an automatic retry of this run, if the run has already taken the job
-        # over, and refuses all other runs with the exit code for trying again later.
+        # Another run holds the job now, so let `begin` decide. If that run is an earlier attempt of this one, `begin`
+        # lets this one continue. Otherwise it raises an error with the exit code for trying again later.
         logger.warning("event=not_taken_over job=%s run=%s: %s", job_id, dead_run, error)
 
 
