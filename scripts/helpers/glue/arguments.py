@@ -35,7 +35,7 @@ def getResolvedOptions(  # noqa: N802
     Parameters
     ----------
     args
-        Such as ``sys.argv``. The first argument is the script and is ignored, as are unknown arguments.
+        The command line, such as ``sys.argv``. Its first item, the script, is ignored, as are unknown arguments.
     options
         Required. Names, without dashes, of the arguments that the job must receive; but ``TempDir`` stays optional.
         The result has ``JOB_NAME`` only if `options` names it.
@@ -45,7 +45,7 @@ def getResolvedOptions(  # noqa: N802
     Returns
     -------
     dict
-        Texts by name, with ``_`` for ``-``. Always present, and None if not passed: ``job_bookmark_from``,
+        A text for each name, with ``_`` for ``-``. Always present, and None if not passed: ``job_bookmark_from``,
         ``job_bookmark_to``, ``JOB_ID``, ``JOB_RUN_ID``, ``SECURITY_CONFIGURATION``, ``encryption_type``,
         ``enable_data_lineage``, ``RedshiftTempDir``, ``TempDir``; and ``job_bookmark_option``, by
         default ``job-bookmark-disable``.
@@ -57,8 +57,8 @@ def getResolvedOptions(  # noqa: N802
     GlueArgumentError
         An argument is missing, has no value, or has a value that is not one of its choices.
     JobArgumentError
-        A RuntimeError. `options` has a reserved name; or ``job-bookmark-pause`` lacks one end of its range, from or
-        to; or both ends are given without pause. One end without pause is silently ignored, as on Glue.
+        A RuntimeError. `options` has a reserved name. Or the job is paused and has only one of ``job_bookmark_from``
+        and ``_to``, or is not paused and has both. If it is not paused and has only one, this is ignored, as on Glue.
     argparse.ArgumentError
         `options` has ``JOB_RUN_ID`` or another name that the result always has, so argparse reports a conflict.
 

@@ -1,4 +1,4 @@
-"""`JobBookmarks`: Glue's calls for job bookmarks, with Glue's names and shapes, over this package's table."""
+"""`JobBookmarks`: Glue's calls for job bookmarks, with Glue's names and shapes, answered from this package's table."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class JobBookmarks:
         RunId
             A run that committed; the entry of its last version is returned.
         Version
-            A version from 1. With `RunId` too, that run must have made the version. boto3 no longer has `Version`.
+            A version number from 1; with `RunId`, a version that this run made. boto3 no longer has this parameter.
 
         Returns
         -------
@@ -119,7 +119,7 @@ class JobBookmarks:
         Parameters
         ----------
         MaxResults
-            1 to 200 entries.
+            The most entries of a page, 1 to 200.
         NextToken
             The NextToken of the previous page.
 

@@ -49,11 +49,11 @@ class CatalogTable:
     format_options
         Options of the format, in Glue's spellings.
     exclusions
-        A JSON list of globs. A crawler left out the files that match, so Glue's readers skip them.
+        A JSON list of globs, which a crawler stored. Glue's readers skip the files that match.
     columns, partition_keys
         Pairs of a name and a Hive type, such as ``("day", "string")``.
     connection
-        Name of the connection to a database.
+        The catalogue's name for the connection to the database; None for files.
     """
 
     name: str
@@ -84,7 +84,7 @@ class CatalogTable:
 
 
 class Catalog:
-    """The Data Catalog of the default account and region, or of `catalog_id`."""
+    """The Data Catalog of the account `catalog_id`, by default this account, in the default region."""
 
     def __init__(self, catalog_id: str | None = None) -> None:
         self._client = aws_client("glue")
@@ -104,7 +104,7 @@ class Catalog:
                 f"The format of table {name!r}, {_REFUSED[lake]},",
                 "Its files alone are not its rows. Read it with a reader of Spark for it.",
             )
-        # Crawlers write a classification; tables made in Athena or Spark often name only Hive's SerDe.
+        # Crawlers write a classification. Without one, as for many tables of Athena or Spark, use Hive's SerDe.
         if lake or kind not in (*FORMATS, *DATABASES):
             kind = lake or _SERDES.get(library, "")
         if not kind:
@@ -322,7 +322,7 @@ class Partitions:
     keys
         Pairs of name and type.
     values
-        The keys' values as text, by folder relative to the table's location, with a slash at its end.
+        For each folder, relative to the table's location, the keys' values as texts: ``{"day=1/": ("1",)}``.
     """
 
     table: str

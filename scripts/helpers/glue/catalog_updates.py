@@ -62,7 +62,7 @@ class CatalogUpdate:
             raise glue_option_error("updateBehavior", f"is {self.behaviour!r}. Write one of {', '.join(BEHAVIOURS)}.")
 
     def check(self, path: str, format: str, keys: Sequence[str]) -> None:
-        """Raise an error if the rows do not fit the table. The caller checks this before it writes them.
+        """Raise an error if rows with this path, format and keys do not fit the table. Call this before the write.
 
         Raises
         ------

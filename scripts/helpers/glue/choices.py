@@ -49,9 +49,9 @@ def resolved(
     Parameters
     ----------
     specs
-        Pairs of a path and an action.
+        Pairs of a path and an action, such as ``("bay.id", "cast:long")``.
     choice
-        Glue's action for all choice columns. No column is one here, so only ``match_catalog`` has an effect.
+        Glue's action for all choice columns. There are no choice columns here, so only ``match_catalog`` has an effect.
     catalog_types
         The Hive types of a catalogue table, by column name; ``match_catalog`` casts text columns to them.
 

@@ -143,7 +143,7 @@ def exclusions_of(given: Mapping[str, Any]) -> list[str]:
 
 
 def lake_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `TableOptions`; log a WARNING with unknown options."""
+    """Return the options that `TableOptions` has; log a WARNING with the names of all others."""
     left = dict(given)
     found = _pop_options(left, {field.name for field in fields_of(TableOptions)})
     _tell("table", left)

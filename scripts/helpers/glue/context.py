@@ -1,4 +1,4 @@
-"""`GlueContext`: Glue's readers and writers, over Spark and the table of watermarks."""
+"""`GlueContext`: Glue's readers and writers, built on Spark, with their bookmarks in the table of watermarks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class GlueContext:
     Attributes
     ----------
     spark_session : SparkSession
-        On Glue, the session of Glue's own context.
+        The Spark session; on Glue, that of Glue's own context.
 
     Raises
     ------
@@ -185,7 +185,7 @@ class Reader(Named, Generic[Frame]):
         connection_options
             See `connection_options.folders_to_read` and `table_to_read`.
         format, format_options
-            The format of files; see `formats`.
+            The format of files, such as ``csv``, and its options; see `formats`.
         transformation_ctx
             Name of the source, as in Glue. Without it, everything is read and nothing is remembered.
 

@@ -113,7 +113,7 @@ def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
     """Return the rows with one field changed: a column, or a field of structs, even of structs in arrays."""
     fields = [top_field(each) for each in df.schema.fields]
     if len({name.lower() for name in df.columns}) < len(df.columns):
-        # After a join two names may differ only in case, and Spark calls both ambiguous: select by position.
+        # After a join, two names may differ only by case. Spark calls both ambiguous, so select columns by position.
         df = df.toDF(*(f"place{place}" for place in range(len(fields))))
         by_place = [top_field(each) for each in df.schema.fields]
         fields = [replace(value, name=field.name) for field, value in zip(fields, by_place, strict=True)]

@@ -97,7 +97,7 @@ class DynamicFrame(Named):
     # --- inspection ------------------------------------------------------------------------------
 
     def toDF(self, options: Sequence[ResolveOption] | None = None) -> DataFrame:  # noqa: N802
-        """Return the DataFrame, with columns cast as the options say."""
+        """Return the DataFrame. Each `ResolveOption` in `options` may cast one column."""
         found = self._df
         for option in options or ():
             if option.action == "KeepAsStruct":
@@ -352,7 +352,7 @@ class DynamicFrame(Named):
     def map(
         self, f: Callable[[Any], Any], preservesPartitioning: bool = False, transformation_ctx: str = "", **_: Any
     ) -> DynamicFrame:
-        """Return the records that a function returns for each record; see `records.mapped`. Its errors fail the job."""
+        """Return the records that a function returns for each record; see `records.mapped`. An error fails the job."""
         return self._with(mapped(self._df, f)) if self._df.columns else self
 
     def union(self, other_frame: DynamicFrame, transformation_ctx: str = "", **_: Any) -> DynamicFrame:

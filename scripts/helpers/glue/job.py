@@ -1,4 +1,4 @@
-"""`Job`: Glue's class of that name, over this package's table."""
+"""`Job`: Glue's class of that name, with its bookmarks in this package's table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Job:
         The reporters that receive the end of the run, as for `IncrementalJob`. By default `EmbeddedMetrics()` if
         ``GLUE_WATERMARKS_METRICS`` is ``emf``, as an argument of the job or in the environment, else none.
     job_runs
-        What Glue's ``get_job_runs`` returns; only needed off Glue, for ``job_bookmark_from`` or ``_to`` without commit.
+        Runs as Glue's ``get_job_runs`` returns them. Needed off Glue if a run that bounds a range never committed.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class Job:
 
     @classmethod
     def forget(cls) -> None:
-        """Abort and log a run that was not committed. The next `init` calls this; at exit `EndOfRun` does it."""
+        """Abort and log a run that was not committed. `init` calls this. When Python ends, `EndOfRun` does the same."""
         batch, cls._batch, cls._table, cls._refused = cls.running(), None, None, None
         if batch is None:
             return

@@ -100,7 +100,7 @@ def folders(
 
 
 def is_single_file(path: str) -> bool:
-    """Return whether a file exists at a path. Glue and Hadoop name files without a dot: ``run-1-part-r-00000``.
+    """Return whether a file exists at a path; Glue and Hadoop write names without a dot, such as ``part-r-00000``.
 
     An empty object counts as the marker of a folder. Where S3 refuses to show the object, the path counts as a folder.
     """

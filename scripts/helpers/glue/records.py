@@ -76,8 +76,8 @@ def kept(df: DataFrame, f: Callable[[DynamicRecord], Any]) -> DataFrame:
 def mapped(df: DataFrame, f: Callable[[DynamicRecord], Mapping[str, Any]]) -> DataFrame:
     """Return the records that a function returns for each record, as rows.
 
-    If the values of a field have several types, the column gets the type that holds all of them exactly. If there is
-    none, it becomes text, with a WARNING.
+    If the values of a field have several types, the column gets the type that holds all of them exactly. If no type
+    does, the column becomes text, with a WARNING.
 
     The function runs twice, as in Glue: once to find the types of its results, and again for the rows.
 
@@ -256,6 +256,6 @@ def _spark(value: Any, kind: T.DataType) -> Any:
         # The values have several types: write decimals and dates as their plain text, others as JSON.
         return str(value) if isinstance(value, Decimal | date) else json.dumps(value, default=str)
     if isinstance(value, datetime) and value.tzinfo is None and kind.typeName() == "timestamp":
-        # Spark ignores `fold`, and would confuse the two passes of the hour that repeats when clocks are set back.
+        # Convert to UTC, as Spark ignores `fold`: it would confuse the two hours when the clocks are set back.
         return value.astimezone(timezone.utc)
     return value

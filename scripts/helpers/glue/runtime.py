@@ -30,7 +30,7 @@ def getResolvedOptions(  # noqa: N802
 
     On Glue, awsglue's GlueArgumentError is replaced by this package's, so that one ``except`` works everywhere.
     """
-    if not on_glue() or options is None:  # Glue's own parser suggests no fix if `options` is left out.
+    if not on_glue() or options is None:  # For missing `options`, only this package's error names the remedy.
         return arguments.getResolvedOptions(args, options, allow_abbrev)
     from awsglue import utils
 

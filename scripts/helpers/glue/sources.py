@@ -94,7 +94,7 @@ def read_folders(
 
 
 class _GlueTable(JdbcTable):
-    """A Glue script's table. Scripts cannot set a time zone, so each run assumes UTC, with a WARNING."""
+    """A database table of a Glue script. Scripts cannot set a time zone, so each run assumes UTC, with a WARNING."""
 
     assumes_utc = True
 

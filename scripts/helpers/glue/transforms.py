@@ -15,7 +15,7 @@ from scripts.helpers.spark.inferred import inferred_schema
 
 
 class GlueTransform:
-    """A transform of Glue: a class whose `apply` calls a method of its first argument."""
+    """A transform of Glue: a class whose `apply` calls a method of its first argument, a frame or a collection."""
 
     method, first = "", "frame"
     order: ClassVar[Sequence[str]] = ()
@@ -37,68 +37,68 @@ class GlueTransform:
 
 
 class ApplyMapping(GlueTransform):
-    """``ApplyMapping.apply(frame=…, mappings=…)``."""
+    """``ApplyMapping.apply(frame=…, mappings=…)`` calls `DynamicFrame.apply_mapping`."""
 
     method = "apply_mapping"
 
 
 class SelectFields(GlueTransform):
-    """``SelectFields.apply(frame=…, paths=…)``."""
+    """``SelectFields.apply(frame=…, paths=…)`` calls `DynamicFrame.select_fields`."""
 
     method = "select_fields"
 
 
 class DropFields(GlueTransform):
-    """``DropFields.apply(frame=…, paths=…)``."""
+    """``DropFields.apply(frame=…, paths=…)`` calls `DynamicFrame.drop_fields`."""
 
     method = "drop_fields"
 
 
 class SplitFields(GlueTransform):
-    """``SplitFields.apply(frame=…, paths=…, name1=…, name2=…)``."""
+    """``SplitFields.apply(frame=…, paths=…, name1=…, name2=…)`` calls `DynamicFrame.split_fields`."""
 
     method = "split_fields"
 
 
 class SplitRows(GlueTransform):
-    """``SplitRows.apply(frame=…, comparison_dict=…, name1=…, name2=…)``."""
+    """``SplitRows.apply(frame=…, comparison_dict=…, name1=…, name2=…)`` calls `DynamicFrame.split_rows`."""
 
     method = "split_rows"
 
 
 class RenameField(GlueTransform):
-    """``RenameField.apply(frame=…, old_name=…, new_name=…)``."""
+    """``RenameField.apply(frame=…, old_name=…, new_name=…)`` calls `DynamicFrame.rename_field`."""
 
     method = "rename_field"
     renamed: ClassVar = {"old_name": "oldName", "new_name": "newName"}
 
 
 class ResolveChoice(GlueTransform):
-    """``ResolveChoice.apply(frame=…, specs=…)``."""
+    """``ResolveChoice.apply(frame=…, specs=…)`` calls `DynamicFrame.resolveChoice`."""
 
     method = "resolveChoice"
 
 
 class SelectFromCollection(GlueTransform):
-    """``SelectFromCollection.apply(dfc=…, key=…)``."""
+    """``SelectFromCollection.apply(dfc=…, key=…)`` calls `DynamicFrameCollection.select`."""
 
     method, first = "select", "dfc"
 
 
 class MapToCollection(GlueTransform):
-    """``MapToCollection.apply(dfc=…, callable=…)``."""
+    """``MapToCollection.apply(dfc=…, callable=…)`` calls `DynamicFrameCollection.map`."""
 
     method, first = "map", "dfc"
 
 
 class FlatMap(GlueTransform):
-    """``FlatMap.apply(dfc=…, BaseTransform=…, frame_name=…)``."""
+    """``FlatMap.apply(dfc=…, BaseTransform=…, frame_name=…)`` applies a transform to each frame of a collection."""
 
     @classmethod
     def apply(
         cls, dfc: DynamicFrameCollection, BaseTransform: Any, frame_name: str, transformation_ctx: str = "", **base: Any
     ) -> DynamicFrameCollection:
-        """Apply a transform to each frame, passed as its argument `frame_name`."""
+        """Apply a transform to each frame. `frame_name` is the argument of the transform that receives the frame."""
 
         def apply_one(frame: DynamicFrame, context: str) -> Any:
             return BaseTransform.apply(**base, **{frame_name: frame, "transformation_ctx": context})
@@ -107,45 +107,45 @@ class FlatMap(GlueTransform):
 
 
 class Filter(GlueTransform):
-    """``Filter.apply(frame=…, f=…)``."""
+    """``Filter.apply(frame=…, f=…)`` calls `DynamicFrame.filter`."""
 
     method = "filter"
 
 
 class Map(GlueTransform):
-    """``Map.apply(frame=…, f=…)``."""
+    """``Map.apply(frame=…, f=…)`` calls `DynamicFrame.map`."""
 
     method = "map"
 
 
 class Union(GlueTransform):
-    """``Union.apply(frame1, frame2)``."""
+    """``Union.apply(frame1, frame2)`` calls `DynamicFrame.union`."""
 
     method, first = "union", "frame1"
     renamed: ClassVar = {"frame2": "other_frame"}
 
 
 class Repartition(GlueTransform):
-    """``Repartition.apply(frame=…, num_partitions=…)``."""
+    """``Repartition.apply(frame=…, num_partitions=…)`` calls `DynamicFrame.repartition`."""
 
     method = "repartition"
 
 
 class Coalesce(GlueTransform):
-    """``Coalesce.apply(frame=…, num_partitions=…)``."""
+    """``Coalesce.apply(frame=…, num_partitions=…)`` calls `DynamicFrame.coalesce`."""
 
     method = "coalesce"
 
 
 class Join(GlueTransform):
-    """``Join.apply(frame1, frame2, keys1, keys2)``."""
+    """``Join.apply(frame1, frame2, keys1, keys2)`` calls `DynamicFrame.join`."""
 
     method, first, order = "join", "frame1", ("frame2", "keys1", "keys2")
     renamed: ClassVar = {"keys1": "paths1", "keys2": "paths2"}
 
 
 class DropNullFields(GlueTransform):
-    """``DropNullFields.apply(frame=…)``."""
+    """``DropNullFields.apply(frame=…)`` drops the fields without values."""
 
     @classmethod
     @typed_analysis("frame")
@@ -168,31 +168,31 @@ class DropNullFields(GlueTransform):
 
 
 class Spigot(GlueTransform):
-    """``Spigot.apply(frame=…, path=…, options=…)``."""
+    """``Spigot.apply(frame=…, path=…, options=…)`` calls `DynamicFrame.spigot`."""
 
     method = "spigot"
 
 
 class Unbox(GlueTransform):
-    """``Unbox.apply(frame=…, path=…, format="json")``."""
+    """``Unbox.apply(frame=…, path=…, format="json")`` calls `DynamicFrame.unbox`."""
 
     method = "unbox"
 
 
 class UnnestFrame(GlueTransform):
-    """``UnnestFrame.apply(frame=…)``."""
+    """``UnnestFrame.apply(frame=…)`` calls `DynamicFrame.unnest`."""
 
     method = "unnest"
 
 
 class ErrorsAsDynamicFrame(GlueTransform):
-    """``ErrorsAsDynamicFrame.apply(frame=…)``."""
+    """``ErrorsAsDynamicFrame.apply(frame=…)`` calls `DynamicFrame.errorsAsDynamicFrame`."""
 
     method = "errorsAsDynamicFrame"
 
 
 class Relationalize(GlueTransform):
-    """``Relationalize.apply(frame=…, name=…, transformation_ctx=…)``."""
+    """``Relationalize.apply(frame=…, name=…, transformation_ctx=…)`` calls `DynamicFrame.relationalize`."""
 
     method, order = "relationalize", ("staging_path", "name", "options", "transformation_ctx")
     renamed: ClassVar = {"name": "root_table_name"}
