@@ -65,16 +65,16 @@ class Watermarks:
     dynamodb_client
         A boto3 client; by default one with explicit retries and time-outs.
     region_name, endpoint_url
-        For the default client; without them, boto3's own rules apply. With a file they raise an InvalidValueError.
+        The default client's AWS region and URL, by default those of boto3. With a file they raise an InvalidValueError.
     clock
-        Returns the time as an aware datetime. Leases depend on it, but correctness does not.
+        A function that returns the time as an aware datetime. Leases depend on it, but correctness does not.
     job_id_rule
         Regular expression that a whole job name must match.
     retention
         How long log entries and run items are kept once a newer version exists; None: forever.
     max_lease
-        The longest lease that `begin` grants: one day unless given, from 15 minutes to 366 days. A run that dies
-        blocks its job until its lease ends, unless an operator calls `release`.
+        The longest lease that `begin` grants, 15 minutes to 366 days; by default one day. A run that dies blocks
+        its job until its lease ends, unless an operator calls `release`.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Watermarks:
 
     @cached_property
     def progress(self) -> RowsProgress:
-        """Which cursor values were read from sources of rows. Imported here, as a run that reads files can skip it."""
+        """The look-ups of which cursor values were read. Imported here, as a run that reads only files needs none."""
         from scripts.helpers.rows.progress import RowsProgress
 
         return RowsProgress(self.lookups)
@@ -177,15 +177,15 @@ class Watermarks:
         Parameters
         ----------
         key
-            The name under which the item has the values. With a key other than ``watermarks``, they are stored as one
-            watermark of that name, a map, which ``get_watermark_values(job_id, key=...)`` returns.
+            The name of the values in the item. With a key other than ``watermarks``, the job gets one watermark of that
+            name, a map of the values, which ``get_watermark_values(job_id, key=...)`` returns.
 
         Raises
         ------
         InvalidIdError, InvalidValueError, TooLargeError
             All are ValueErrors that name the key, the limit and the remedy.
         """
-        check_job_id(job_id, ANY_JOB_ID)  # `add_watermark` checks the name by its table's rule.
+        check_job_id(job_id, ANY_JOB_ID)  # The rule of the table is unknown here; `add_watermark` applies it.
         check_run_id(run_id)
         encode(watermarks if key == WATERMARKS else {key: watermarks})
         return {"jobName": job_id, "runId": run_id, key: watermarks}

@@ -74,7 +74,7 @@ class ValidationException(GlueApiError, InvalidValueError):
 
 
 class AccessDeniedException(GlueApiError, ConfigurationError):
-    """The role lacks a permission on the table that the call requires."""
+    """The role lacks a permission that the call requires on the table."""
 
 
 class InternalServiceException(GlueApiError):
@@ -86,7 +86,7 @@ class OperationTimeoutException(GlueApiError):
 
 
 class ResourceNumberLimitExceededException(GlueApiError):
-    """A limit on the number of something is exceeded."""
+    """The account has too many resources, such as jobs. Scripts for Glue may catch this; only Glue itself raises it."""
 
 
 class ConcurrentRunsExceededException(GlueApiError):

@@ -84,12 +84,12 @@ class JobRuns:
     table
         A `Watermarks`, or the name of its table. Not used with `Glue`.
     engine
-        None: runs can be read and stopped, but not started. `SparkSubmit` runs scripts only from the
-        places that its `scripts` lists.
+        `Glue`, or a `SparkSubmit`, which runs scripts only from the places that its `scripts` lists. With
+        None, runs can be read and stopped, but not started.
     keep
         How long a run's record is kept after the run is over; None keeps it forever.
     clock
-        Returns the time as an aware datetime. Leases and expiry are judged by it.
+        A function that returns the time as an aware datetime. Leases and records expire by this time.
 
     Attributes
     ----------
@@ -204,7 +204,7 @@ class JobRuns:
         return {"JobName": name}
 
     def _delete_bookmark(self, name: str) -> None:
-        """Reset the watermarks of a job. Done before deleting its definition, so that a repeated call deletes both."""
+        """Reset a job's watermarks. `delete_job` does this first, so that its repetition after an error does both."""
         try:
             self._watermarks.reset(name, why="DeleteJob: the bookmark goes with its job, as in Glue")
         except UnknownJobError:

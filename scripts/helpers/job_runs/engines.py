@@ -52,7 +52,7 @@ RUN_CONF = (
 
 @dataclass(frozen=True)
 class Glue:
-    """AWS Glue itself: every call is passed to the client unchanged, as are its answers and errors to the caller.
+    """AWS Glue itself. Calls are passed to the client unchanged, and its answers and errors to the caller.
 
     Parameters
     ----------
@@ -77,18 +77,18 @@ class SparkSubmit:
         Folder for the logs, outside the places in `scripts`. Each run has a folder in it with ``stdout``, ``stderr``
         and ``launcher``.
     master
-        Such as ``local[4]``, ``spark://host:7077``, ``yarn`` or ``k8s://https://host``; by default
-        the master in spark-submit's own settings.
+        Spark's master, such as ``local[4]``, ``spark://host:7077``, ``yarn`` or ``k8s://https://host``; by
+        default the master in spark-submit's own settings.
     conf
         Settings of Spark. Those in the job's own ``--conf`` argument override them.
     options
         Further options of spark-submit.
     spark_home
-        By default ``SPARK_HOME``, else the installed pyspark.
+        The folder of Spark; by default ``SPARK_HOME``, else that of the installed pyspark.
     python
-        By default this interpreter.
+        The Python that executes the job; by default this interpreter.
     environment
-        Variables of the job, besides those of `INHERITED`.
+        Values of further environment variables of the job, by name.
     lease_seconds
         How long a run counts as alive after the last renewal by its launcher.
     beat_seconds

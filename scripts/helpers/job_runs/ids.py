@@ -11,7 +11,7 @@ from scripts.helpers.errors import InvalidIdError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIME_DIGITS, _DIGITS = 14, 64
-"""Hex digits of the microseconds at an id's start, enough up to the year 4253, and of the whole id, as in Glue's."""
+"""How many hex digits of an id hold the start time in microseconds (until the year 4253), and how many an id has."""
 _ID = re.compile(r"(jr_[0-9a-f]{64})(?:_attempt_([1-9][0-9]{0,2}))?")
 
 

@@ -25,8 +25,8 @@ def describe(outputs: Sequence[str], code: int, logs: str) -> str:
     Parameters
     ----------
     outputs
-        The ends of the outputs, the most important one first. If none of them names an error, the last
-        lines of the last output are shown, so it must be the standard error, which holds no data.
+        The end of each output as text, the most important output first. If none names an error, the last lines
+        of the last output are shown, so that must be the standard error, which holds no data.
     code
         The exit code; if negative, the number of the signal that killed the job.
 

@@ -285,7 +285,7 @@ class Launcher:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._job is not None:
-            with suppress(ProcessLookupError, PermissionError):  # macOS raises PermissionError for zombies.
+            with suppress(ProcessLookupError, PermissionError):  # macOS raises PermissionError if the job has ended.
                 os.killpg(self._job.pid, number)
 
     def _kill(self) -> None:
@@ -293,7 +293,7 @@ class Launcher:
         if self._job is not None:
             self._signal(signal.SIGKILL)
             self._job.wait()
-            self._job = None  # The group is gone, and its number may be reused.
+            self._job = None  # Send no more signals: another process group may get the number of this one.
         if self._fetched_into is not None:
             shutil.rmtree(self._fetched_into, ignore_errors=True)
 
@@ -327,7 +327,7 @@ class Launcher:
     def _tail(self, name: str) -> str:
         output = self._logs[name]
         size = output.seek(0, os.SEEK_END)
-        output.seek(max(0, size - TAIL_BYTES))  # A negative position would fail on short logs.
+        output.seek(max(0, size - TAIL_BYTES))  # A short log would give a negative position, which seek refuses.
         return output.read().decode(errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""The first id of a batch: blocks of ids never overlap, over runs, contexts, rewinds and resets. Pure."""
+"""Blocks of ids for batches. The blocks of two batches or contexts never overlap, even after rewind or reset. Pure."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class IdBlock:
         return {"kind": KIND, "first_id": self.first}
 
     def state_after(self, tables: Sequence[str]) -> dict[str, Any] | None:
-        """Return the state to store: the first id of the next batch and all table names; None if nothing is stored."""
+        """Return the state to store: the first id of the next batch and all table names; None to keep the state."""
         return None if self.next_id is None else IdsState(self.next_id, self.version, tuple(tables)).to_store()
 
 
@@ -167,7 +167,7 @@ def _check_kind(context: str, state: Any) -> None:
 
 
 def _context_state(context: str, state: Any) -> IdsState:
-    """Return the ids of a context, or an empty state if it has none; SourceError for a state of another kind."""
+    """Return the state of a context's ids, an empty one if it has none; SourceError for a state of another kind."""
     if state is None:
         return IdsState(0)
     _check_kind(context, state)

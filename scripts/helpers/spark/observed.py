@@ -81,7 +81,7 @@ class _OfConnect:
 
 
 def _is_ready(observation: Any) -> bool:
-    """Return whether `get` would return at once: Spark 3.5 and later have a future for this, older ones a field."""
+    """Return whether `get` would return at once. Spark 3.5 and later have a future for this, older versions a field."""
     methods = {method.getName() for method in observation.getClass().getMethods()}
     if "future" in methods:
         return bool(observation.future().isCompleted())

@@ -62,8 +62,8 @@ def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
 def parse_times_strictly(spark: SparkSession) -> None:
     """Make Spark 3 treat a date that does not exist as a malformed value, for the rest of the session.
 
-    By default Spark 3 raises an error that asks for this setting, even if malformed values are rescued.
-    Spark parses lazily, so the setting must stay. A session that is set to LEGACY is not changed.
+    By default Spark 3 raises an error that asks for this setting, even in a read that keeps malformed values
+    (``rescue=True``). Spark parses lazily, so the setting must stay. A session that is set to LEGACY is not changed.
     """
     if spark.conf.get(TIME_PARSER) == "EXCEPTION":
         spark.conf.set(TIME_PARSER, "CORRECTED")
