@@ -61,7 +61,7 @@ class Backfill:
     Parameters
     ----------
     watermarks
-        The table.
+        The table with the live job.
     job_id
         The live job. It must have a watermark for the context, from a run or from `set_watermark`.
     run_id

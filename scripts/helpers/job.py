@@ -65,7 +65,7 @@ class IncrementalJob:
     Parameters
     ----------
     watermarks
-        The table.
+        The table that stores the job's watermarks and plans.
     job_id, run_id
         The job's name may also be passed to `init`. By default the run gets a new id in Glue's format. A
         scheduler's retry should pass the same run id.
@@ -74,7 +74,7 @@ class IncrementalJob:
         `from_run` up to and including `to_run` took, and saves nothing. ``disable`` takes everything, saves
         nothing, and never reads the table. Paused and disabled runs take no lease. See `modes.Mode`.
     namespace
-        Runs in different namespaces share nothing, and may run at once; see `names.name_in_table`.
+        A text that becomes part of the job's name: ``job@@namespace``. So runs in two namespaces share nothing.
     job_runs
         What Glue's ``get_job_runs`` returns: start times of `from_run` and `to_run`, if these runs never committed. Not
         needed for runs that `JobRuns` started, which are in the table, or on Glue, where the job asks Glue itself.
@@ -176,7 +176,7 @@ class IncrementalJob:
 
         A job that is not committed saves nothing. When the job object is deleted, or Python ends, an ERROR
         reports this and the lease is released, so that a retry need not wait. A signal such as SIGTERM ends
-        Python without that, unless the script turns it into an exit.
+        Python at once, and the lease stays, unless the script turns the signal into an exit.
 
         Parameters
         ----------

@@ -243,15 +243,15 @@ class Decisions:
         why: str,
         who: str | None = None,
     ) -> Head:
-        """Set the state of one context to what `change` returns for the present state; retry after other writes.
+        """Set the state of one context to what `change` returns for it; retry if others change the job meanwhile.
 
         If `change` returns the same state, no version is made.
 
         Parameters
         ----------
         change
-            Gets the state, or None if there is none. It is called again after each write of another
-            writer, so it must have no side effects.
+            A function that gets the state, or None if there is none, and returns the new state. It is called
+            again after each write of another writer, so it must have no side effects.
 
         Raises
         ------

@@ -55,7 +55,7 @@ def refused(job_name: str, argument: str, problem: str) -> InvalidValueError:
 
 
 def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
-    """Raise InvalidValueError, without values, for arguments that a parser would read as other arguments.
+    """Raise InvalidValueError, which shows no values, for arguments that a parser would read as other arguments.
 
     A script receives each name and its value as two words. Python's argparse, and with it `getResolvedOptions`, reads
     a word as an option if it begins with dashes and its name has no space, also as ``--name=value`` or abbreviated.

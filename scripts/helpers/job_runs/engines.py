@@ -210,7 +210,7 @@ class SparkSubmit:
         self.check(run)
         folder = self.make_folder(run.job_name, run.run_id)
         settings = {"shared": dict(shared), "engine": self.to_json(), "job": run.job_name, "run": run.run_id}
-        # Start it by a shell that exits at once, so that this process need not wait for the launcher.
+        # Start the launcher by a shell that exits at once, so that this process need not wait for the launcher.
         subprocess.run(
             ["/bin/sh", "-c", _DETACH, str(folder / "launcher"), sys.executable, "-c", _MAIN, PACKAGE_ROOT],
             env=os.environ | {SETTINGS: json.dumps(settings)},
@@ -221,11 +221,11 @@ class SparkSubmit:
         )
 
     def script(self, run: RunRecord) -> str:
-        """Return the location of a run's script, with links resolved; raise InvalidValueError outside `scripts`."""
+        """Return the location of a run's script, with links resolved. InvalidValueError if it is outside `scripts`."""
         return allowed.checked(run.job_name, str(run.command.get("ScriptLocation", "")), self.scripts)
 
     def _modules(self, run: RunRecord) -> dict[str, list[str]]:
-        """Return the modules, jars and files of a run by argument; raise InvalidValueError outside `scripts`."""
+        """Return a run's modules, jars and files by argument. InvalidValueError if one is outside `scripts`."""
         found = {}
         for name in ("--extra-py-files",) if is_python_shell(run) else OPTION_OF:
             given = [one.strip() for one in run.told["Arguments"].get(name, "").split(",") if one.strip()]

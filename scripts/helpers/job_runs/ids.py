@@ -45,7 +45,7 @@ def check_own_id(text: str) -> str:
     Raises
     ------
     InvalidIdError
-        It is not. Ids become folder names, so a forged id in the table could lead out of the log folder.
+        It is not such an id. Ids become folder names, so a forged id in the table could lead out of the log folder.
     """
     if not is_run_id(text):
         raise InvalidIdError(

@@ -288,7 +288,7 @@ class Relations:
 
     @property
     def state_after(self) -> dict[str, Any] | None:
-        """The state to store: the first id of the next batch and all table names; None if nothing is stored."""
+        """The state to store: the first id of the next batch and all table names; None to keep the state."""
         return self.block.state_after(self._names())
 
     def tables(self) -> dict[str, DataFrame]:
