@@ -13,7 +13,7 @@ __all__ = ["Column", "DataFrame", "F", "S3Client", "SparkSession", "T", "lazy", 
 def lazy(
     room: str, names: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package. For type checkers, the package imports each name.
+    """Return `__getattr__`, `__dir__` and `__all__` of a package, which also imports each name for type checkers.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`FileBookmark`: which objects of a listing are new."""
+"""`FileBookmark` finds out which objects of a listing are new."""
 
 from scripts.helpers.files.bookmark import FileBookmark
 

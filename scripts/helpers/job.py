@@ -228,7 +228,7 @@ class IncrementalJob:
         end = EndOfRun(run, self._reporters, self._clock)
         publication = Publication(run, self.spark, self._s3_client, self._watermarks.clock)
         try:
-            # First publish batches whose run died after its commit: if this run plans another, no later run might.
+            # First publish batches whose run died after its commit: no later run might publish them.
             publication.finish_earlier()
         except BaseException as error:
             run.__exit__(type(error), error, None)

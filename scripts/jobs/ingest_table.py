@@ -143,7 +143,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def check_source_options(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """Exit with a usage error if options of databases are given for files, or options of Spark without it."""
+    """Exit with a usage error if options of databases are given for files, or options of Spark if it is not used."""
     unfit = [name for name in DATABASE_OPTIONS if getattr(arguments, name)]
     if unfit and not arguments.source.startswith("jdbc:") and not is_sql_url(arguments.source):
         parser.error(f"--source is not a database URL: omit {', '.join(map(_option, unfit))}")

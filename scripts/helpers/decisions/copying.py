@@ -54,7 +54,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     """
     source = changes.lookups.store
     here, place = source.table.place, target.table.place
-    # List the target's items before its head: if the head shows that the job has left the target, they may be deleted.
+    # List the target's items before its head. If the head shows that the job has left, those items may be deleted.
     listed, _ = _of_job(target, job_id)
     there = target.read_head(job_id)
     stored, head = changes.read_for_change(job_id)
@@ -62,7 +62,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     if stored is None:
         raise UnknownJobError(job_id, source.table_name)
     again = source.read_head(job_id)
-    # Check the head before the items: if a decision has deleted chunks meanwhile, the job would look damaged.
+    # First check whether the head has changed: a decision may have deleted chunks, and the job would look damaged.
     _check_same(again is not None and again.identity == head.identity, source, job_id)
     if head.arriving_from is not None or head.moved_to not in (None, place):
         raise JobMovedError(job_id, source.table_name, str(head.elsewhere))

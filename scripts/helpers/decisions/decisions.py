@@ -47,7 +47,7 @@ class Progress(Protocol):
     """The methods of `rows.progress.RowsProgress` that decisions call."""
 
     def states_to_set(self, version: Head, states: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
-        """Return what to store for the states that an operator sets, given the head with the present states."""
+        """Return the states to store for `states`, which an operator sets; `version` is the head before."""
 
     def warn_of_backfills(self, version: Head, contexts: Iterable[str]) -> None:
         """Log a WARNING if the next runs will read rows again that backfills of these contexts have read."""
@@ -295,7 +295,7 @@ class Decisions:
     def restored(
         self, head: Head, order: Order, seen: Seen, retract: tuple[Retraction, ...], back_to: int | None
     ) -> Decided:
-        """Return what `restore` writes in place of a head."""
+        """Return the decision that `restore` writes, made on a given head."""
         for one in retract:
             if not shows_batches(one.sink, one.batch_column):
                 sink = f"{one.sink.capitalize()}Sink(…, batch_column=…)"
@@ -376,7 +376,7 @@ class Decisions:
         return outputs
 
     def _checked(self, made: JobDecision) -> Order:
-        """Return the `Order` of a decision: who, why and when. InvalidValueError for arguments that do not fit."""
+        """Return the `Order` of a decision: who, why and when. Raise InvalidValueError for bad arguments."""
         order = make_order(made.who, made.why, self._lookups.clock())
         if made.context is not None:
             check_context(made.context)
@@ -445,7 +445,7 @@ class Decisions:
         return replace(entry, change=replace(entry.change, outputs=tuple(reversed(outputs))))
 
     def _copied(self, head: Head, entry: LogEntry, context: str | None) -> tuple[LogEntry, dict[str, list[bytes]]]:
-        """Return a log entry with copies of its large states, and the copies' chunks: its own chunks may expire.
+        """Return a log entry with copies of its large states, and their chunks: the entry's own chunks may expire.
 
         States that the head also refers to are not copied. With `context`, only the state of this context is copied.
         """

@@ -220,7 +220,7 @@ def _is_over(item: items.Item, now: datetime) -> bool:
 
 
 def _missing_log(store: Store, head: Head, found: dict[str, items.Item], repair: bool) -> Iterable[Finding]:
-    """Yield missing log entries. Those older than any entry, or than an entry with an expiry, may just have expired."""
+    """Yield missing log entries, but none before the oldest entry or one with an expiry: those may have expired."""
     log = {int(key.removeprefix(items.LOG_PREFIX)): item for key, item in found.items() if _is_log(key)}
     ending = [version for version, item in log.items() if items.TTL_ATTRIBUTE in item]
     first = max(ending, default=min(log, default=head.version))

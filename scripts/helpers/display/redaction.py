@@ -23,7 +23,7 @@ PACKAGES = ("py4j", "botocore", "boto3", "s3transfer", "urllib3", "scripts")
 _ENDINGS = ("py", "pyc", "so", "pyd")
 """How the names of modules end in a folder."""
 
-# Only unambiguous names: `token` alone could be the NextToken of a listing, and `key` the key of an object.
+# Names that always mean a secret. `token` may also be the NextToken of a listing, and `key` the key of an object.
 _WORD = (
     r"(?:passw(?:or)?d|passwd|passphrase|pwd|secret|"
     r"(?:session|security|access|refresh|id|auth2?|bearer|sas)[._\-]?token|azure\.sas|"

@@ -52,7 +52,7 @@ def size_text(size: int) -> str:
     ('12 bytes', '1.2 MB')
     """
     step, amount = 0, float(size)
-    # An amount that rounds to 1,000 of a unit becomes 1.0 of the next. From 99.95 on, a decimal would print 100.0.
+    # An amount that rounds to 1,000 of a unit becomes 1.0 of the next. From 99.95 on, print 100, not 100.0.
     while abs(amount) >= 999.5 and step + 1 < len(_SIZES):
         step, amount = step + 1, amount / 1_000
     digits = f"{amount:.1f}" if step and abs(amount) < 99.95 else f"{amount:.0f}"

@@ -1,4 +1,4 @@
-"""Infer the schema of texts that are not files with Spark's readers of JSON and CSV."""
+"""Infer the schema of texts that are in a column, not in files, with Spark's readers of JSON and CSV."""
 
 from __future__ import annotations
 

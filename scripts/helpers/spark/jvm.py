@@ -1,4 +1,4 @@
-"""The JVM behind a Spark session. Spark Connect has none; functions that need one raise an error that names it."""
+"""The JVM behind a Spark session. Spark Connect has none, and `check_jvm` names the feature that needs one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_jvm(session_or_frame: Any, what: str, remedy: str) -> None:
 
 
 def has_jvm(spark: SparkSession | None) -> bool:
-    """Return whether there is a session that has a JVM."""
+    """Return whether a session has a JVM: False for None, and for Spark Connect."""
     return spark is not None and not is_connect(spark)
 
 

@@ -42,7 +42,7 @@ def observe(df: DataFrame, aggregates: Sequence[Column], name: str | None = None
     try:
         from pyspark.sql.connect.observation import Observation as OfConnect  # type: ignore[import-not-found]
     except ImportError:
-        # PySpark 3.5 sends the aggregates to the server, and drops the results.
+        # Do not request aggregates from PySpark 3.5: over Spark Connect, it drops the results.
         return df, None
     observation = OfConnect(name)
     return df.observe(observation, *aggregates), _OfConnect(observation)
