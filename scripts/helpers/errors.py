@@ -42,7 +42,7 @@ PASSED = (
     "TEXT`. To continue without these rows, run `watermarks set {job_id!q} --context {context!q} edge:null= --why "
     "TEXT`."
 )
-"""Parts that several messages share."""
+"""Parts of sentences that several messages share."""
 
 REASONS = {
     # --- NothingThereError
@@ -780,7 +780,7 @@ class Advice(NamedTuple):
 
 ADVICE_OF_READ = Advice()
 ADVICE = ContextVar("ADVICE", default=ADVICE_OF_READ)
-"""The remedies that a MisfitError names, with the options of the call that reads."""
+"""The remedies that each MisfitError names: by default with the options of `read`, see `advice_in_errors`."""
 
 
 @contextmanager

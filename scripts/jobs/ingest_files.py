@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "json", "parquet", "orc", "text")
 OPTIONS = ("include", "exclude", "ready_marker", "layout", "max_files", "max_bytes", "ledger_uri", "on_unreadable")
 OWN = {"schema", "on_schema_change", "rescue"}
-"""Options of `FileDelta.read` that are not Spark's and have an argument of this job."""
+"""Options of `FileDelta.read` for which this job has an argument, so --reader-options may not contain them."""
 NO_QUEUE = "none"
 """Value of --events-queue to list the source instead, for schedulers that can override an argument but not omit it."""
 

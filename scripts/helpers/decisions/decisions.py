@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 MAX_WHY = 1_000
 """Characters of a reason: it is one line of the history, and the head stores it until the next step."""
 LOOKED_AT = 100
-"""Versions that are checked, in one request, to warn of output that they leave at targets."""
+"""How many versions are read, in one request, to log a WARNING of output that they leave at targets."""
 
 ADOPTED = "it has a committed state already; there is nothing to adopt."
 ADOPTED_BY_HAND = "adopted by hand"

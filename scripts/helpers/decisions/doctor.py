@@ -26,7 +26,7 @@ CHUNK_PREFIXES = ("!p#", "!s#")
 DAMAGED, UNPUBLISHED, BEHIND = "damaged item", "unpublished", "target behind"
 _REPAIR = "Runs refuse it. Rewind, set or reset the context, or discard the plan."
 MOST_MISSING = 100
-"""Versions without a log entry that are listed one by one: an altered head may claim a million million versions."""
+"""How many missing log entries are listed one by one: an altered head may claim to have a million million versions."""
 
 
 @dataclass(frozen=True)

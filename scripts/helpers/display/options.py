@@ -13,7 +13,7 @@ from scripts.helpers.errors import InvalidValueError
 T = TypeVar("T")
 
 NEAREST = 3
-"""Most names that are suggested."""
+"""The most names that are suggested."""
 ALIKE, AS_GOOD = 0.68, 0.1
 """Least similarity of a suggested name, and how far below the best suggestion it may be, as difflib measures it."""
 

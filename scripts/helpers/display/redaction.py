@@ -21,7 +21,7 @@ HIDDEN = "***"
 PACKAGES = ("py4j", "botocore", "boto3", "s3transfer", "urllib3", "scripts")
 """Packages whose loggers are redacted: those that talk to the JVM and to AWS, and this package."""
 _ENDINGS = ("py", "pyc", "so", "pyd")
-"""How the names of modules end in a folder."""
+"""Endings of files that are Python modules."""
 
 # Names that always mean a secret. `token` may also be the NextToken of a listing, and `key` the key of an object.
 _WORD = (
@@ -104,7 +104,7 @@ def _hidden(rules: Iterable[str], text: str) -> str:
 
 
 _NAMED = rf"^(?:Answer received: !y)?s{_NAME}$"
-"""The name of a secret, as an argument of a py4j command or as an answer."""
+"""A line of a log that is only the name of a secret: an argument of a py4j command, or an answer of the JVM."""
 _ANSWER = re.compile(r"^(Answer received: !)(?!yv).*", re.S)
 """Any answer except `!yv`, which has no value: py4j gets `!yv` between other answers when it releases Java objects."""
 

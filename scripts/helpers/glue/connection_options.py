@@ -25,7 +25,7 @@ limits which files Glue remembers; this package remembers all."""
 REFUSED_OPTIONS = {"sampleQuery", "enableSamplePath", "samplePath", "query"}
 """Options that are refused, because they would change what is read and are not supported here."""
 RESERVED = {"include", "exclude", "max_files", "max_bytes"}
-"""File options of this package that are accepted only under Glue's names, or that are read separately."""
+"""File options of this package that `folders_to_read` does not pass on: it reads or refuses them by itself."""
 MAX_PARTITIONS = 2_000
 """Most partition folders in one request. With more, the pattern that is matched to each key would be too long."""
 JDBC_PARTITIONS = 7

@@ -24,7 +24,7 @@ from scripts.helpers.spark.jvm import check_jvm, rdd_of
 logger = logging.getLogger(__name__)
 
 NESTED = ("array", "struct", "map")
-"""Types in mappings that do not describe their elements or fields."""
+"""Types that a mapping may name without their elements or fields, so values are not cast to them."""
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge,

@@ -39,7 +39,7 @@ _DETACH = 'old=$(umask); umask 077; : >>"$0" || exit 1; umask "$old"; "$@" </dev
 INHERITED = (
     "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "JAVA_HOME", "SPARK_HOME", "AWS_REGION", "AWS_DEFAULT_REGION",
 )  # fmt: skip
-"""Variables that a job inherits from the process that starts its run: what programs require, without credentials."""
+"""Variables that a job inherits from the process that starts its run. Programs require them, and none is a secret."""
 RUN_CONF = (
     "spark.default.parallelism", "spark.driver.cores", "spark.driver.memory", "spark.driver.memoryOverhead",
     "spark.dynamicAllocation.*", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",

@@ -35,11 +35,11 @@ from scripts.helpers.protocol.store import Store
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
-"""Interval at which the job is polled; a short job seems to take at least this long."""
+"""Interval at which the launcher checks whether the job has ended; so a short job seems to take at least this long."""
 TAIL_BYTES = 64 * 1024
 """Size of a log's end that is searched for the error; a Python traceback is far shorter."""
 SURE_PART = 0.9
-"""Part of a lease that its owner relies on. The rest is for ending the job, and for clocks that run at other speeds:
+"""Part of a lease that its owner relies on. The rest is time to end the job, and a margin for slower or faster clocks:
 other processes measure a lease with their own timers, from when they first saw the last renewal."""
 _GUARDED = """
 exec 3<&0 </dev/null
@@ -157,7 +157,7 @@ class Launcher:
         return False
 
     def _taken(self, written_at: float) -> None:
-        """Count the lease from the time just before its write: when the table stored the lease is unknown."""
+        """Count the lease from the time just before its write, because the time when the table stored it is unknown."""
         self._sure_until = written_at + self._engine.lease_seconds * SURE_PART
 
     @property
@@ -256,7 +256,7 @@ class Launcher:
                 self._signal(signal.SIGKILL)
             time.sleep(min(POLL_SECONDS, self._engine.beat_seconds))
         code = job.wait()
-        # If the lease is over, end as an ERROR: other processes already show the run as one.
+        # If the lease is over, end as an ERROR, because other processes already show the run as an ERROR.
         end = end or self._why_to_end()
         self._kill()  # Kill before the end is recorded: a retry must not run beside children of this attempt.
         if end is not None or code == 0:

@@ -40,7 +40,7 @@ MAX_BYTES, HEADROOM_BYTES = 64 * 1024, 16 * 1024
 CLOCK_MARGIN = timedelta(minutes=15)
 """How far the clocks of two machines may differ. Clocks set by a time server differ by a second at most."""
 MAX_ERROR = 2_000
-"""Most characters of an error that are stored: with all other additions it must fit into the headroom."""
+"""Most characters of an error that are stored: with all other additions the error must fit into `HEADROOM_BYTES`."""
 
 
 class Runs(Table[Mapping[str, Any]]):
@@ -195,12 +195,12 @@ class RunRecord:
         if self.running_since is None:
             return 0
         until = self.completed_on or self.modified_on
-        return max(0, int((until - self.running_since).total_seconds()))  # Clocks of two machines may differ.
+        return max(0, int((until - self.running_since).total_seconds()))  # `until` may be of a clock that is slow.
 
     # --- in the table ---------------------------------------------------------------------------
 
     def check_new(self) -> None:
-        """Raise TooLargeError above `MAX_BYTES`, as the launcher adds more later; CorruptItemError for bad values."""
+        """Raise TooLargeError above `MAX_BYTES`: the launcher adds to the record. CorruptItemError for bad values."""
         self._encoded(MAX_BYTES)
         self.from_item(self.to_item())
 

@@ -66,8 +66,8 @@ class RunStore:
         Parameters
         ----------
         change
-            Receives the record and returns the next one; to change nothing, it returns the same record or
-            None. It is called again after each concurrent write, so it must have no side effects.
+            A function that receives the record and returns the next one; to change nothing, it returns the same
+            record or None. It is called again after each concurrent write, so it must have no side effects.
         """
         for _ in TO_CHANGE_A_JOB.races(self.store.sleep):
             before = self.job(name)

@@ -19,7 +19,7 @@ from scripts.helpers.protocol.races import Written
 logger = logging.getLogger(__name__)
 
 START_LEASE = timedelta(seconds=60)
-"""How long a run may stay in a slot before its launcher claims it. Longer than a slow machine takes to start Python,
+"""How long a run may stay in a slot before its launcher claims it. A slow machine must start Python in this time,
 otherwise runs that are about to begin would be given up."""
 QUEUE_TIME = timedelta(hours=24)
 """How long a run that an earlier version queued waits before it is EXPIRED: this version does not start such runs."""
@@ -33,7 +33,7 @@ class Engine(Protocol):
 
 
 class Scheduler:
-    """Brings the runs of a job up to date. Every change may be made twice, concurrently, or by a later process.
+    """Brings the runs of a job up to date. Every change can safely be made twice, concurrently, or in another process.
 
     Any user who may write a job's items controls what its lists and records contain. So no method
     starts runs that it finds there; only `start` starts a run, the one that it is given.

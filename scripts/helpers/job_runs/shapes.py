@@ -59,7 +59,7 @@ _PACKAGE_RULES: dict[str, dict[str, Any]] = {
 }
 """Changes to the model's shapes: rules that only Glue's documentation has, and rules of this package."""
 MAX_ITEM_BYTES = 390_000
-"""Limit of a record that is read: one more run must still fit into a job's item, and DynamoDB's limit is 400 KB."""
+"""Most bytes of a record: DynamoDB's limit is 400 KB, and one more run must still fit into a job's item."""
 
 
 def _structure(needed: str, **members: str) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def check(operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(item: Item, record: str, longest: int) -> dict[str, Any]:
-    """Return the attributes of an item that a record of this name has, as plain values.
+    """Return the attributes that a record of the kind `record` has in an item, as plain values.
 
     Parameters
     ----------

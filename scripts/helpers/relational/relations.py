@@ -25,7 +25,7 @@ ID, INDEX = "id", "index"
 
 
 Fields = tuple[str, ...]
-"""A path: names of fields, each inside the previous one."""
+"""A path: names of fields, each inside the field before, such as ``("bay", "name")``."""
 
 
 @dataclass(frozen=True)
