@@ -55,7 +55,7 @@ class Backfill:
     overlap, as `slices` returns them.
 
     If you set the live watermark back, by `set_watermark` or `rewind`, the live job reads all rows after it, also
-    rows that slices have read. If you reset the live job, `coverage` no longer includes what slices have read, and
+    rows that slices have read. If you reset the live job, what slices have read no longer counts as covered, and
     a slice that is running raises a PlanConflictError at its next write or commit.
 
     Parameters
@@ -351,7 +351,7 @@ class Backfill:
         return record.finish(self._name, self._bounds)
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
-        """Return overlapping slices that read no row; raise BoundsError if one may have, or part is covered already."""
+        """Return overlapping slices that read no row. BoundsError if one may have read rows, or some are covered."""
         if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:

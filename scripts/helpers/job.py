@@ -74,7 +74,7 @@ class IncrementalJob:
         `from_run` up to and including `to_run` took, and saves nothing. ``disable`` takes everything, saves
         nothing, and never reads the table. Paused and disabled runs take no lease. See `modes.Mode`.
     namespace
-        A text that becomes part of the job's name: ``job@@namespace``. So runs in two namespaces share nothing.
+        Part of the job's name, ``job@@namespace``. Runs in different namespaces share nothing, and may run at once.
     job_runs
         What Glue's ``get_job_runs`` returns: start times of `from_run` and `to_run`, if these runs never committed. Not
         needed for runs that `JobRuns` started, which are in the table, or on Glue, where the job asks Glue itself.
@@ -84,7 +84,7 @@ class IncrementalJob:
         How long other runs are refused, one day at most; renewed until the run ends.
     clock
         A function that returns the time as an aware datetime, the upper bound for time cursors whose source has no
-        clock of its own. If the time has no zone, the run raises an InvalidValueError when it begins.
+        clock of its own. Without a zone, the run raises an InvalidValueError when it begins.
     reporters
         Objects that receive a report when the run ends: `EmbeddedMetrics()`, `OpenTelemetryMetrics()`, or your own.
 
@@ -93,7 +93,7 @@ class IncrementalJob:
     metrics : dict
         Counts of what was written, and after the commit also of what was read. Values that you add are saved, too.
     writes_itself : bool
-        Set it to True if the script writes rows without `write`: then no WARNING is logged. `freeze` sets it, too.
+        Set to True (`freeze` does) if the script writes the rows itself, to avoid the WARNING that no sink got them.
 
     Examples
     --------

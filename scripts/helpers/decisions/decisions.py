@@ -47,7 +47,7 @@ class Progress(Protocol):
     """The methods of `rows.progress.RowsProgress` that decisions call."""
 
     def states_to_set(self, version: Head, states: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
-        """Return the states to store for `states`, which an operator sets; `version` is the head before."""
+        """Return the states to store for `states`, which an operator sets; `version` is the present head."""
 
     def warn_of_backfills(self, version: Head, contexts: Iterable[str]) -> None:
         """Log a WARNING if the next runs will read rows again that backfills of these contexts have read."""

@@ -106,7 +106,7 @@ class Table(list[T]):
             elif column.kind == "duration":
                 columns[column.heading] = pd.Series(pd.to_timedelta(found))
             else:
-                # Set a type for no rows: older pandas takes float, and concatenating would make other columns float.
+                # Without rows, set the type: older pandas would take float, and concatenation keeps float.
                 columns[column.heading] = pd.Series(found, dtype=None if found else object)
         return pd.DataFrame(columns)
 

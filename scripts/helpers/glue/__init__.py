@@ -31,7 +31,7 @@ NOT_HERE = (
     "FindMatches", "FloatType", "IntegerType", "LongType", "MapType", "NullType", "SetType", "ShortType", "StringType",
     "StructType", "TimestampNTZType", "TimestampType", "UnknownType", "mergeDataTypes",
 )  # fmt: skip
-"""Names of Glue's library that are not written here. A type, such as ``LongType``, is Spark's type of that name. Any
+"""Names of Glue's library that have no code here. A type, such as ``LongType``, is Spark's type of that name. Any
 other name can be imported too: using it raises an error that says what to do instead."""
 NAMES_OUTSIDE_STAR_IMPORTS = {
     "Command", "Connections", "DataFrameReader", "DataFrameWriter", "DataSource", "DynamicFrameReader",

@@ -20,7 +20,7 @@ from scripts.helpers.watermarks import Watermarks, table_by_default
 logger = logging.getLogger(__name__)
 
 METRICS, EMBEDDED = "GLUE_WATERMARKS_METRICS", "emf"
-"""An environment variable or job argument; with this value, each run prints a line of metrics at its end."""
+"""An environment variable or job argument, and its value with which each run prints a line of metrics at its end."""
 
 
 class Job:

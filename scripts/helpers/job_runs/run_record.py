@@ -195,7 +195,7 @@ class RunRecord:
         if self.running_since is None:
             return 0
         until = self.completed_on or self.modified_on
-        return max(0, int((until - self.running_since).total_seconds()))  # `until` may be of a clock that is slow.
+        return max(0, int((until - self.running_since).total_seconds()))  # `until` may be the time of a slow clock.
 
     # --- in the table ---------------------------------------------------------------------------
 
