@@ -57,10 +57,10 @@ class Found(Generic[D]):
     still_there
         Objects of earlier batches that have not been moved away yet; see `clears` of `FileBookmark`.
     left
-        Keys of new files that are left for a later batch, except skipped archived objects. Empty unless events named
-        the objects or `layout` is set.
+        Keys of new files that are left for a later batch, without skipped archived objects. Only filled if events named
+        the objects, or if `layout` is set.
     waiting
-        Number of new partitions that wait for some of their files.
+        Number of new partitions that are left for a later batch, because some of their files cannot be taken yet.
 
     Examples
     --------
@@ -82,7 +82,7 @@ FilesTaken = Found[FileDelta]
 
 
 class FileBookmark:
-    """Finds the new files of an S3 prefix or a local directory, and keeps the state of the known ones.
+    """Finds the new files of an S3 prefix or a local directory, and records the known files in its state.
 
     An object is identified by key, ETag (or VersionId) and size, so no clock and no upload time can
     hide a file. A changed object is new again, and so is an object that was deleted and is back.
@@ -105,7 +105,7 @@ class FileBookmark:
     saves
         Whether a state is saved. Otherwise nothing is written to the ledger, and there is no `state_after`.
     partitions
-        Take partitions instead of files; see `partitions.PartitionRule`. The state is the same.
+        The rule by which a batch takes partitions instead of single files. The state has the same form.
     clears
         Whether files are moved away after they are taken. Then they do not count as gone, and
         `FilesTaken.still_there` has the files that were not moved.
@@ -166,10 +166,10 @@ class FileBookmark:
         self.partitions, self.clears = partitions, clears
         self._aside = (self.until or self.state).set_aside
         if partitions is not None and partitions.whole:
-            self._aside = {}  # `whole` sets no file aside: a partition with an unreadable file stops the run.
+            self._aside = {}  # With `whole`, no file is set aside: an unreadable file stops the run.
         look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
         if until is not None:
-            # Ignore operators' later decisions: the range of runs did not take the set-aside files.
+            # Ignore what operators decided later about set-aside files, as the range of runs did not take these files.
             self._aside, look = _all_waiting(self._aside), None
         self._chooser = BatchChooser(
             self.location, chosen, self.ledger, taken_by, self.begins, partitions, self._aside, look, clears
@@ -184,17 +184,17 @@ class FileBookmark:
         return f"<FileBookmark {str(self.location)!r}: {self.ledger.count:,} objects known>"
 
     def new_files(self, listing: ListingSource | None = None) -> FileDelta:
-        """List the source and return the objects with an unknown identity; see `find`."""
+        """List the source and return its new files, whose identities are not in the state; see `find`."""
         found = self._last = self.find(listing)
         return found.delta
 
     def new_files_on_spark(self, spark: SparkSession) -> SparkFileDelta:
-        """Return the new files as `new_files` does, found by Spark's executors: each task lists and compares a range.
+        """Return the new files as `new_files` does, but let Spark's executors find them: each task lists some keys.
 
         The executors need this package (``--py-files`` with a copy of the wheel called .zip; on Glue the wheel
         in ``--additional-python-modules``), boto3 and pyarrow. They find their own AWS credentials, and write to
         the `ledger_uri` even if nothing is saved, because the delta is read from there. `workers` is the number of
-        parallel requests of one task, by default 4. `on_unreadable` is refused. Sources are S3 and local directories.
+        parallel requests of one task, by default 4. `on_unreadable` is not supported. The source is S3 or local.
         """
         from scripts.helpers.files.spark import Executors
 
@@ -209,16 +209,16 @@ class FileBookmark:
         return self._last.state.to_store()
 
     def find(self, listing: ListingSource | None = None, position: Mapping[str, Any] | None = None) -> FilesTaken:
-        """List the source, and take the objects with an unknown identity.
+        """List the source, and take its new objects, whose identities are not in the state.
 
-        Files that Spark's rule hides are left out, in every folder below the prefix.
+        In every folder, files that Spark's readers would skip are left out, such as ``_tmp/1.csv``.
 
         Parameters
         ----------
         listing
-            A source that shows the objects without a listing, such as `S3Inventory`.
+            A report of all objects, such as `S3Inventory`; None to list the source.
         position
-            The position up to which a journal was read, for the state that follows.
+            The position up to which a journal was read. It is stored in the state that follows.
 
         Raises
         ------
@@ -227,7 +227,7 @@ class FileBookmark:
         SourceError, ArchivedObjectError
             A file is modified or archived, and `on_modified` or `on_archived` is ``raise``.
         """
-        # Cut the keys by the larger ledger: the current one, or the one at the end of a range of runs.
+        # Use the ledger with more cuts: the current ledger, or the ledger at the end of a range of runs.
         cuts = max((ledger.cuts for ledger in (self.ledger, self.then) if ledger is not None), key=len)
         sees_all, ranges = False, parted(cuts)
         parts: Iterable[Iterable[Interval]]
@@ -237,7 +237,7 @@ class FileBookmark:
             if not sees_all:
                 ranges = [(min(folders), max(folders) + LAST)]
             if sees_all and self.location.has_ranges:
-                # List range by range: workers of a single listing would need the ledger of many ranges at once.
+                # List one range at a time: a single listing would need the ledger rows of many ranges in memory.
                 listings = (self.lister.between(*ends) for ends in ranges)
                 first = next(listings)
                 parts = chain([first], listings)
@@ -273,9 +273,9 @@ class FileBookmark:
         return taken
 
     def _warn_of_layout(self, layout: str, taken: FilesTaken) -> None:
-        """Log a WARNING about new files outside of date folders, which are the only folders that later runs list.
+        """Log a WARNING about new files that are not in a date folder: later runs list only date folders.
 
-        InvalidValueError if no later run would find any file.
+        Raise InvalidValueError if a first listing finds no file in a date folder, because `layout` is then wrong.
         """
         new = pa.chunked_array([*taken.delta.table.column("key").chunks, pa.array(taken.left, pa.string())])
         outside = outside_layout(layout, new)
@@ -293,23 +293,23 @@ class FileBookmark:
             )  # fmt: skip
 
     def find_among(self, told: Told, started: datetime, position: Mapping[str, Any] | None = None) -> FilesTaken:
-        """Take the new objects among those that events name. Objects without an event are not looked for.
+        """Take the new objects among those that events name. New objects without an event are not found.
 
         Each object is looked up in S3 now, because the data in its event may be outdated.
 
         Parameters
         ----------
         started
-            The time of the caller, used if the source returns no time of its own.
+            The current time by the caller's clock, used if the source returns no time.
         position
             The same as in `find`.
         """
         named = set(told.keys)
         if self.options.ready_marker is not None:
-            # Look up the ready marker too, because its own event may have come long ago, or may still come.
+            # Look up the ready marker too, because its event may belong to an earlier or a later batch.
             named |= {folder + self.options.ready_marker for folder in map(_folder, told.keys)}
         there = self.lister.look_at_each(named)
-        # Use the clock of S3, which stamped the objects: by another clock their ages would be wrong.
+        # Compute the ages of objects by the clock of S3, which also set their times; another clock may differ.
         started = self.lister.date or started
         deleted = list(set(told.keys).difference(there.column("key").to_pylist()))
         if deleted:
@@ -350,21 +350,21 @@ class FileBookmark:
         return self.state.position
 
     def folders(self) -> list[str]:
-        """Return the folders to list: date folders since the last listing, or the whole source."""
+        """Return the folders to list: with `layout`, the date folders since the last listing; else all, as ``[""]``."""
         listed, layout = self.listed, self.options.layout
         if layout is None or listed is None:
             return [""]
-        # If this clock is behind the source's, use the last listing's time, so that no folder listed then is omitted.
+        # If this machine's clock is behind `listed`, use `listed`, so that no folder of the last listing is omitted.
         now = max(listed, datetime.now(listed.tzinfo))
         return folders_since(layout, listed - self.options.allowed_lateness, now)
 
     @property
     def listed(self) -> datetime | None:
-        """When the source was last listed with no file left for a later batch, from the state; None if never."""
+        """The stored time of the last listing that left no file for a later batch; None if there is none."""
         return self.state.listed
 
     def resume(self, stored: Mapping[str, Any]) -> FilesTaken:
-        """Return the files of a frozen plan, with the caller's spelling of the source."""
+        """Return the files of a frozen plan. Their paths have the scheme that the caller wrote, such as s3a://."""
         plan = self.opened_plan(stored)
         rows = self.ledger.read(plan.segment) if plan.segment else no_rows()
         taken = rows.filter(is_status(rows, TAKEN))
@@ -401,9 +401,9 @@ class FileBookmark:
     def without(
         self, plan: FilesPlan, following: FilesState, bad: pa.Table, reasons: Mapping[str, str]
     ) -> tuple[FilesPlan, FilesState]:
-        """Return a plan and the state that follows it, with some files set aside.
+        """Return the plan without some files, and the state that follows it, which lists these files as set aside.
 
-        The bookmark must have the state from which the plan was made.
+        The state of this bookmark must be the state from which the plan was made.
 
         Parameters
         ----------
@@ -415,7 +415,7 @@ class FileBookmark:
         entries = dict(following.set_aside)
         for row in bad.to_pylist():
             entries[row["key"]] = entry_of(row, reasons[row["key"]], *self.taken_by)
-        # Change the list before writing a ledger file, because a list that is too long raises an error.
+        # Change the list first: if it is too long, an error is raised, and no ledger file is left over.
         listed = following.with_set_aside(entries)
         rows = self.ledger.read(plan.segment) if plan.segment else no_rows()
         rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=bad.column("key").combine_chunks())))
@@ -479,7 +479,7 @@ class FileBookmark:
             The fields of `FilesPlan`.
         listed
             The time from which later runs list date folders; None to keep the stored time. Pass None if files are left
-            for a later batch, because their folders might not be listed after a later time.
+            for a later batch: with a newer time, later runs might not list the folders of these files.
         aside
             All set-aside files in the state that follows.
         position
@@ -507,9 +507,9 @@ class FileBookmark:
         )  # fmt: skip
 
     def _keys_to_look_up(self, changes: pa.Table) -> tuple[str, ...]:
-        """Return the keys to look up in S3, because a record differs from the ledger.
+        """Return the keys to look up in S3: a journal record of each of them differs from the ledger.
 
-        Every record of a key is compared, because the newest may be the deletion of an older version.
+        All records of a key are compared, because the newest may only report that an old version was deleted.
         """
         known = self.ledger.known_for_keys({*changes.column("key").to_pylist(), *self._aside})
         by_key: dict[str, Mapping[str, Any] | None] = {}
@@ -537,14 +537,14 @@ class FileBookmark:
         return Readings(self.location, taken, self.s3_client, self.options.request_payer, self.set_aside)
 
     def _rest_of_partitions(self, rows: pa.Table, choice: FileChoice) -> pa.Table:
-        """Return the known files of partitions that are read whole, without the files in the batch itself."""
+        """With `whole`, return the known files that the batch reads again, because their partitions changed."""
         if self.partitions is None or not self.partitions.whole:
             return no_rows()
         ranges, chosen = parted(self.ledger.cuts), self.options.chosen
         known = self.ledger.known_in(ranges)
         rest = pa.concat_tables([self.partitions.rest(known.between(*ends), rows, chosen) for ends in ranges])
         rest = rest.filter(pc.invert(pc.is_in(rest.column("key"), value_set=pa.array(choice.too_small, pa.string()))))
-        # Leave out known objects that a lifecycle rule has archived since: every read of them would fail.
+        # Raise if a lifecycle rule has archived known objects since, because every read of them would fail.
         refused = pc.is_in(rest.column("key"), value_set=pa.array(choice.archived, pa.string()))
         refused = pc.or_(refused, is_status(rest, ARCHIVED))
         keys = rest.column("key").filter(refused).to_pylist()
@@ -553,7 +553,7 @@ class FileBookmark:
         return rest
 
     def _check_versions(self, taken: pa.Table) -> None:
-        """Log that `versioned` has no effect if the bucket keeps no versions of taken objects, or raise if it must."""
+        """Log a WARNING if `versioned` is set and the bucket keeps no versions, or raise with `needs_versions`."""
         if not self.options.versioned:
             return
         count = pc.equal(taken.column("version_id"), OVERWRITABLE).combine_chunks().true_count
@@ -572,33 +572,33 @@ class FileBookmark:
             )  # fmt: skip
 
     def holding(self, left: pa.Table) -> pa.Table:
-        """Return the objects left for later batches. If there are any, the stored time of the listing must not change.
+        """Return the left objects because of which the state must keep its old time of the last listing.
 
-        With `layout`, skipped archived objects are included: a restored object is written again to the folder of its
-        date, and only a listing from that date on finds it. Without `layout`, they are left out.
+        With `layout`, later runs list only the date folders since that time, so all left objects are returned, even the
+        skipped archived ones: a restore writes them to their old folders. Without `layout`, these are left out.
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 
     def following(self, listed: datetime | None, segments: Sequence[Segment], position: Any = None) -> FilesState:
-        """Return the state that follows, with the time of the listing, the segments of the ledger and the position."""
-        # Runs that list the source keep the position: the next journal run reads more records again, but misses none.
+        """Return the state to store after the batch. None as `listed` or `position` keeps the old value."""
+        # A run that lists keeps the journal's position: the next run that reads the journal misses no record.
         position = self.position if position is None else dict(position)
         return FilesState(self.location.name, listed or self.listed, tuple(segments), position)
 
     @property
     def aside_on_executors(self) -> dict[str, SetAside]:
-        """The set-aside files that remain after executors listed the source. Files marked for a retry were taken."""
+        """The files that stay set aside after executors listed the source: all except those marked for a retry."""
         return {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
 
     def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
-        """Yield the choices among the keys above `after` and not above `until`, for one task; see `_pieces`."""
+        """Yield the choices of one task, among the keys above `after` and not above `until`; see `_pieces`."""
         return self._pieces([self.lister.between(after, until)], started, [(after, until)], most_rows)
 
     @property
     def _takes_pieces(self) -> bool:
-        """Whether to list in pieces, so that only one piece and the files of a limited batch are in memory.
+        """Whether to choose a limited batch piece by piece, so that memory holds one piece and the chosen files.
 
-        Without limits a batch takes all new files anyway, and the other options need all of them at once.
+        False without limits, as the batch then holds all new files, and for options that compare all new files.
         """
         needs_all = (
             self._aside or self.partitions is not None or self.options.on_unreadable != "raise"
@@ -609,10 +609,10 @@ class FileBookmark:
     def _pieces(
         self, listings: Iterable[Iterable[Interval]], started: datetime, ranges: Sequence[Ends], most_rows: int = 0
     ) -> Generator[Piece, None, None]:
-        """Yield the choices among the objects of some ranges, piece by piece.
+        """Divide the listings of some ranges into pieces, and yield one choice for each piece, in any order.
 
-        Pieces arrive in any order, and about `most_rows` listed rows are in memory at once. If the batch has limits, a
-        choice has candidates instead: the oldest files of the piece within the limits, and the first file above them.
+        About `most_rows` listed rows are in memory at once. If the batch has limits, a choice has the candidates of its
+        piece: the oldest files within the limits, and the first file that does not fit.
         """
         from scripts.helpers.files.pieces import PIECE_ROWS, in_pieces
 
@@ -628,11 +628,11 @@ class FileBookmark:
                     yield Piece(*ends, of_piece.choose(piece, started, known, then=then))
 
     def _known_in(self, ranges: Sequence[Ends]) -> tuple[Known, Known | None]:
-        """Return the objects known in ranges now, and at the end of a range of runs; see `FileLedger.known_in`."""
+        """Return the objects in some key ranges that are known now, and those known at the end of a range of runs."""
         return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:
-        """Return the folders that have a ready marker. Look only in folders of which a piece has just a part."""
+        """Look up the markers of folders that extend beyond a piece; return the folders that have one."""
         marker = self.options.ready_marker or ""
         there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
         return {key[: -len(marker)] for key in there.column("key").to_pylist()}
@@ -650,7 +650,7 @@ def _intervals(listings: Iterable[Iterable[Interval]]) -> Generator[Interval, No
 
 
 class _Named(NamedTuple):
-    """The keys of objects to look up, when all of them are known."""
+    """The keys that a journal names, in the form that `find_among` takes."""
 
     keys: tuple[str, ...]
     has_more: bool = False
@@ -678,7 +678,7 @@ def _all_waiting(entries: Mapping[str, SetAside]) -> dict[str, SetAside]:
 
 
 def check_planned(source: str, rows: pa.Table) -> None:
-    """Raise LedgerError if an open plan has keys that no listing of the source can have shown."""
+    """Raise LedgerError if an open plan has a key that no listing can return, such as ``../1.csv``."""
     check_keys(source, rows.column("key"), "its open plan", "Discard the plan: watermarks discard-plan JOB --why …")
 
 
@@ -688,6 +688,6 @@ def _folder(key: str) -> str:
 
 
 def _before(batch: pa.RecordBatch) -> str:
-    """Return a key just below the first key of a batch, to use as the excluded start of the batch's interval."""
+    """Return a key just below the first key of an Arrow batch. An interval with this start includes the first key."""
     first: str = batch.column("key")[0].as_py()
     return first[:-1]

@@ -41,18 +41,18 @@ logger = logging.getLogger(__name__)
 
 
 def rows_taken_by_end(rows: pa.RecordBatch, then: Known, by_time: bool) -> pa.RecordBatch:
-    """Return the listed objects that were taken by the end of a range of runs; `then` has the objects known by then.
+    """Return the listed objects that had been taken when a range of runs ended; `then` has the objects known then.
 
-    Objects are compared with their current identity, so an object that was overwritten since does not count as taken.
+    An object that was overwritten since is left out, because its current identity had not been taken.
     """
     if not rows.num_rows:
         return rows
     keys = rows.column("key")
-    # `between` excludes its start. The first key without its last character sorts just before it, so use that.
+    # `between` excludes its start, so pass a smaller key: the first key without its last character.
     there = then.between(keys[0].as_py()[:-1], keys[-1].as_py())
     taken = there.filter(is_status(there, TAKEN))
     found = compare(Interval(None, None, rows), rows, taken, by_time)
-    # Drop the objects that were not taken by the end of the range, or have another identity now.
+    # Drop the objects that had not been taken when the range ended, and those with another identity now.
     others = pa.concat_tables([found.new, found.modified]).column("key")
     return rows.filter(pc.invert(pc.is_in(keys, value_set=others.combine_chunks())))
 
@@ -73,9 +73,9 @@ MAX_KEY_BYTES = 2**31 - 1
 
 
 class FileChoice(NamedTuple):
-    """The objects that a batch takes, as new rows of the ledger, and the objects that it leaves for later batches.
+    """What a batch takes, as new rows of the ledger (`rows`), and the objects left for later batches (`left`).
 
-    `aside` has all files that are set aside after the batch. `unreadable` has the reasons of those that the batch adds.
+    `aside` has all files that are set aside after the batch. `unreadable` has those that the batch adds, with reasons.
     """
 
     rows: pa.Table
@@ -87,15 +87,15 @@ class FileChoice(NamedTuple):
     still_there: pa.Table
     """Objects that earlier batches took and that are unchanged; only collected with `clears`."""
     waiting: int = 0
-    """Number of partitions that wait; see `partitions.Chosen`."""
+    """Number of partitions that are left for a later batch; see `partitions.Chosen`."""
     archived: Sequence[str] = ()
     """Keys of all listed archived objects, including known ones, if partitions are read whole."""
     too_small: Sequence[str] = ()
-    """Keys of listed objects below `min_size`, if partitions are read whole: one may have replaced a known object."""
+    """Keys of listed objects below `min_size`, if partitions are read whole. A known object may now be that small."""
 
 
 class Piece(NamedTuple):
-    """The choice among the keys above `after` and not above `until`. None is the start or the end of all keys."""
+    """The choice among the keys above `after` and not above `until`. None means no limit on that side."""
 
     after: str | None
     until: str | None
@@ -104,7 +104,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchChooser:
-    """Chooses a batch by the options and the ledger of a bookmark. `taken_by` is the job's version and the run id."""
+    """Chooses a batch by a bookmark's options and ledger. `taken_by`: the job's version and run id, for the ledger."""
 
     location: Location
     options: FileOptions
@@ -113,17 +113,17 @@ class BatchChooser:
     begins: bool = False
     """Whether there is no state yet, so that `start_from` applies."""
     partitions: PartitionRule | None = None
-    """Chooses partitions, in place of the limits on files."""
+    """The rule that chooses partitions; None to choose files by `max_files` and `max_bytes`."""
     aside: Mapping[str, SetAside] = field(default_factory=dict)
     """Files that earlier batches set aside."""
     look_again: Callable[[Collection[str]], pa.Table] | None = None
-    """Looks up single objects that are to be taken again. None if the intervals show all objects."""
+    """Looks up the set-aside files that are marked for a retry; None to leave them set aside."""
     clears: bool = False
-    """Whether taken files are removed after the commit. They do not count as gone then; remaining ones are returned."""
+    """Whether taken files are moved away after the commit. Then they do not count as gone; see `still_there`."""
     markers: Callable[[Collection[str]], set[str]] | None = None
-    """Looks up which folders are ready, if intervals end inside a folder and so may lack its ready marker."""
+    """Looks up ready markers, if intervals may end inside a folder and so lack its marker; None if they do not."""
     is_part: bool = False
-    """Whether the intervals are a part of the source. Then limits return its candidates for the batch; see `spark`."""
+    """Whether the intervals are a part of the source: its choice has one more file than the limits; see `joined`."""
 
     def choose(
         self,
@@ -134,17 +134,17 @@ class BatchChooser:
         look: Callable[[Collection[str]], pa.Table] | None = None,
         then: Known | None = None,
     ) -> FileChoice:
-        """Compare the objects of intervals with the known ones, and choose those that the batch takes.
+        """Compare the listed objects of some intervals with the known objects, and choose the objects of the batch.
 
         Parameters
         ----------
         started
             When the objects were seen, by the clock of the source.
         deleted
-            Keys that do not exist any more, if the intervals show only the objects that events named.
+            Keys that events named and that do not exist any more; None if the intervals come from a listing.
         look
-            Looks up which objects exist now. Given if the intervals come from a report made at `started`, which may be
-            older than the ledger and may lack objects.
+            Looks up which of some keys exist now. Only given if the intervals come from a report made at `started`: a
+            report may be older than the ledger, and may lack objects.
         then
             For a range of runs: the objects known when it ended. Only objects that were taken by then are chosen, and
             none counts as gone.
@@ -152,7 +152,7 @@ class BatchChooser:
         Raises
         ------
         SourceError, ArchivedObjectError
-            An option is ``raise``, or Spark cannot read a key. Nothing is stored.
+            A file is one for which an option is ``raise``, or Spark cannot read its key. Nothing is stored.
         """
         there = [no_rows()]
         parts, ready, archived, too_small = self._compared(
@@ -170,16 +170,16 @@ class BatchChooser:
         again, aside = self._again()
         if again.num_rows:
             new = pa.concat_tables([new.filter(pc.invert(_is_among(new, again))), again])
-        # Check keys before anything is left out, so that a bad key is an error now and not in a later run.
+        # Check all new keys first: a bad key is an error now, even if its file is left for a later run.
         new, unreadable = self._with_good_keys(new, aside)
         if self.markers is not None and self.options.ready_marker is not None:
             ready |= self.markers(set(folders_of(new.column("key")).to_pylist()) - ready)
         admitted = self._without_archived(self._settled(new, started, ready))
         if look:
             stale = self._stale_keys(admitted, look)
-            # Stale objects do not count as left for a later batch: that batch would find them in the same report again.
+            # Stale objects are not `left`: a later batch with the same report could not take them either.
             new, admitted = _without(new, stale), _without(admitted, stale)
-        # Apply limits last, so that objects left out for other reasons do not count towards them.
+        # Apply the limits last, so that they count only objects that the batch can take.
         taken, gone, has_more, waiting = self._limited(admitted, new, gone)
         remembered.append(ledger_rows(gone, GONE, *self.taken_by))
         rows = pa.concat_tables([ledger_rows(taken, TAKEN, *self.taken_by), *remembered])
@@ -196,22 +196,22 @@ class BatchChooser:
     def joined(self, pieces: Iterable[Piece]) -> FileChoice:
         """Return the choice of a limited batch, given the candidates of all pieces of a source.
 
-        `left` has only a few of the objects that are left, because all of them would not fit into memory.
+        `left` has at most two of the objects that are left, because all of them would not fit into memory.
         """
         limits = self.options.max_files, self.options.max_bytes
         candidates, left, others, there, gone = no_rows(), no_rows(LISTED), [no_rows()], [no_rows()], 0
         for _, _, choice in pieces:
             is_taken = is_status(choice.rows, TAKEN)
             others.append(choice.rows.filter(pc.invert(is_taken)))
-            # Include the first file that does not fit: the batch takes no younger file, even from a later piece.
+            # Keep the first file that does not fit: no younger file of a later piece may take its place.
             found = pa.concat_tables([candidates, choice.rows.filter(is_taken)])
             candidates, _ = oldest_first(found, *limits, one_more=True)
-            # Keep one left object of one piece at most, because each slice keeps its whole piece in memory.
+            # Keep only one left object in all: a slice keeps the whole piece that it is from in memory.
             left = left if left.num_rows else self.options.waiting(choice.left).slice(0, 1)
             there.append(choice.still_there)
             gone += choice.gone
         taken, has_more = oldest_first(candidates, *limits)
-        # Add one candidate that exceeds the limits to `left`. Callers only check whether `left` is empty.
+        # If a candidate exceeds the limits, add one to `left`: callers only check whether `left` is empty.
         over = candidates.slice(0, int(has_more)).select(LISTED.names[:5])
         left = pa.concat_tables([left, over.append_column(LISTED.field(5), pa.nulls(over.num_rows, pa.string()))])
         rows = pa.concat_tables([taken, *others])
@@ -219,7 +219,7 @@ class BatchChooser:
         return FileChoice(rows.sort_by("key"), left, gone, has_more, {}, {}, pa.concat_tables(there))
 
     def _with_modified(self, new: pa.Table, modified: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
-        """Return the new objects, with modified ones if `on_modified` takes them, and rows for the ignored ones."""
+        """Return the new objects, with the modified ones if `on_modified` is ``take``, and rows for ignored ones."""
         if modified.num_rows and self.options.on_modified == "raise":
             keys = modified.column("key")[:5].to_pylist()
             raise SourceError(str(self.location), reason="modified", keys=keys, count=modified.num_rows)
@@ -228,22 +228,22 @@ class BatchChooser:
         return pa.concat_tables([new, modified]), []
 
     def _limited(self, admitted: pa.Table, new: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table, bool, int]:
-        """Return the objects to take, the gone objects, whether a limit left objects, and how many partitions wait."""
+        """Return the taken and the gone objects, whether a limit left objects, and the number of waiting partitions."""
         if self.partitions is not None:
             return self.partitions.chosen(admitted, new, gone)
         taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes, one_more=self.is_part)
         return taken, gone, has_more, 0
 
     def _stale_keys(self, admitted: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:
-        """Return the keys of objects that the batch would take but that differ from a report.
+        """Return the keys of objects that the batch would take, but that changed after the report that names them.
 
-        They were deleted or overwritten after the report. A plan never changes, so a plan with such an object would
-        fail forever.
+        They were deleted or overwritten, so a read of the reported object fails. A plan never changes, so a plan with
+        such an object would fail in every run.
         """
         stale: set[str] = set()
         asked: set[str] = set()
         while True:
-            # Refill the batch without the stale objects, otherwise all of a batch could be stale in every run.
+            # Take other objects in place of stale ones, otherwise every run could have a batch of stale objects only.
             taken, _ = oldest_first(_without(admitted, stale), self.options.max_files, self.options.max_bytes)
             unknown = _without(taken, asked)
             if not unknown.num_rows or taken.num_rows > MAX_ASKED:
@@ -265,25 +265,25 @@ class BatchChooser:
         return found
 
     def _remove_taken_from_list(self, aside: dict[str, SetAside], taken: pa.Table) -> None:
-        """Remove from the list the files that the batch takes, either as a retry or because they have new content.
+        """Remove the files that the batch takes from the list of set-aside files: retries, and files that changed.
 
-        The old content of a changed file does not exist any more, so no decision about it is needed.
+        A changed file needs no decision any more, because its unreadable content was overwritten.
         """
         for key in aside.keys() & set(taken.column("key").to_pylist() if aside else ()):
             logger.info("event=no_longer_set_aside source=%s key=%r", self.location, key)
             del aside[key]
 
     def _without_set_aside(self, new: pa.Table) -> pa.Table:
-        """Return the objects without set-aside ones. Keep set-aside ones that changed or are marked for a retry."""
+        """Leave out the objects that are set aside, unless they have changed or are marked for a retry."""
         suspect = new.filter(_is_among(new, self.aside)) if self.aside else new.slice(0, 0)
         entries = ((self.aside[row["key"]], row) for row in suspect.to_pylist())
         out = [entry.key for entry, row in entries if entry.decision != RETRY and is_same(vars(entry), row)]
         return new.filter(pc.invert(_is_among(new, out))) if out else new
 
     def _again(self) -> tuple[pa.Table, dict[str, SetAside]]:
-        """Look up the set-aside files marked for a retry; return them, and the list of set-aside files that follows.
+        """Return the set-aside files marked for a retry, as the source has them now, and the list of set-aside files.
 
-        They are looked up one by one, because old files may be missing from events and from listings of date folders.
+        These files are looked up one by one, because events and listings of date folders may not show old files.
         """
         aside = dict(self.aside)
         wanted = [key for key, entry in aside.items() if entry.decision == RETRY]
@@ -313,7 +313,7 @@ class BatchChooser:
         return ledger_rows(listed, SKIPPED, *self.taken_by)
 
     def _with_good_keys(self, new: pa.Table, aside: dict[str, SetAside]) -> tuple[pa.Table, dict[str, str]]:
-        """Raise for keys that Spark cannot read, or set them aside; return the other objects and the reasons."""
+        """Raise for keys that Spark cannot read, or add them to `aside`; return the other objects, and the reasons."""
         if self.options.on_unreadable == "raise":
             for _, error in self._unreadable_rows(new):
                 raise error
@@ -333,9 +333,9 @@ class BatchChooser:
         created: datetime | None,
         still_there: list[pa.Table],
     ) -> tuple[list[ListingDifference], set[str], list[str], list[str]]:
-        """Compare all intervals with the ledger; return differences, ready folders, archived keys and too small ones.
+        """Compare all intervals with the ledger.
 
-        Objects that earlier batches took and that are unchanged are added to `still_there`.
+        Return differences, ready folders, archived keys and too small keys. With `clears`, add rows to `still_there`.
         """
         parts: list[ListingDifference] = []
         archived: list[str] = []
@@ -364,7 +364,7 @@ class BatchChooser:
             if created:
                 found = without_stale(found, there, created)
             if deleted is not None or then is not None:
-                # In a range of runs nothing counts as gone. Events name only some objects, so the others are not gone.
+                # Events name only some objects, so unnamed objects are not gone. In a range of runs, none is gone.
                 found = found._replace(gone=no_rows())
             if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
                 parts.append(found)
@@ -385,7 +385,7 @@ class BatchChooser:
         return self.partitions is not None and self.partitions.start_from is not None
 
     def _begun(self, new: pa.Table, started: datetime) -> tuple[pa.Table, pa.Table]:
-        """Return the objects from the start on, and the earlier objects, which a first run ignores."""
+        """Split the objects at `start_from`: return those from it on, and the earlier ones, which are ignored."""
         start_from: object
         if self.partitions is not None and self._starts_partitions:
             start_from, before = self.partitions.start_from, self.partitions.before_start(new)
@@ -399,7 +399,7 @@ class BatchChooser:
         return new.filter(pc.invert(before)), passed
 
     def _without_existing(self, gone: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> pa.Table:
-        """Return the gone objects that the bucket really lacks. Counted as gone, the others would be taken again."""
+        """Remove the objects that exist and are only missing from a report, as gone objects would be taken again."""
         there = look(gone.column("key").to_pylist()).column("key")
         if len(there):
             logger.warning(
@@ -410,9 +410,9 @@ class BatchChooser:
         return gone.filter(pc.invert(pc.is_in(gone.column("key"), value_set=there.combine_chunks())))
 
     def _settled(self, new: pa.Table, started: datetime, ready: set[str]) -> pa.Table:
-        """Return the objects without those that are too young or in a folder that is not ready."""
+        """Leave out the objects that are younger than `delay`, and those in folders without a ready marker."""
         if self.options.delay:
-            # Both times are from the source's clock. A local clock that is ahead would admit files still being written.
+            # Both times are by the clock of the source. A fast local clock would admit files that are too young.
             limit = pa.scalar(started - self.options.delay, LISTED.field("modified").type)
             new = new.filter(pc.less_equal(new.column("modified"), limit))
         if self.options.ready_marker is not None:
@@ -453,7 +453,7 @@ class BatchChooser:
 
 
 def check_no_delta_table(location: Location, rows: pa.RecordBatch) -> None:
-    """Raise SourceError for a Delta Lake table, whose files also have rows that were deleted or replaced."""
+    """Raise SourceError for a Delta Lake table: its files have deleted and replaced rows too."""
     if pc.any(pc.starts_with(rows.column("key"), _DELTA_LOG), min_count=0).as_py():
         raise SourceError(
             str(location),
@@ -466,13 +466,13 @@ def _without(rows: pa.Table, keys: Collection[str]) -> pa.Table:
 
 
 def _is_among(rows: pa.Table, keys: Any) -> pa.ChunkedArray:
-    """Return for each row whether its key is among some keys, or among the keys of another table."""
+    """Return for each row whether its key is in `keys`, which is a collection of keys or a table with a column key."""
     names = keys.column("key").to_pylist() if isinstance(keys, pa.Table) else keys
     return pc.is_in(rows.column("key"), value_set=pa.array(sorted(names), pa.string()))
 
 
 def _unchanged(known: pa.Table, chosen: pa.RecordBatch, found: ListingDifference) -> pa.Table:
-    """Return the taken objects that are listed unchanged."""
+    """Return the known objects with status TAKEN that are listed and have not changed."""
     taken = known.filter(is_status(known, TAKEN))
     listed = pc.is_in(taken.column("key"), value_set=chosen.column("key"))
     return taken.filter(pc.and_(listed, pc.invert(_is_among(taken, found.modified))))
