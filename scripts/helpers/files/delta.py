@@ -50,7 +50,7 @@ class _FirstFiles(Table[dict[str, Any]]):
 class FileDelta(ReadableWhenSmall):
     """The new files of one batch, in the order of their keys' bytes.
 
-    An empty delta is not an error: nothing is new.
+    A delta without files is not an error: it means that no file is new.
 
     Attributes
     ----------
@@ -63,18 +63,18 @@ class FileDelta(ReadableWhenSmall):
     request_payer : bool
         Whether the requester pays for requests to the source.
     unpinned : set
-        Which of `read` and `paths` were used on this delta or a part: they read the latest versions of the files.
+        Which of ``read`` and ``paths`` were used on this delta or a part of it: both ignore the planned versions.
     fetched : set
         Keys of files whose planned bytes `read_pandas` has read.
     readings : Readings or None
         With ``on_unreadable="set_aside"``: tracks the reads of this delta and its parts, and unreadable files.
     s3_client : S3Client or None
-        The client that listed the files, as boto3's default may have another endpoint or login. It fetches CSV headers
-        and files for pandas, and checks whether files are unchanged. If None, a client is created.
+        Fetches CSV headers and files for pandas, and checks whether files are unchanged. It is the client that listed
+        the files, as boto3's default may have another endpoint or login. If None, a client is created.
     schemas : KeptSchemas or None
         In a job: the columns of earlier batches.
     part : str
-        For a part made by `split`: the value of the part. Each part keeps its own schema.
+        For a part made by `split`: its value, such as ``csv``; else empty. Each part keeps its own schema.
 
 
     Examples
@@ -131,7 +131,7 @@ class FileDelta(ReadableWhenSmall):
 
     @property
     def paths(self) -> list[str]:
-        """Full URIs with raw keys. A reader of Spark would interpret them as globs; `read` does not."""
+        """Full URIs of the files, without escapes. Spark's readers take ``*`` in them for a glob; `read` does not."""
         # The caller reads the latest versions of these paths, which cannot be tracked.
         self.unpinned.add("paths")
         self._note_read()
@@ -141,7 +141,7 @@ class FileDelta(ReadableWhenSmall):
 
     @property
     def set_aside(self) -> Mapping[str, str]:
-        """Reasons for the files that could not be read, by key. `count` includes them. See `readings.Readings`."""
+        """Why each set-aside file could not be read, by key. `count` includes these files. See `readings.Readings`."""
         return {} if self.readings is None else dict(self.readings.reasons)
 
     @property
@@ -160,7 +160,7 @@ class FileDelta(ReadableWhenSmall):
         return int(pc.sum(self.table.column("size")).as_py() or 0)
 
     def split(self, by: Callable[[str], K]) -> dict[K, FileDelta]:
-        """Return parts of the delta by the value of a function of the key, such as `paths.suffix`."""
+        """Divide the delta by a function of the key: `paths.suffix` makes a part for ``csv``, and one for ``json``."""
         parts: dict[K, list[int]] = {}
         for index, key in enumerate(self.table.column("key").to_pylist()):
             parts.setdefault(by(key), []).append(index)
@@ -193,7 +193,7 @@ class FileDelta(ReadableWhenSmall):
         small = SmallFiles(spark, self.location, asked.format, asked.path_column, on_changed, self.request_payer)
 
         def fetch(table: pa.Table) -> None:
-            # Try on the driver first: a failing task kills its Python worker, which costs seconds.
+            # Fetch on the driver first: a task that fails kills its Python worker, which costs seconds.
             try_small_files(self.location, table, request_payer=self.request_payer)
 
         return self.read_with(spark, asked, small, look=fetch, skip_changed=on_changed == "skip")
@@ -207,14 +207,14 @@ class FileDelta(ReadableWhenSmall):
         look: Callable[[pa.Table], None] | None = None,
         skip_changed: bool = False,
     ) -> DataFrame:
-        """Read the files with the decided columns, and store these columns. All reads with Spark share this method.
+        """Decide the columns of the files, read the files with them, and store them. All reads with Spark call this.
 
         Parameters
         ----------
         read_files
             Reads the rows of some of the files.
         look
-            Raises the error of a bad file among some files, without Spark.
+            Looks for a bad file among some files, without Spark, and raises its error.
         skip_changed
             Whether `read_files` leaves out files that were overwritten or deleted.
         """
@@ -239,7 +239,7 @@ class FileDelta(ReadableWhenSmall):
         def exhaust(frame: DataFrame, table: pa.Table) -> None:
             if look is not None:
                 look(table)
-            # Use the columns of the whole batch: a file whose columns have other types would pass with its own schema.
+            # Use the columns of the whole batch: with a schema of its own, a file with other types would not fail.
             try:
                 with time_limit(spark, 0 if self.readings is None else self.readings.seconds):
                     # With noop, Spark computes all columns of all rows, and stores none.
@@ -252,7 +252,7 @@ class FileDelta(ReadableWhenSmall):
         with typed_read_errors(str(self.location)):
             check_values(spark, asked.format, asked.options)
             frame: DataFrame = self._watched(asked.format, read, exhaust)
-        # Store the columns only now, and not while parts of the batch are read to find an unreadable file.
+        # Store the columns only now, because `read` also runs for parts of the batch, to find an unreadable file.
         if kept is not None and self.readable.num_rows:
             kept.keep(name, decisions[-1])
             kept.on_read(frame)
@@ -272,9 +272,9 @@ class FileDelta(ReadableWhenSmall):
         Parameters
         ----------
         on_schema_change
-            As in `read`, but only for names of columns: pandas chooses types by the values of a batch, so no value is
-            lost. None reads the columns of the files. For CSV the columns are stored even then: a text column stays
-            text, and a file that shares no column with earlier batches is an error, except with ``take``.
+            As in `read`, but it compares only the names of columns, because pandas chooses types by the values of each
+            batch. None, the default, accepts any columns. CSV columns are stored even with None: a text column stays
+            text, and a file without any column of earlier batches is an error, except with ``take``.
 
         Raises
         ------
@@ -285,9 +285,9 @@ class FileDelta(ReadableWhenSmall):
 
         if on_schema_change is not None:
             check_policy(on_schema_change)
-        # Check the options before any file is read, otherwise files would be set aside for an error of the caller.
+        # Check the options before any file is read, otherwise a wrong option would set all files aside.
         parser_of(self.location, format, options)
-        # Use another schema name than Spark's readers do, because their schemas have types.
+        # Store the columns under another name than Spark's readers do: those have types, and these do not.
         name = f"pandas:{schema_name(format, self.part)}"
         known = None if self.schemas is None else self.schemas.of(name)
 
@@ -327,19 +327,19 @@ class FileDelta(ReadableWhenSmall):
         kinds = {name.lower(): kind for name, kind in (known or {}).items()}
         for name in frame if format == "csv" else ():
             is_text = pd.api.types.is_string_dtype(frame.dtypes[name])
-            # A text column without values may have any type, so it does not count as text.
+            # pandas can make a column without values text, so keep the stored type of such a column.
             if not is_text or frame[name].notna().any():
                 kinds[str(name).lower()] = "string" if is_text else ANY
         kept = {name: kinds.get(name.lower(), ANY) for name in decision.kept}
         return replace(decision, kept=kept, changes=decision.changes if policy else ())
 
     def _note_read(self, rows: Any = None) -> None:
-        """Report to the job the rows that were read, or that it reads the files in another way."""
+        """Report to the job that files were read. `rows` is the frame; None if the caller reads the files by itself."""
         if self.schemas is not None:
             self.schemas.on_read(rows)
 
     def _watched(self, format: str, read: Callable[[pa.Table], Any], exhaust: Callable[[Any, pa.Table], None]) -> Any:
-        """Read the files, through `Readings.read` if there is one."""
+        """Read the files. With `readings`, also set aside the files that cannot be read."""
         if self.readings is None:
             return read(self.table)
         return self.readings.read(self.table, format, read, exhaust)
@@ -350,9 +350,9 @@ class FileDelta(ReadableWhenSmall):
         Parameters
         ----------
         on_changed
-            ``raise`` raises a ChangedObjectError that names changed files. ``skip`` returns the delta without
-            them: a file that was overwritten is new in the next batch. A file with a known VersionId is an error
-            only if that version is gone, unless `read` or `paths` was used, which ignore the version.
+            ``raise`` raises a ChangedObjectError that names changed files. If a file's VersionId is known, it counts as
+            changed only if that version is gone; after `read` or `paths`, also if a newer version exists. ``skip``
+            returns the delta without changed files: a file that was overwritten is new in the next batch.
         """
         pinned = on_changed == "raise" and not self.unpinned
         client = s3_client or self.s3_client
@@ -362,6 +362,6 @@ class FileDelta(ReadableWhenSmall):
         return replace(self, table=found)
 
     def check_unread(self, s3_client: S3Client | None) -> None:
-        """Raise ChangedObjectError if a file changed, unless all files were read by their ETag as planned."""
+        """Raise ChangedObjectError if a file changed. No check is needed if `read_pandas` fetched all by ETag."""
         if self.unpinned or not self.fetched.issuperset(self.readable.column("key").to_pylist()):
             self.unchanged("raise", s3_client)

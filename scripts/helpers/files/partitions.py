@@ -41,9 +41,9 @@ class PartitionColumns:
         Parameters
         ----------
         columns
-            One name or several. Folders are matched without case, as in Spark.
+            One name or several. A folder matches a name in upper or lower case, as in Spark.
         types
-            Types of columns that are not texts: ``int``, ``bigint``, or ``date`` for 2026-11-24 and 20261124.
+            Types by column, except for text: ``int``, ``bigint``, or ``date``, as in 2026-11-24 and 20261124.
 
         Raises
         ------
@@ -63,7 +63,7 @@ class PartitionColumns:
         return cls(names, tuple(folder_kind(name, given.get(name.lower(), "string")) for name in names))
 
     def values(self, source: str, folder: str) -> Values:
-        """Return the values of a folder below the source, with its slash; SourceError if they cannot be found."""
+        """Return a folder's values: 2026 for ``"year=2026/"``. SourceError if a column is missing or occurs twice."""
         found: dict[str, list[str | None]] = {}
         for name, text in folder_values(folder):
             found.setdefault(name.lower(), []).append(text)
@@ -83,7 +83,7 @@ class PartitionColumns:
         return tuple(values)
 
     def from_caller(self, value: Any, what: str) -> Values:
-        """Return a caller's values of the first columns, one or a list. InvalidValueError if they do not fit."""
+        """Return a caller's value or values for the first columns as a tuple. InvalidValueError for a wrong type."""
         given = tuple(value) if isinstance(value, tuple | list) else (value,)
         if not 1 <= len(given) <= len(self.names):
             raise InvalidValueError(f"{what} has {len(given)} values for {len(self.names)} columns. Give one each.")
@@ -112,7 +112,7 @@ class PartitionColumns:
         return sorted(found, key=sort_key)
 
     def named(self, values: Values) -> dict[str, Value]:
-        """Return the values by the names of their columns."""
+        """Return the values of a partition by column, such as ``{"year": 2026, "month": 11}``."""
         return dict(zip(self.names, values, strict=True))
 
 
@@ -123,7 +123,7 @@ class Chosen(NamedTuple):
     gone: pa.Table
     has_more: bool
     waiting: int
-    """Number of partitions left because some of their files have to wait; with ``latest``, only larger partitions."""
+    """Number of partitions with files that cannot be taken yet; with ``latest``, only those above the taken one."""
 
 
 @dataclass(frozen=True)
@@ -133,17 +133,17 @@ class PartitionRule:
     Attributes
     ----------
     source
-        For messages.
+        The name of the source, for error messages.
     whole
-        Read all files of a changed partition, not only the new ones.
+        Whether to read all files of a changed partition, not only the new ones.
     nulls
         What to do with a partition whose value is NULL: ``raise`` an error, ``take`` it, or ``skip`` it with a WARNING.
     start_from
-        The first partition to take. The first run stores the files of smaller ones as ignored.
+        The smallest partition to take. The first run stores the files of smaller partitions as ignored.
     max_partitions
-        Most partitions of one batch, smallest first.
+        Most partitions of one batch; the smallest are taken first.
     latest
-        Take only the largest of all partitions.
+        Whether to take only the largest of all partitions.
     """
 
     source: str
@@ -166,11 +166,11 @@ class PartitionRule:
             raise InvalidValueError(f"max_partitions is {most!r}. Use a whole number from 1.")
 
     def to_plan(self) -> PlannedPartitions:
-        """Return the options that a replay must repeat: how files are grouped, and which files of a group are read."""
+        """Return the options with which the plan must be replayed: the column names, `whole` and `latest`."""
         return PlannedPartitions(self.columns.names, self.whole, self.latest)
 
     def unlimited(self) -> PartitionRule:
-        """Return the rule without a limit and without a start."""
+        """Return the rule without `max_partitions` and `start_from`."""
         return replace(self, max_partitions=None, start_from=None)
 
     # --- which partition ------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class PartitionRule:
         Raises
         ------
         SourceError
-            A file is in no partition, or is in one of NULL and `nulls` is ``raise``.
+            A file is in no partition; or a value of its partition is NULL, and `nulls` is ``raise``.
         """
         numbers = self.numbers(rows.column("key"))
         of_null = [number for values, number in self._numbers.items() if None in values]
@@ -245,7 +245,7 @@ class PartitionRule:
         assert self.start_from is not None
         start = self.start_from
         numbers = self.numbers(new.column("key"))
-        # Raises for texts whose order is unclear: then no partition is clearly before the start.
+        # This raises an error if the order is unclear, as of the texts 9 and 10: either could be before the start.
         self.columns.ordered([*self._numbers, (*start, *[None] * (len(self.columns.names) - len(start)))])
         early = [sort_key(values[: len(start)]) < sort_key(start) for values in self._numbers]
         return pa.array(early, pa.bool_()).take(numbers)
@@ -254,7 +254,7 @@ class PartitionRule:
         """Return for each folder whether it, or a folder above it within its partition, has a ready marker."""
         if isinstance(folders, pa.ChunkedArray):
             folders = folders.combine_chunks()
-        # Ignore a marker at the top: Spark writes one after any partitions, so it does not show that one is complete.
+        # Ignore a marker above the partitions: Spark writes it after each job, so no partition is complete by it.
         marks = tuple(folder for folder in marked if self._is_partition(folder))
         encoded = pc.dictionary_encode(folders)
         found = [folder.startswith(marks) for folder in encoded.dictionary.to_pylist()]
@@ -292,12 +292,12 @@ class PartitionRule:
         has_more = limit is not None and len(changed) > limit
         numbers = changed
         if has_more or self.latest:
-            # Check the order of all partitions first, otherwise a batch could take one that is not the smallest.
+            # Sort the waiting partitions too: if their order is unclear, an error must come before any is taken.
             ordered = self.columns.ordered(self.partitions(changed | waiting))
             able = [values for values in ordered if self._numbers[values] in changed]
             kept = able[:limit]
             if self.latest:
-                # Ignore NULL, as max() does in SQL.
+                # A NULL partition is not the latest: SQL's max() ignores NULL too.
                 kept = [values for values in able if None not in values][-1:]
                 if kept:
                     waiting = {self._numbers[values] for values in ordered[ordered.index(kept[0]) + 1 :]}
@@ -305,7 +305,7 @@ class PartitionRule:
         of_batch = pa.array(sorted(numbers), pa.int64())
         taken = admitted.filter(pc.is_in(of_admitted, value_set=of_batch))
         if self.whole:
-            # Do not store gone files of a partition that waits: a later batch needs them to see that it has changed.
+            # Do not store the gone files of a waiting partition yet: they show a later batch that it has changed.
             gone = gone.filter(pc.or_(pc.is_null(of_gone), pc.is_in(of_gone, value_set=of_batch)))
         return Chosen(taken, gone, has_more and not self.latest, len(waiting))
 
@@ -319,7 +319,7 @@ class PartitionRule:
         rows
             The rows that the batch adds to the ledger.
         is_chosen
-            Returns the rows that the options of the bookmark admit.
+            Function that returns those of some rows that the bookmark's options admit.
         """
         changed = self.numbers(rows.column("key"), known=True).unique().drop_null()
         others = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=rows.column("key").combine_chunks())))
@@ -357,6 +357,6 @@ def _check_order(name: str, texts: Collection[str]) -> None:
 
 
 def _natural(text: str) -> tuple[Any, ...]:
-    # Texts and numbers alternate, so that texts are compared with texts and numbers with numbers.
+    # The parts of "a10b" are "a", "10", "b". So texts are compared with texts, and numbers with numbers.
     parts = re.split(r"([0-9]+)", text)
     return tuple(int(part) if position % 2 else part for position, part in enumerate(parts))

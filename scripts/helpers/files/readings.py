@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MANY = 10
-"""Least size of a batch of which, if no file can be read, no file is to blame: the login lost its rights, or the schema
-is wrong. A smaller batch may have only bad files, and must not stop the job forever."""
+"""If none of so many files can be read, the files are not the cause: the login lost its rights, or the schema is wrong.
+A smaller batch may have only bad files, which must not stop the job forever."""
 MOST_TEXT = 300
 """Most characters of a Spark error that the list stores."""
 
@@ -51,7 +51,7 @@ class _Given:
 
 @dataclass(eq=False)
 class Readings:
-    """Tracks the reads of one batch in which a file that cannot be read is set aside.
+    """Tracks the reads of one batch, and sets aside the files that cannot be read.
 
     `read` checks the planned files first (`probe`). Files that fail the check are set aside at once, and are not read.
     A file may also fail later, when Spark computes its rows: `found` then searches for the file. Rows of a file that
@@ -61,11 +61,11 @@ class Readings:
     Parameters
     ----------
     location, table
-        The planned files.
+        The source, and one row for each planned file.
     client, request_payer
         The S3 client for checking the files, and whether the requester pays.
     on_bad
-        Function that moves files from the plan to the list, given the reasons by key. It may raise an error.
+        Function that moves files from the plan to the list of set-aside files, given reasons by key. It may raise.
     is_replay
         Whether an earlier run ended while it worked on these files. The reader may never finish one of them, so
         all files are read to the end once before their frame is returned.
@@ -100,14 +100,14 @@ class Readings:
         self._given.append(_Given(frozenset(self.table.column("key").to_pylist()), "paths", lambda table: None))
 
     def read(self, table: pa.Table, format: str, read: Read, exhaust: Callable[[Any, pa.Table], None]) -> Any:
-        """Read files, without those that cannot be read.
+        """Return a frame of the files that can be read, and set the other files aside.
 
         Parameters
         ----------
         read
-            Returns a frame of some files.
+            Function that returns a frame of some of the files.
         exhaust
-            Reads some files of that frame to the end in the same way, and raises the error of a bad file.
+            Function that reads some files of a frame to the end, as the frame does, and raises a bad file's error.
         """
         table = self.readable(table)
         self.set_aside(probe(self.location, table, format, self.client, self.request_payer))
@@ -117,7 +117,7 @@ class Readings:
             if self.is_replay and table.num_rows:
                 exhaust(frame, table)
         except Exception as error:
-            # The reader opened the files at once, for example to infer their schema.
+            # The reader failed before Spark computed rows, for example while it inferred the schema.
             self.set_aside(self._search(table, lambda part: exhaust(read(part), part), format, error))
             frame = read(self.readable(table))
         self._given.append(
@@ -126,7 +126,7 @@ class Readings:
         return frame
 
     def found(self, error: BaseException) -> dict[str, str]:
-        """Return the reasons of the files that made a run fail, by key; none if it failed for another reason."""
+        """Return the bad files that made a run fail, with reasons; empty if the run failed for another reason."""
         if isinstance(error, ChangedObjectError):
             if error.source != str(self.location):
                 return {}
@@ -192,7 +192,7 @@ class Readings:
             found = self._find_bad_files(table, exhaust, format, error)
         except NotAFileError:
             raise error from None
-        # A time limit that only several files together exceeded is not an error: each file can be read.
+        # If several files exceeded the time limit only together, raise nothing: each file can be read in time.
         if not found and not isinstance(error.__cause__, TimeoutError):
             raise error
         return found
@@ -200,7 +200,7 @@ class Readings:
     def _find_bad_files(
         self, table: pa.Table, exhaust: Callable[[pa.Table], None], format: str, known: Exception | None = None
     ) -> dict[str, str]:
-        """Return the reasons of bad files: check all files again, then read the others in ever smaller parts."""
+        """Return bad files with reasons: check all files again, and read those that pass in ever smaller parts."""
         reasons = probe(self.location, table, format, self.client, self.request_payer)
         table = self._without(table, reasons)
 
@@ -241,21 +241,21 @@ def _may_be_caused_by_file(error: BaseException) -> bool:
     if isinstance(error, WatermarkError):
         # The errors of this package that are not in `_OF_FILES` are about the call or the store.
         return isinstance(error, _OF_FILES)
-    # Spark raises these before it reads any file: a wrong option, a missing package, an unknown column.
+    # Spark raises these before it reads a file, for example for a wrong option or an unknown column.
     if type(error).__name__ in ("AnalysisException", "ParseException", "IllegalArgumentException"):
         return "PATH_NOT_FOUND" in str(error) or "Path does not exist" in str(error)
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
 def _cause(error: Exception, format: str) -> str:
-    """Return the reason why a file cannot be read, as the list stores it."""
+    """Return why a file cannot be read, as the list of set-aside files stores it."""
     if isinstance(error, (ChangedObjectError, ArchivedObjectError, UnreadableObjectError)):
         return why(error)
     if isinstance(error, MisfitError):
         return error.what
     if isinstance(error, FileContentError):
         return f"it cannot be read as {format}: {error.cause}"
-    # Use the first cause that Spark reports.
+    # Use the root cause of the Java exception, which `java_causes` yields last.
     name, text = type(error).__name__, str(error)
     for cause, java in java_causes(error):
         name, text = cause, str(java.getMessage() or "")
