@@ -574,8 +574,8 @@ class FileBookmark:
     def holding(self, left: pa.Table) -> pa.Table:
         """Return the left objects because of which the state must keep its old time of the last listing.
 
-        With `layout`, later runs list only the date folders since that time, so all left objects are returned, even the
-        skipped archived ones: a restore writes them to their old folders. Without `layout`, these are left out.
+        With `layout`, later runs list only the date folders since that time, so all left objects are returned, even
+        skipped archived ones: copies out of the archive have the same folders. Without `layout`, these are left out.
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 

@@ -22,14 +22,14 @@ ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 """Storage classes whose objects are listed but cannot be read before they are restored."""
 
 LAYOUT_CODES = "YymdjbBaAuwUWVGHIp%"
-"""The strftime codes allowed in date folders: everything down to the hour, and nothing finer."""
+"""The strftime codes allowed in date folders, from the century to the hour. Codes for minutes are refused."""
 
 _SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
 """Matches every hidden key, and few other keys."""
 
 
 class PartitionOptionsGiven(TypedDict, total=False):
-    """The `FileOptions` that calls for files take as arguments, for editors and type checkers."""
+    """The keyword arguments of calls for files, for editors and type checkers; each is a field of `FileOptions`."""
 
     on_modified: Literal["raise", "skip", "take"]
     compare: Literal["etag", "mtime"]
@@ -51,7 +51,7 @@ class PartitionOptionsGiven(TypedDict, total=False):
 
 
 class FileOptionsGiven(PartitionOptionsGiven, total=False):
-    """The arguments of calls whose ``start_from`` is not a partition."""
+    """The keyword arguments of calls in which ``start_from`` is a time or a key, and not a partition."""
 
     start_from: str | datetime | None
 
@@ -176,7 +176,7 @@ class FileOptions:
         return rows.filter(mask)
 
     def before_start(self, new: pa.Table, started: datetime) -> pa.Array:
-        """Return for each object whether it was there before `start_from`; `started` is when the objects were seen."""
+        """Return for each object whether it is before `start_from`; with ``"now"``, all objects are."""
         if isinstance(self.start_from, datetime):
             moment = pa.scalar(self.start_from, new.schema.field("modified").type)
             return pc.less(new.column("modified"), moment)
@@ -186,9 +186,9 @@ class FileOptions:
         return pc.less_equal(new.column("key"), self.start_from)
 
     def waiting(self, left: pa.Table) -> pa.Table:
-        """Return the left objects that a later batch can take without any change to them, such as a restore.
+        """Return the left objects that a later batch can take as they are, without skipped archived objects.
 
-        Skipped archived objects are left out: a restored one is written again, and S3 reports it like a new object.
+        A skipped object must first be copied out of the archive, and S3 reports the copy like a new object.
         """
         if self.on_archived != "skip":
             return left
@@ -221,11 +221,11 @@ def hidden(keys: pa.Array) -> pa.Array:
     suspect = pc.match_substring_regex(keys, _SUSPECT)
     if not pc.any(suspect, min_count=0).as_py():
         return suspect
-    # Check each match by Spark's own rule, because the expression also matches names such as _a=1, which Spark reads.
+    # Check each match by Spark's rule, because the expression also matches names that Spark reads, such as _a=1.
     found: list[bool] = []
     for is_suspect, key in zip(suspect.to_pylist(), keys.to_pylist(), strict=True):
         found.append(is_suspect and is_hidden(key))
-    # Avoid `pa.array`, which would import pandas in most runs: most writers leave a marker in their folders.
+    # Do not use `pa.array`, which imports pandas: folders often have a marker, so most runs execute this line.
     return pa.Array.from_buffers(pa.uint8(), len(found), [None, pa.py_buffer(bytes(found))]).cast(pa.bool_())
 
 
@@ -270,7 +270,7 @@ class Limits:
 def oldest_first(
     rows: pa.Table, max_files: int | None, max_bytes: int | None, one_more: bool = False
 ) -> tuple[pa.Table, bool]:
-    """Return the oldest objects within the limits, and whether any are left. At least one object is returned.
+    """Return the oldest objects within the limits, and whether other objects are left. One object always fits.
 
     With `one_more`, the first object that does not fit is returned too.
     """
@@ -284,13 +284,13 @@ def oldest_first(
     has_more = count < rows.num_rows
     if one_more and has_more:
         count += 1
-    # Filter first, which Arrow does chunk by chunk. Sorting would put all keys into one array, whose limit is 2 GiB.
+    # Filter before sorting: Arrow filters chunk by chunk, but sorts keys in one array, which holds up to 2 GiB.
     first = pc.is_in(_numbers(rows.num_rows), value_set=oldest.slice(0, count))
     return rows.filter(first).sort_by(OLDEST_FIRST).combine_chunks(), has_more
 
 
 def _numbers(count: int) -> pa.Array:
-    """Return the numbers of all rows, in the type of the indices that Arrow's sort returns."""
+    """Return the numbers from 0 to `count` - 1 as uint64, the type of the indices that Arrow's sort returns."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.uint64()), count)), pa.scalar(1, pa.uint64()))
 
 
@@ -384,7 +384,7 @@ def folders_since(layout: str, since: datetime | None, now: datetime) -> list[st
 
 
 def outside_layout(layout: str, keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the keys that are in no date folder, so that only a listing of the whole source shows them."""
+    """Return the keys that are not in a date folder of `layout`; only a listing of the whole source shows them."""
     folders = pc.replace_substring_regex(keys, f"(?s)^((?:[^/]*/){{{layout.count('/')}}}).*", r"\1")
 
     @cache
@@ -404,9 +404,9 @@ def _step(layout: str) -> timedelta:
 
 
 def _written(layout: str, first: datetime, last: datetime) -> dict[str, None]:
-    """Return the folders of all dates between two, in order of time."""
+    """Return the folders of all dates from `first` to `last`, in order of time, as keys of a dict."""
     step = _step(layout)
-    # Start at the full hour or day, otherwise the steps could miss the folder of the last hour or day.
+    # Start at the full hour or day. From 10:30, steps of an hour would miss the folder of a `last` at 12:10.
     moment = first.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
     if step == timedelta(days=1):
         moment = moment.replace(hour=0)

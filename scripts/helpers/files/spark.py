@@ -1,8 +1,8 @@
 """A file bookmark computed by Spark's executors, for buckets whose listing is too large for one machine.
 
 The key space is cut into ranges, one for each task. A task lists its range, compares it with the part of the
-ledger that can have its keys, and writes the new files to a file of the ledger itself. Only the names of the
-ledger files are sent to the driver. The tasks run the code of `FileBookmark`, so the result is the same.
+ledger that can have its keys, and writes its new files to a ledger file. Only the names of the ledger files are
+sent to the driver. The tasks run the code of `FileBookmark`, so the result is the same.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # --- limits ---------------------------------------------------------------------------------------
-# Find where a batch with limits ends if its files are in many shares, which never are in one place together.
+# Find the end of a batch with limits. Each task has found a share of the files, and no process has all shares.
 #
-# The batch is the oldest files within the limits, as `rules.oldest_first` takes them from one table. Here each share
-# returns blocks: neighbours among its files in that order, with count and size. The blocks of all shares determine
-# between which two files the batch must end. Only the files between these two are returned again, in smaller blocks,
-# until none is left between them.
+# The batch is the oldest files within the limits, as `rules.oldest_first` takes them from one table. Here each task
+# divides its share, in the order of age, into blocks, and returns their counts and sizes. The blocks of all shares
+# show between which two files the batch must end. Tasks then return smaller blocks of the files between these two,
+# until no file is between them.
 
 
 class PlaceInOrder(NamedTuple):
@@ -74,11 +74,11 @@ class PlaceInOrder(NamedTuple):
     modified: int
     """LastModified in microseconds since 1970, UTC."""
     key: str
-    """Python compares texts by code points, which is the order of their UTF-8 bytes, by which Arrow compares them."""
+    """The key as text. Python and Arrow sort it alike: the order of code points is the order of UTF-8 bytes."""
 
 
 class Block(NamedTuple):
-    """Consecutive files of a share in that order."""
+    """Consecutive files of a share, in the order in which batches take files."""
 
     first: PlaceInOrder
     last: PlaceInOrder
@@ -106,7 +106,7 @@ class Stretch:
 
 
 class Blocks(NamedTuple):
-    """The files of one share before a stretch, as totals, and within it, as blocks."""
+    """The totals of the files of a share before a stretch, and blocks of its files within the stretch."""
 
     files: int
     """Number of files before the stretch, which the batch takes. `bytes` is their size."""
@@ -153,14 +153,14 @@ def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stre
     before = sum(share.files for share in shares), sum(share.bytes for share in shares)
     blocks = [block for share in shares for block in share.blocks]
     after, until = stretch.after, stretch.until
-    # The first file of a block is in the batch if all blocks that start no later than it fit into the batch together.
+    # If a block and all blocks that start before it fit into the batch together, its first file is in the batch.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.first):
         files, size = files + block.files, size + block.bytes
         if not limits.fit(files, size):
             break
         after = block.first
-    # The last file of a block is not in the batch if all blocks that end no later than it do not fit together.
+    # If a block and all blocks that end before it exceed a limit together, its last file is not in the batch.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.last):
         files, size = files + block.files, size + block.bytes
@@ -187,7 +187,7 @@ def _place(rows: pa.Table, index: int) -> PlaceInOrder:
 
 
 def _compared(rows: pa.Table, place: PlaceInOrder, compare: Callable[[Any, Any], Any]) -> Any:
-    """Compare files with a place by time, and by key if the times are equal."""
+    """Return for each file whether its time is before a place, or is equal and `compare` is true for the keys."""
     moment = pa.scalar(place.modified, LISTED.field("modified").type)
     modified = rows.column("modified")
     by_key = pc.and_(pc.equal(modified, moment), compare(rows.column("key"), place.key))
@@ -197,7 +197,7 @@ def _compared(rows: pa.Table, place: PlaceInOrder, compare: Callable[[Any, Any],
 # --- spark ----------------------------------------------------------------------------------------
 
 TASKS_PER_CORE = 8
-"""Ranges differ in size, which is not known beforehand: many small tasks balance the load."""
+"""Tasks per core. Ranges differ in size, which is unknown beforehand, so many small tasks balance the load."""
 WORKERS_PER_TASK = 4
 """Parallel requests of one task by default. The cluster runs as many listing tasks at a time as it has cores, each with
 its own client."""
@@ -210,7 +210,7 @@ MARKS_PER_RANGE = 64
 MERGED_FILE_ROWS = 100_000
 """Least rows of a merged file that executors write, if there are as many: few files, each for its own range."""
 DRIVER_FILES = 1_000_000
-"""Most files that `SparkFileDelta.read` passes to Spark's readers, which need about 1 KB of each on the driver."""
+"""Most files that `SparkFileDelta.read` passes to Spark's readers, which need about 1 KB for each on the driver."""
 LIMIT_BLOCKS = 20_000
 """Blocks that all ranges together send to the driver to find the end of a batch with limits: a few megabytes."""
 NAMED_CHANGES = 1_000
@@ -224,15 +224,15 @@ class SparkFileDelta(ReadableWhenSmall):
     `read` keeps the names of all its files on the driver, as Spark's readers do, about a kilobyte each. So it refuses
     more than 1,000,000 files, and raises the errors of `to_driver`. With `read_small`, a task finds its files in the
     ledger, so their names are never sent to the driver. A Spark job first finds the columns that their folders have.
-    `read_small` requires a schema, which is stored, and values that do not fit stop the run or are rescued. It does not
-    look for other columns, and finds CSV columns by the header of the first file. For the policies ``add``, ``warn``
-    and ``raise``, and for CSV files with several headers, use ``to_driver().read_small``. A CSV file whose header
-    differs from the first one raises SourceError.
+    `read_small` requires a schema, and stores it. Values that do not fit the schema stop the run or are rescued, and
+    columns that it lacks are ignored. The header of the first file applies to all CSV files: a file with another header
+    raises SourceError. For the policies ``add``, ``warn`` and ``raise``, and for CSV files with several headers, use
+    ``to_driver().read_small``.
 
     Attributes
     ----------
     files : DataFrame
-        One row per file, with the columns of `FileDelta.table`; read from the ledger when it is used.
+        One row per file, with the columns of `FileDelta.table`. Spark reads the ledger when the frame is used.
         A damaged ledger file fails the Spark job; `small_files.typed_fetch_errors` turns that error into a
         LedgerError, as `job.write` does.
     count, bytes, gone : int
@@ -319,17 +319,17 @@ class SparkFileDelta(ReadableWhenSmall):
 
         def read(table: pa.Table, schema: Any, options: Mapping[str, Any]) -> DataFrame:
             if schema is None and asked.format != "text":
-                # Without a schema, the caller needs only the column names in the first file's header.
+                # `read_with` passes no schema if it only needs the column names: the first file's header has them.
                 return small(table, None, options)
             shares = _given(spark, parts)
             return small.read_shares(shares, _Planned(taken), folders, schema, options, header)
 
-        # Decide the columns by the first file alone, because all files have the same folders.
+        # Decide the columns by the first file alone, because the folders of all files have the same columns.
         alone = FileDelta(self.location, first, request_payer=self.request_payer, schemas=self.schemas)
         return alone.read_with(spark, asked, read, skip_changed=on_changed == "skip")
 
     def _first_file(self) -> pa.Table:
-        """Return the file to read the schema from: the first with bytes, or else the first; no row without files."""
+        """Return the row of the first file that is not empty, else of the first file; no row if there are no files."""
         if not self.count:
             return no_rows(LISTED)
         files = self.files.select(*Planned._fields)
@@ -353,21 +353,21 @@ def _header_of_first(delta: SparkFileDelta, first: pa.Table, options: Mapping[st
 
 @dataclass(frozen=True)
 class Executors:
-    """Runs the ranges of a bookmark as Spark tasks; see `FileBookmark.new_files_on_spark`.
+    """Lists the source of a bookmark in Spark tasks, a range of keys in each; see `FileBookmark.new_files_on_spark`.
 
-    A task has the known objects of its range in memory, half a million keys, and works on 200,000 listed objects at a
-    time. So the memory of executors does not grow with the bucket, even if ranges are very unequal.
+    A task has the known objects of its range in memory, about half a million keys, and works on 200,000 listed objects
+    at a time. So the memory of executors does not grow with the bucket, even if ranges are very unequal.
 
-    With `max_files` or `max_bytes`, executors keep the files that they find on their disks, each at most as many as fit
-    into the batch, and send blocks of them to the driver until the end of the batch is known (see "limits" above). Only
-    taken files go to the ledger. If Spark loses an executor meanwhile, its ranges are listed again.
+    With `max_files` or `max_bytes`, a task first writes its new files to the executor's disk, at most as many as fit
+    into the batch. It sends blocks of them to the driver until the end of the batch is known (see "limits" above). Only
+    taken files are written to the ledger. If Spark loses an executor meanwhile, its ranges are listed again.
     """
 
     spark: SparkSession
     bookmark: FileBookmark
 
     def __post_init__(self) -> None:
-        """Raise SourceError or InvalidValueError for options that executors do not support; it names an alternative."""
+        """Raise SourceError or InvalidValueError for options that executors do not support, and name an alternative."""
         location, chosen = self.bookmark.location, self.bookmark.options
         if self.bookmark.partitions is not None or self.bookmark.clears:
             raise InvalidValueError("On Spark partitions and clears cannot be used. Use new_files instead.")
@@ -391,7 +391,7 @@ class Executors:
     def find(self) -> Found[SparkFileDelta]:
         """List the source on the executors, and take the new files. Raises the errors of `FileBookmark.find`."""
         local = self.bookmark
-        # Pass a task only the ledger files that can have its keys.
+        # Omit the segments here: `parts` has for each task only the ledger files that can have its keys.
         state, end = (one and replace(one, segments=()) for one in (local.state, local.until))
         known = local.ledger.in_files()
         then = local.then.in_files() if local.then else []
@@ -439,13 +439,13 @@ class Executors:
     def check_unchanged(self, plan: FilesPlan) -> None:
         """Compare the planned objects with the current objects, on the executors.
 
-        A task checks the objects of one ledger file: each with its own request, or neighbours with pages of a listing.
-        It compares the latest versions.
+        A task checks the objects of one ledger file: each with its own request, or neighbours with a page of a listing.
+        The latest versions of the objects are compared.
 
         Raises
         ------
         ChangedObjectError
-            It names up to 1,000 overwritten and up to 1,000 deleted keys of each ledger file.
+            Objects changed. The error names up to 1,000 overwritten and 1,000 deleted keys of each ledger file.
         LedgerError, SourceError
             The ledger or the source could not be read.
         """
@@ -470,7 +470,7 @@ class Executors:
         from pyspark import StorageLevel
 
         candidates = _given(self.spark, parts).mapInArrow(_Candidates(task), "candidates string")
-        # Keep them on disk, as they may be many more than the batch takes; in the ledger no job would delete them.
+        # Keep them on disk: they may be many more than the batch takes, and nothing would delete them in the ledger.
         candidates.persist(StorageLevel.DISK_ONLY)
         try:
             end = self._end(candidates, max(2, LIMIT_BLOCKS // len(parts)))
@@ -493,11 +493,11 @@ class Executors:
     def _stored(self, shares: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the ledger files with the rows that tasks found, in the order of their keys.
 
-        Rows of neighbouring tasks that are too few for their own file are written together here.
+        A task that found only a few rows returned them: the rows of neighbouring tasks are written together here.
         """
         files: list[dict[str, Any]] = []
         few: list[pa.Table] = []
-        # Sort the shares: Spark Connect's server distributes parts in its own order, and pieces arrive as listed.
+        # Sort the shares by key: Spark Connect's server reorders parts, and pieces arrive as they are listed.
         for share in sorted(shares, key=lambda share: byte_order(share["after"] or "")):
             if share["files"]:
                 files += self._files_with(few) + share["files"]
@@ -512,7 +512,7 @@ class Executors:
         return files_of(self.bookmark.ledger.stored(pa.concat_tables(tables)))
 
     def _merged(self, segments: Sequence[Mapping[str, Any]], oldest: bool) -> list[dict[str, Any]] | None:
-        """Merge segments on the executors. Return None if one file can hold all rows: the driver writes it faster."""
+        """Merge segments on the executors. Return None if one file can hold all rows: the driver merges them faster."""
         together = self.bookmark.ledger.again(segments).in_files()
         if sum(map(rows_in, together)) <= FILE_ROWS:
             return None
@@ -525,7 +525,7 @@ class Executors:
         return [segment_of(in_order)] if in_order else []
 
     def _read(self, files: Files) -> DataFrame:
-        """Return a DataFrame of the taken files in ledger files, each of which is verified by its checksum."""
+        """Return a DataFrame of the taken files that ledger files name, after checking the checksums of the latter."""
         types = {"size": T.LongType(), "version": T.LongType(), "modified": T.TimestampType()}
         schema = T.StructType([T.StructField(name, types.get(name, T.StringType())) for name in LEDGER.names])
         if not files:
@@ -533,7 +533,7 @@ class Executors:
         return _given(self.spark, files).mapInArrow(self._taken, schema)
 
     def _ranges(self, known: Sequence[Files]) -> tuple[list[Ends], datetime]:
-        """Cut the key space into ranges; return them, and the time of the source's clock before any range is listed."""
+        """Cut the key space into ranges. Return them, and a time before the listing by the clock of the source."""
         location, options = self.bookmark.location, self.bookmark.options
         if not location.has_ranges:
             return [(None, None)], datetime.now().astimezone()
@@ -549,7 +549,7 @@ class Executors:
             held = [[file for file in files if any(files_between([file], *ends) for ends in bounds)] for files in known]
         rows = sum(map(rows_in, held))
         cuts: list[str] = []
-        # With fewer ledger rows there would be only one range, so make no cuts.
+        # Fewer ledger rows would make only one range, which needs no cuts.
         if rows >= 2 * LEAST_KEYS:
             wanted = max(min(wanted, rows // LEAST_KEYS), rows // MOST_KEYS)
             cuts = quantiles(self._marks(held, max(1, rows // (wanted * MARKS_PER_RANGE)), rows), wanted)
@@ -580,7 +580,7 @@ def _run_on_executors(spark: SparkSession, share: Callable[[Any], Any], parts: S
 
 
 def _given(spark: SparkSession, parts: Iterable[Any]) -> DataFrame:
-    """Return a DataFrame with one partition for each part, as JSON."""
+    """Return a DataFrame with one Spark partition for each part, which contains the part as JSON."""
     return spread(spark, [json.dumps(part).encode() for part in parts])
 
 
@@ -603,7 +603,7 @@ def _between(segments: Sequence[Files], after: str | None, until: str | None) ->
 
 
 def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:
-    """Return the rows of ledger files as shares of `rows` rows each; the last share has the rest."""
+    """Divide the rows of ledger files into shares of `rows` rows; the last one may have fewer. A share is slices."""
     shares: list[list[dict[str, Any]]] = []
     share: list[dict[str, Any]] = []
     room = rows
@@ -621,9 +621,9 @@ def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:
     return shares
 
 
-@lru_cache(maxsize=2)  # One client lists, and one reads the ledger.
+@lru_cache(maxsize=2)  # One client is for listing, and one for the ledger.
 def _client(workers: int = WORKERS_PER_TASK) -> S3Client:
-    """Return the client that all tasks of a Python worker with this number of parallel requests share."""
+    """Return an S3 client for so many parallel requests. All tasks of a Python worker share it."""
     return make_client(workers)
 
 
@@ -651,12 +651,12 @@ class _Task:
     started: str
     options: Mapping[str, Any]
     few: int
-    """Most rows that are too few for a ledger file: the driver gets them, and writes those of many tasks together."""
+    """Up to so many rows are sent to the driver, which writes the rows of many tasks to one ledger file."""
     most_rows: int
     """Number of listed objects that are processed at once."""
 
     def share(self, part: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the result of a range for the driver."""
+        """Work on a range, and return the result for the driver."""
         bookmark, pieces = self.chosen(part)
         share = _Share(bookmark.ledger)
         for after, until, choice in pieces:
@@ -664,7 +664,7 @@ class _Task:
         return share.stored(part["after"], self.few)
 
     def chosen(self, part: Mapping[str, Any]) -> tuple[FileBookmark, Iterator[Piece]]:
-        """Return the bookmark of a range, and the choices among its objects, piece by piece."""
+        """Return a bookmark that knows only a range, and the choices among the objects of the range, piece by piece."""
         state = None if self.state is None else replace(self.state, segments=tuple(part["known"])).to_store()
         end = None if self.until is None else replace(self.until, segments=tuple(part["then"])).to_store()
         client = _client(self.options["workers"])
@@ -683,7 +683,7 @@ class _Share:
         self._counts = dict.fromkeys(("count", "bytes", "gone", "ignored", "left"), 0)
 
     def add(self, ends: Ends, rows: pa.Table, left: int) -> None:
-        """Add the rows of a piece. `left` counts its objects left for later; see `FileBookmark.holding`."""
+        """Add the rows of a piece. `left` is the number of its objects that `FileBookmark.holding` returns."""
         taken = rows.filter(is_status(rows, TAKEN))
         self._counts["count"] += taken.num_rows
         self._counts["bytes"] += pc.sum(taken.column("size"), min_count=0).as_py()
@@ -693,12 +693,12 @@ class _Share:
         self._gathered.add(*ends, rows)
 
     def stored(self, after: str | None, few: int, *, has_more: bool = False) -> dict[str, Any]:
-        """Write the rows to the ledger, unless they are few, and return the result for the driver.
+        """Write the rows to the ledger if they are more than `few`, and return the result for the driver.
 
         Parameters
         ----------
         after
-            The key below all rows, by which shares are sorted.
+            The exclusive start of the range of keys; None for the first range. Shares are sorted by it.
         """
         files, rows = self._gathered.taken(few)
         sent = b64encode(to_bytes(rows)).decode() if rows is not None else None
@@ -739,7 +739,7 @@ def _blocks(stretch: Stretch, parts: int, kept: Mapping[str, Any]) -> dict[str, 
 
 
 def _store(source: str, ledger_uri: str, end: PlaceInOrder | None, few: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Store the candidates of a task that are in the batch, whose end is known; return the result for the driver."""
+    """Store the candidates of a task that are older than `end`, and return the result for the driver."""
     candidates, others = _candidates(kept)
     taken = candidates if end is None else candidates.filter(is_earlier(candidates, end))
     out = candidates.num_rows - taken.num_rows
@@ -788,7 +788,7 @@ class _Taken:
 
 
 def _layouts(taken: _Taken, file: Mapping[str, Any]) -> list[Any]:
-    """Return the sets of columns that the folders of a ledger file's keys have, with counts, before a read."""
+    """Return how many keys of a ledger file have which folder columns, such as ``[(("year", "month"), 200)]``."""
     return list(layouts_of(taken.rows(file).column("key").to_pylist()).items())
 
 

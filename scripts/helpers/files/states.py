@@ -1,6 +1,6 @@
 """Stored states and plans of file sources, and the segments that both refer to, validated when they are read. Pure.
 
-Without pyarrow, because commands read and change states where pyarrow is not installed.
+This module does not import pyarrow, because commands read and change states where pyarrow is not installed.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class FilesState:
     Attributes
     ----------
     source
-        The name of its location.
+        The name of the source, such as ``s3://bucket/prefix/``.
     listed
-        When the source was last listed with no file left for a later batch; None if never.
+        The time of the last listing that left no file for a later batch; None if there is none.
     segments
-        The ledger of its files, oldest segment first.
+        The segments of the ledger, oldest first.
     position
-        How far a journal was read; None if it never was.
+        The position up to which a journal was read; None if none was read.
     aside
-        The files that are set aside; None for none.
+        The list of set-aside files; None if no file is set aside.
     others
         Fields that other modules store in the state, such as the schemas of the files.
     """
@@ -107,7 +107,7 @@ class FilesState:
         return replace(self, aside=SetAsideList.of(entries, self.source))
 
     def decided(self, keys: Iterable[str], decision: str) -> FilesState:
-        """Return the state after an operator's decision about some set-aside files; the next batch carries it out.
+        """Return the state with an operator's decision about some set-aside files. The next batch carries it out.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ DIALECT = 1
 
 
 class PlannedPartitions(NamedTuple):
-    """Options that a replay of partitions must repeat: how files are grouped, and which files of a group are read."""
+    """Options of `PartitionRule` that a replay must repeat: the names of its columns, `whole` and `latest`."""
 
     columns: tuple[str, ...]
     whole: bool
@@ -163,11 +163,11 @@ class FilesPlan:
     Attributes
     ----------
     source
-        The name of its location.
+        The name of the source, such as ``s3://bucket/prefix/``.
     segment
-        The ledger rows of the batch, including gone objects; None for no row.
+        The ledger rows of the batch, including gone objects; None if there are none.
     rest
-        The known files of partitions that are read whole, besides the new files; None for none.
+        The known files that are read again, because partitions are read whole; None if there are none.
     count, bytes
         Number and size of the files to read.
     gone
@@ -315,7 +315,7 @@ def _check_format(fields: Fields) -> None:
 
 
 def segment_of(files: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a segment of files in the order of their keys. The names of many files are packed."""
+    """Return a segment of ledger files in the order of their keys. More than `FEW_FILES` entries are packed."""
     count = sum(file["count"] for file in files)
     if len(files) <= FEW_FILES:
         return {"count": count, "files": files}
@@ -323,11 +323,11 @@ def segment_of(files: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the files of a segment; ValueError if it is damaged."""
+    """Return the ledger files of a segment; ValueError if the segment is damaged."""
     found = segment.get("files")
     if found is None:
         packed = segment.get("packed")
-        # `packed` is bytes in the state, read only now if they are many; or a Blob that this run has not stored yet.
+        # `packed` is bytes, or a Blob: it reads its bytes from the table only now, or they are not stored yet.
         found = unpack_json(packed.data if isinstance(packed, Blob) else packed, MAX_NAMES_BYTES)
     for file in Fields({"files": found}, "segment").maps("files", MAX_FILES):
         _check_file(file)
