@@ -14,7 +14,7 @@ from scripts.helpers.listing.objects import LEDGER, LISTED, OVERWRITABLE, Interv
 
 
 class ListingDifference(NamedTuple):
-    """Listed objects that the ledger lacks or has with another identity, and the ledger's objects not listed."""
+    """Listed objects that are unknown (`new`) or have another identity (`modified`); known objects not listed."""
 
     new: pa.Table
     modified: pa.Table
@@ -139,7 +139,7 @@ def _same(rows: pa.Table, known: pa.Table, by_time: bool) -> pa.ChunkedArray:
     if by_time:
         same = pc.and_(same, pc.equal(rows.column("modified"), known.column("modified")))
     # The comparison is null if either row has no version, as before `versioned` was set: then ETag and size decide.
-    # They also decide if both rows have the version of an unversioned object, which each overwrite reuses.
+    # ETag and size also decide if both versions are "null": an overwrite in an unversioned bucket keeps that id.
     by_version = pc.equal(rows.column("version_id"), known.column("version_id"))
     overwritable = pc.equal(rows.column("version_id"), OVERWRITABLE)
     decides = pc.and_(pc.is_valid(by_version), pc.invert(pc.and_(by_version, overwritable)))

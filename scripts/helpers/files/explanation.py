@@ -14,9 +14,9 @@ from scripts.helpers.listing.objects import GONE, is_same
 class Explanation(NamedTuple):
     """The state of one key and the reason for it.
 
-    `state` is ``taken``, ``ignored``, ``archived``, ``skipped``, ``gone`` or, by its time (see `memory.Memory`),
-    ``known``, each with the version of the job and the run that decided it; ``set_aside``, with the version and run
-    that could not read it; or ``new`` or ``unknown``, without a version.
+    `state` is ``taken``, ``ignored``, ``archived``, ``skipped`` or ``gone``, with the version of the job and the run
+    that decided it; ``set_aside``, with the version and run that could not read the file; or ``new`` or ``unknown``,
+    without a version.
 
     >>> FileBookmark(landing).explain("1.csv").reason
     'the next batch may take it'

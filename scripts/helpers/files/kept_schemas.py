@@ -18,11 +18,11 @@ class KeptSchemas:
     context
         The source's name in the job, for error texts.
     known
-        The columns of earlier batches, by the names of their schemas.
+        The columns of earlier batches, by the name of their schema; see `schema_name`.
     on_kept
         Called with a schema name and its decision, to put the columns into the state that follows the plan.
     on_read
-        Called with each frame that was read, or without a frame if the job reads the files in another way.
+        Called with each frame that was read, or without a frame if the caller reads the files by itself.
     """
 
     context: str | None
@@ -42,5 +42,5 @@ class KeptSchemas:
 
 
 def schema_name(format: str, part: str) -> str:
-    """Return the name under which the schema of a format, or of one part of a split delta, is kept."""
+    """Return the name of the schema of a format or of a part: ``"csv"``, or ``"csv:eu"`` for the part ``eu``."""
     return format if part in ("", format) else f"{format}:{part}"

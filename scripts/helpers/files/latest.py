@@ -34,7 +34,7 @@ class LatestPartition:
     state
         The stored state; None on a first run.
     context, job_id
-        For messages.
+        The name of the source in the job, and the job, for error messages.
 
     Raises
     ------

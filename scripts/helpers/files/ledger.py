@@ -120,7 +120,7 @@ class FileLedger:
         return self._some[1]
 
     def stored(self, rows: pa.Table) -> dict[str, Any]:
-        """Return a segment of sorted rows. Its files are written now; without files, its bytes go into the plan."""
+        """Return a segment of sorted rows. Its files are written now; without a folder, its bytes go into the plan."""
         if self._files is None:
             data = to_bytes(rows)
             if len(data) > MAX_TABLE_BYTES:
@@ -164,7 +164,7 @@ class FileLedger:
         return [*segments[:first], *merged]
 
     def merged(self, known: Known, after: str | None, until: str | None, oldest: bool) -> list[dict[str, Any]]:
-        """Store the rows between two keys. Return their segment in a list, or []. With `oldest`, drop gone objects."""
+        """Store known rows between two keys. Return the new segment in a list, or []. `oldest` drops gone objects."""
         rows = merged_segments(known.parts(after, until)[::-1], oldest=oldest)
         return [self.stored(rows)] if rows.num_rows else []
 
@@ -175,7 +175,7 @@ class FileLedger:
     def _in_table(self, segment: Mapping[str, Any], keys: pa.Array | None) -> pa.Table:
         try:
             data = segment["data"].data if isinstance(segment["data"], Blob) else segment["data"]
-            # Check for missing rows: if a row is lost, the next batch takes its file again.
+            # Check that no row is missing: the next batch would take the file of a lost row again.
             if checksum(data) != segment["sha256"]:
                 raise ValueError("the checksum differs")
             rows = from_bytes(data, keys)

@@ -42,11 +42,11 @@ class Partition:
 
 @dataclass(frozen=True, eq=False)
 class PartitionDelta(Readable):
-    """The partitions of one batch. An empty delta is not an error: nothing is new.
+    """The partitions of one batch. A delta without partitions is not an error: no partition has changed.
 
-    `read` returns all ``name=value`` folders as columns, and keeps them in the schema. A column has the type that
-    `schema` names, otherwise the one of `types`, otherwise string, which is the text of the folder. Spark on its own
-    would guess the types in each batch. A folder whose value does not fit its type raises SourceError. `read` raises
+    `read` returns all ``name=value`` folders as columns, and keeps them in the schema. The type of a
+    column is from `schema`, else from `types`, else it is string: the text of the folder. Without this, Spark would
+    guess the types of each batch. A folder whose value does not fit its type raises SourceError. `read` raises
     InvalidValueError if `schema` has a partition column of another type than string, int, bigint or date.
 
     Attributes
@@ -56,7 +56,7 @@ class PartitionDelta(Readable):
     rule : PartitionRule
         The columns, their types, and the options of the batch.
     gone : pyarrow.Table
-        Known files of partitions of this batch that do not exist any more.
+        Known files in the partitions of this batch that do not exist any more.
     """
 
     files: FileDelta
@@ -93,7 +93,7 @@ class PartitionDelta(Readable):
 
     @property
     def emptied(self) -> list[dict[str, Value]]:
-        """Values of the partitions whose files are all gone: empty them at the target. None without ``whole=True``."""
+        """Values of the partitions whose files are all gone: empty them at the target. ``[]`` unless ``whole=True``."""
         return [partition.values for partition in self.partitions if not partition.files.count]
 
     @property

@@ -15,7 +15,7 @@ from scripts.helpers.listing.objects import Interval, byte_order, no_rows
 PIECE_ROWS = 200_000
 """Most listed objects that wait at once to be compared. Comparing takes up to 750 bytes of memory per object."""
 WAITING_ROWS = 250_000
-"""Most rows that wait at once for a ledger file: enough for few files, in some 100 MB with the memory to write."""
+"""Most rows that wait at once for a ledger file, so that files are few. They take about 100 MB while written."""
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class _Run(Generic[T]):
 class _Runs(Generic[T]):
     """Parts of a range that arrive in any order, joined where they touch.
 
-    A part from None starts before all keys, a part to None ends after all keys. So two None never join parts.
+    A part that starts at None starts before all keys, and one that ends at None ends after all: these never touch.
     """
 
     waiting: int = 0
@@ -72,7 +72,7 @@ def in_pieces(intervals: Iterable[Interval], most_rows: int) -> Iterator[list[In
     """Yield all intervals of a listing, which arrive in any order, in pieces whose intervals touch.
 
     Workers list several places at once, so neighbours are joined as they arrive. If more than `most_rows` rows wait,
-    the largest piece is yielded. A listing with no more rows is one piece.
+    the largest piece is yielded. A listing of at most `most_rows` rows is one piece.
     """
     runs: _Runs[Interval] = _Runs()
     for interval in intervals:

@@ -71,7 +71,7 @@ class Readable:
 
 
 class ReadableWhenSmall(Readable):
-    """Files that Spark's readers can read, or the executors with one request per file."""
+    """Files that Spark's readers can read, or that executors can fetch with one request per file."""
 
     def read_small(
         self,

@@ -37,8 +37,8 @@ MAX_JSON_BYTES = 4 * 1024 * 1024
 ROW_GROUP = 100_000
 """Rows of a Parquet row group. Other readers, such as Athena, read only the groups that may have a key."""
 MERGE_FACTOR = 2
-"""A segment is merged with the previous one unless that has more than this many times its rows. So each segment has
-less than half the rows of the previous one. There are few, and a row is rewritten only when rows have about doubled."""
+"""A segment is merged with the previous one unless the previous one has more than this many times its rows. So segments
+are few, as each has less than half the rows of the previous one, and a row is rewritten only when rows have doubled."""
 
 
 def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:
@@ -151,7 +151,7 @@ NAME = re.compile(rf"\.?{LEDGER_FILE}")
 
 
 class SegmentFiles:
-    """A folder of immutable files. A file that nothing refers to is harmless, and is never read.
+    """The folder of a ledger, with immutable files. A file that nothing refers to is harmless, and is never read.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class SegmentFiles:
         self._client = s3_client
 
     def is_listed_by(self, source: Location) -> bool:
-        """Return whether a listing of a source would show these files as new."""
+        """Return whether the folder is in a source, so that a listing would show the ledger's files as new."""
         ours, theirs = self.location.uri("").replace("s3a:", "s3:"), source.uri("").replace("s3a:", "s3:")
         return ours.startswith(theirs) and not is_hidden(f"{ours[len(theirs) :]}0.parquet")
 
@@ -223,7 +223,7 @@ class SegmentFiles:
             return list(pool.map(lambda file: self.rows(file, keys), files))
 
     def listed(self) -> tuple[pa.Table, datetime]:
-        """Return the folder's objects as LISTED, and when the listing began by its clock, UTC; or raise SourceError."""
+        """Return the objects of the folder, and the start of the listing by its clock, in UTC; or raise SourceError."""
         listing = Lister(self.location, self._client, ListingOptions()).below([""])
         tables = [pa.Table.from_batches([interval.rows]) for interval in listing]
         return pa.concat_tables([no_rows(LISTED), *tables]), listing.started
@@ -272,7 +272,7 @@ class SegmentFiles:
         """Return the error for a failed request, which does not show whether the file is intact."""
         uri, code, text = self.location.uri(name), code_of(error), str(error)
         if isinstance(error, PermissionError) or code in ("AccessDenied", "403"):
-            # S3 passes on a refusal of the encryption key: kms:Decrypt for a read, kms:GenerateDataKey for a write.
+            # If KMS refuses the key, the text of S3 names the action: kms:Decrypt or kms:GenerateDataKey.
             by_key = re.search(r"kms:\w+", text)
             return AccessRefusedError(by_key[0] if by_key else action, uri)
         if action == "s3:GetObject":

@@ -23,7 +23,7 @@ MAX_LIST_BYTES = 8 * 1024 * 1024
 """Most bytes of an unpacked list: keys have at most 1,024 bytes each, and their JSON a few times as many."""
 
 WAITING, RETRY, SKIP = "waiting", "retry", "skip"
-"""Decisions about a file: none yet; the next batch checks it and takes it; it counts as done."""
+"""What an operator decided about a file: nothing yet; the next batch shall check and take it; it counts as done."""
 
 PACKED = (bytes, Blob, Spilled)
 """Types of packed bytes: bytes in the state itself, or in chunks beside it."""
@@ -36,7 +36,7 @@ GONE_REASON = "it is not there any more"
 
 @dataclass(frozen=True)
 class SetAside:
-    """One file that was set aside: its identity when it was planned, the reason, and the version and run."""
+    """One file that was set aside: its planned identity, the reason, and the job's version and run that did it."""
 
     key: str
     etag: str | None
@@ -56,7 +56,7 @@ def entry_of(row: Mapping[str, Any], reason: str, version: int, run_id: str) -> 
 
 @dataclass(frozen=True)
 class SetAsideList:
-    """The list as a state stores it: packed, with counts beside it, so that the counts are known without unpacking it.
+    """The list as a state stores it: packed entries, and counts that can be read without unpacking the entries.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ class ListingSource(Protocol):
 
     @property
     def created(self) -> datetime:
-        """The time at which the location was as it is shown."""
+        """The time of the report: it shows the objects that the location had then."""
 
     def list_objects(self, location: Location) -> Iterable[Interval]:
         """Return intervals that cover all keys without a gap, with objects in the columns of LISTED."""
@@ -38,7 +38,7 @@ class EventSource(Protocol):
     """Reports new objects one by one, such as `S3EventQueue`."""
 
     def receive(self, location: Location, at_most: int | None = None) -> Told:
-        """Return the objects of unacknowledged events; of at most `at_most` events if a batch takes no more files."""
+        """Return the objects that unacknowledged events name. A limited batch passes `at_most`, a number of events."""
 
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
         """Delete the received events, except those of some keys. Called after the commit."""

@@ -88,7 +88,7 @@ def left_over(
     live
         Names of all files that heads, open plans and log entries of any job refer to.
     runs_since
-        When the oldest run that is still entered, of any job, began, in UTC; None if there is none.
+        The start, in UTC, of the oldest run of any job that is still entered as at work; None if there is none.
     older_than
         The smallest age of a file to delete, by the clock of the folder.
     folder
