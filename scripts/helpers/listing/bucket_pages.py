@@ -25,7 +25,7 @@ from scripts.helpers.listing.s3 import code_of, login_or_load
 # Parse one page of an S3 listing from XML directly into Arrow columns.
 #
 # botocore's own parser makes a dict of every object and takes some 50 times as long. This parser reads
-# only pages whose objects all have the form of the first one, and leaves other pages to botocore.
+# only pages whose objects all have the same XML elements, and leaves other pages to botocore.
 
 _NEEDED = {b"Key", b"ETag", b"Size", b"LastModified"}
 _NEEDED_OF_VERSION = _NEEDED | {b"VersionId", b"IsLatest"}
@@ -77,7 +77,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
 
 
 def _read(block: bytes, closing: bytes) -> dict[bytes, Sequence[bytes]] | None:
-    """Return the values of each field, one for each object; None if not all objects have the form of the first."""
+    """Return for each XML element the values of all objects; None if an object has other elements than the first."""
     end = block.find(closing) + len(closing)
     gap = block[end : max(end, block.find(b"<", end))]
     first, block = block[:end] + gap, block + gap
@@ -186,9 +186,9 @@ def from_parsed(objects: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
 
 _HANDLER = "glue-watermarks-listing"
 _parsing = threading.Lock()
-"""Parse one page at a time: threads that take turns within a page, as they must here, spoil each other's caches."""
+"""Lets one thread at a time parse a page. Python runs one at a time anyway, and each switch empties CPU caches."""
 _here = threading.local()
-"""Set while this thread waits for a page of this class, so that other calls with the caller's client are untouched."""
+"""Set for a thread that waits for a page of this class, so that answers to other calls of the client stay whole."""
 
 _ELSEWHERE = "The bucket is in another region: give the client that region."
 MAX_PAGE_BYTES = 32 * 1024 * 1024
@@ -258,7 +258,7 @@ class BucketPages:
             StartAfter=self._base + after,
         )
         if found["IsTruncated"]:
-            return None  # Reading on could take as many requests as a listing. The caller cuts by names.
+            return None  # All pages could be as many as those of a listing. The caller cuts by names.
         return [prefix["Prefix"][len(self._base) :] for prefix in found.get("CommonPrefixes", [])]
 
     def first_key(self, after: str) -> str | None:
@@ -270,7 +270,7 @@ class BucketPages:
     def _versions(self, after: str | None, token: str | None) -> Page:
         asked: dict[str, str] = {"KeyMarker": self._base + after} if after else {}
         if token:
-            # Send both markers: the next page may begin with more versions of the last key, which KeyMarker skips.
+            # Send both markers: the next page may begin with more versions of the last key. KeyMarker alone skips them.
             key, _, version = token.rpartition(LAST)
             asked = {"KeyMarker": key}
             if version:

@@ -40,7 +40,7 @@ _CHANGED, _GONE, _DENIED = ("PreconditionFailed", "412"), ("NoSuchKey", "404", "
 
 
 class Taken(NamedTuple):
-    """An object that a committed batch read: its identity, and the job's version that this commit created."""
+    """An object that a committed batch read: its identity, and the job's version after the commit of that batch."""
 
     key: str
     etag: str
@@ -115,7 +115,7 @@ class Clearing:
         Raises
         ------
         AccessRefusedError, CredentialsError, SourceUnavailableError, SourceError
-            An object cannot be archived or deleted. Others may be done by then; the rest is still in the source.
+            An object cannot be archived or deleted. Other objects may be by then; the rest are still in the source.
         """
         one_by_one: Callable[[Taken], str] = self._clear_local if self.client is None else self._clear_object
         with ThreadPoolExecutor(WORKERS) as pool:

@@ -56,7 +56,7 @@ class CutFinder:
         Parameters
         ----------
         start
-            A key at or before `position`, such as the first key of its page. Later keys often begin like both keys.
+            A key at or before `position`, such as the first key of its page. Later keys often begin like both.
         at_once
             Requests to send at the same time.
         """
@@ -72,7 +72,7 @@ class CutFinder:
             folder = "".join(f"{part}/" for part in parts[:depth])
             if depth == len(parts) and start != position and start.rpartition("/")[0] == "/".join(parts):
                 return []  # All keys of the page are in this folder, so its next keys are probably files, too.
-            # Request each folder once: an answer for an earlier position also has the subfolders after a later one.
+            # Request each folder once: the answer for an earlier position has the subfolders after this one, too.
             if folder not in self._folders and self._wanted():
                 self.probes += 1
                 self._folders[folder] = self._pages.folders(folder, position)
@@ -87,7 +87,7 @@ class CutFinder:
         """Cut at the first character in which a later key differs from `position`.
 
         A binary search finds how many characters a later key can share with `position`; with `at_once` above 1, it
-        tries several lengths in a step. All later keys share the first `low` characters; one differs before `high`.
+        tries several lengths in a step. All later keys share its first `low` characters, but not its first `high`.
         """
         likely = _shared(start, position) + 1
         low, high = _shared(position, until or ""), len(position)
@@ -108,7 +108,7 @@ class CutFinder:
         return self._next_characters(following[:high], until, at_once) if following is not None else []
 
     def _next_characters(self, first: str, until: str | None, at_once: int) -> list[str]:
-        """Return `first`, and the cuts after `first` that differ from it only in the last character."""
+        """Return beginnings of keys that differ in the last character: ``"a/1" -> ["a/1", "a/2", "a/5"]``."""
         shared, cuts, more = first[:-1], [first], True
         while more and len(cuts) < MOST_CUTS and self._wanted():
             tried = [shared + character for character in _upwards(cuts[-1][-1], min(at_once, _WAVE))]

@@ -33,7 +33,7 @@ def parse_message(body: str) -> list[NamedObject]:
     ------
     ValueError
         The body is not a notification of S3, or has values that S3 never sends. Anyone with the right to send can put
-        messages into a queue, so nothing else may be returned.
+        any text into a queue, so such messages are refused.
     """
     if len(body) > MAX_BODY:
         raise ValueError(f"it has {len(body):,} characters, and the limit is {MAX_BODY:,}")

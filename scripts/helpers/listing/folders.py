@@ -38,7 +38,7 @@ def _unescaped(text: str) -> str:
 
 
 def folder_kind(name: str, kind: Any) -> str:
-    """Return the type of `KINDS` that a user's spelling stands for; InvalidValueError if there is none."""
+    """Return the type of `KINDS` that a user means: ``int`` for ``integer``. InvalidValueError for an unknown type."""
     found = _SYNONYMS.get(kind, kind) if isinstance(kind, str) else kind
     if found not in KINDS:
         raise InvalidValueError(f"types has {kind!r} for {name!r}. Use one of {', '.join(KINDS)}.")

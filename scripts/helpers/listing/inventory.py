@@ -59,7 +59,7 @@ class S3Inventory:
     """One report of S3 Inventory, read as a listing.
 
     A report shows the bucket as it was when S3 began to scan it, up to days ago: objects written since
-    are missing, and objects deleted since are still there. The report must cover the whole source. Only
+    are missing, and objects deleted since are still listed. The report must cover the whole source. Only
     the filter of the inventory's configuration shows which keys it covers, not the report itself. If the
     report has versions, only the latest version of each key counts, unless it is a delete marker.
 
@@ -68,7 +68,7 @@ class S3Inventory:
     manifest_uri
         ``s3://bucket/…/2026-03-16T01-00Z/manifest.json``; or, ending in a slash, the folder in which
         S3 creates such a folder for each report (``s3://bucket/prefix/source-bucket/configuration/``). Then
-        the newest complete report is read: one with both a manifest and a checksum. It is chosen once.
+        the newest report that has both a manifest and a checksum is chosen at first use, and kept.
     s3_client
         A boto3 S3 client; by default one from boto3's default session.
 

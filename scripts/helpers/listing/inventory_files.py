@@ -171,8 +171,8 @@ def _csv_reader(columns: int) -> SQL:
 
 
 def _insert(columns: SQL, reader: SQL) -> SQL:
-    # A null flag counts as a current object. Keep rows without a key, so that `needed` refuses the file, otherwise
-    # their objects would be missed. Delete markers are left out: they have no size or ETag, which is not damage.
+    # A row whose flags are null counts as a current object. Select rows without a key too: `needed` then raises an
+    # error, otherwise their objects would be missed. Leave out delete markers, which have no size or ETag.
     return sql(
         """
 INSERT INTO listed

@@ -38,12 +38,12 @@ logger = logging.getLogger(__name__)
 # Look up the current state of objects that events or a journal named.
 
 _OF_OBJECT = ("400", "403", "AccessDenied")
-"""Codes of S3 for an object that this login may not read, or that needs a key provided by the customer."""
+"""Codes of S3 for an object that this login may not read, or that is encrypted with a key of the customer."""
 
 KEYS_PER_PAGE = 1_000
 PAYS, APART = 13, 250
-"""Objects that a page of a listing has to show to pay off, as S3 bills it like 12.5 HeadObject requests; and keys to
-look up one by one after a page that did not, so that such pages add a tenth at most to the costs."""
+"""A page that shows `PAYS` wanted objects costs less than a HeadObject for each: S3 bills a page like 12.5 of these.
+After a page that shows fewer, `APART` keys are looked up one by one, so such pages add at most a tenth to the costs."""
 
 
 def _check_absent(location: Location, key: str, error: ClientError | BotoCoreError) -> None:
@@ -165,12 +165,12 @@ class Location:
 
     @property
     def is_unordered(self) -> bool:
-        """Whether it is a directory bucket (S3 Express) or an access point of one: no order, and no StartAfter."""
+        """Whether it is a directory bucket (S3 Express) or its access point, which list keys without an order."""
         return self.bucket.endswith(("--x-s3", "--xa-s3"))
 
     @property
     def has_ranges(self) -> bool:
-        """Whether single ranges of keys can be listed: not in a directory, or in a bucket without an order."""
+        """Whether single ranges of keys can be listed. False for a directory, and for a bucket without an order."""
         return self.is_s3 and not self.is_unordered
 
     @property

@@ -35,7 +35,7 @@ OVERLAP = timedelta(days=1)
 """How far back each run reads records again. S3 keeps snapshots of these tables for 24 hours at most, so new records
 are found by time, not by snapshot. A record may reach the table after a later one, usually within minutes."""
 LEAST_OVERLAP = timedelta(hours=2)
-"""A first run may read the live inventory, which lacks the last hour. The next run reads it from the journal."""
+"""A first run may read the live inventory, which lacks the last hour; the next run reads this from the journal."""
 BEHIND = timedelta(hours=1)
 """How far the live inventory lags behind the bucket: updates are "typically reflected within one hour"."""
 _LATER = {
@@ -75,7 +75,7 @@ class Recorded(NamedTuple):
     changes
         A table of schema CHANGES, in no order; a key may occur several times. None if `lost` gives a reason.
     position
-        Pass it to the next `read`, which starts there: the table's uuid and the UTC time of its newest record.
+        The table's uuid and the UTC time of its newest record. Pass it to the next `read`, which starts there.
     lost
         Why the changes since the last position are unknown and a full listing is needed; None if they are known.
     since
@@ -350,7 +350,7 @@ class _MetadataTable:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Translate errors of the catalog or of files: SourceError, or an error of its own for a login or an outage."""
+        """Translate errors of the catalog or of files to SourceError, CredentialsError or SourceUnavailableError."""
         try:
             yield
         except WatermarkError:

@@ -31,8 +31,8 @@ LEDGER = pa.schema(
 """Objects as a bookmark stores them: the status of each, and the version and run of the job that set it."""
 
 TAKEN, IGNORED, ARCHIVED, SKIPPED, GONE = "taken", "ignored", "archived", "skipped", "gone"
-"""Status of an object: read; changed but left alone; in an archive and left alone; marked as done by an operator who
-knew that it could not be read; no longer listed."""
+"""Status of an object: read by a batch; left out by `start_from` or `on_modified`; in an archive and left out; marked
+as done by an operator although it could not be read; no longer listed."""
 
 
 SEPARATOR = b"\xff"
@@ -89,7 +89,7 @@ def local_etag(status: os.stat_result) -> str:
 
 
 def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return texts or 64-bit numbers like `pa.array`, which imports pandas: that takes longer than a small run."""
+    """Return texts or 64-bit numbers as Arrow. `pa.array` would import pandas, which takes longer than a small run."""
     if all(value is None for value in values):
         return pa.nulls(len(values), kind)
     if None in values or len(values) > SMALL_COLUMN:

@@ -26,7 +26,7 @@ listing that needs several machines takes minutes.
 REQUESTS_PER_CUT = 16
 """Approximate requests to cut a range by names: find the place where names differ, then the characters there."""
 RANGES_MORE = 2
-"""There may be this many times the wanted ranges, because smaller tasks even out sizes that are unknown."""
+"""Up to this many times the wanted ranges are made: sizes are unknown, and small tasks balance the load."""
 
 LARGE = 10
 """Assumed size, in pages, of a range with more than one page: its real size is unknown."""
@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 
 
 def places(counts: Sequence[int], step: int) -> list[int]:
-    """Return at which row of each file to start, so that every `step`-th row is taken as if all files were one."""
+    """Return for each file the row from which to take every `step`-th row, so that steps continue across files."""
     return [(step // 2 - before) % step for before in accumulate(counts[:-1], initial=0)]
 
 
@@ -108,7 +108,7 @@ def _cuts(finder: CutFinder, part: _Part) -> list[str]:
 
 
 def _joined(parts: Sequence[_Part], most: int) -> list[str]:
-    """Join neighbouring parts into about `most` ranges of similar size, if known; return the cuts between them."""
+    """Join neighbouring parts into about `most` ranges of similar estimated size. Return the cuts between these."""
     page = max((part.shown or 0 for part in parts), default=0)
     sizes = [LARGE * page if part.shown is None or part.more else part.shown for part in parts]
     # Make no range smaller than a page: one request lists a page, which is not worth a task.

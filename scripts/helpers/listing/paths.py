@@ -94,7 +94,7 @@ def suffix(key: str) -> str:
 
 
 def packing(key: str) -> str:
-    """Return the extension by which Hadoop chooses a codec, in its case: Hadoop does not decompress ``x.GZ``."""
+    """Return the extension by which Hadoop chooses a codec, as written: Hadoop does not decompress ``x.GZ``."""
     name = key.rpartition("/")[2]
     return name.rpartition(".")[2] if "." in name else ""
 

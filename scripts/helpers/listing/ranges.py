@@ -30,9 +30,9 @@ WAITING_PAGES = 64
 
 MEASURED_PAGES = 2
 RATIO_FOR_ONE_WORKER = 4.0
-"""Pages to time before the number of workers is chosen, so that one late page does not decide; and the ratio of a
-page's time to the work on it up to which one worker is as good as more: threads that parse pages slow each other down.
-"""
+"""The number of workers is chosen after timing `MEASURED_PAGES`, so that one slow page does not decide. If a page took
+at most `RATIO_FOR_ONE_WORKER` times its CPU time, one worker is as fast as several: threads that parse pages slow each
+other down."""
 
 FREE_PROBES = 32
 PAGES_PER_PROBE = 4

@@ -1,6 +1,6 @@
 """Make the default S3 client, and interpret answers and errors of S3 and SQS.
 
-Recognised here are failed logins and errors worth a retry. The meaning of other errors depends on the call.
+This module recognises failed logins and errors worth a retry. The meaning of other errors depends on the call.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _NO_LOGIN = (
 
 
 def login_or_load(source: str, error: Exception) -> CredentialsError | SourceUnavailableError | None:
-    """Return our error for an error of botocore about the login or an overloaded or lost S3; None for others."""
+    """Return the error to raise if the login failed, or S3 is overloaded or unreachable; None for other errors."""
     if isinstance(error, _NO_LOGIN):
         return _no_login(error)
     if isinstance(error, _BROKEN):
@@ -97,7 +97,7 @@ def login_or_load(source: str, error: Exception) -> CredentialsError | SourceUna
 
 
 def login_or_load_of_obstore(source: str, error: Exception) -> CredentialsError | SourceUnavailableError | None:
-    """Return the same as `login_or_load` for an error of obstore, whose text alone has most of the details."""
+    """Return the same as `login_or_load` for an error of obstore, by the status and code in its text."""
     if type(error).__name__ == "UnauthenticatedError":
         return _no_login(error)
     text = str(error)
