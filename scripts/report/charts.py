@@ -73,7 +73,7 @@ def area(chart_id: str, title: str, description: str, values: Sequence[float | N
 
 
 def spark(values_by_range: Mapping[str, Sequence[float | None]]) -> Markup:
-    """Draw one sparkline for each time range, from seconds. The page shows one range at a time, next to its text."""
+    """Draw a sparkline of lags in seconds for each time range. The page shows one range at a time, beside its text."""
     lines = []
     for name, values in values_by_range.items():
         scaled = [None if value is None else _spark_share(value) for value in values]
@@ -119,7 +119,7 @@ def _stretches(marked: Sequence[bool], first: int = 0) -> list[tuple[int, int]]:
 def _runs(
     values: Sequence[float | None], width: float, height: float, above: float = 0, top: float | None = None
 ) -> list[tuple[float, list[tuple[float, float]]]]:
-    """Return the x of the start and the points of each run of values without None. `top` defaults to the largest."""
+    """Return the start (x) and the points of each run of values without None. The value `top` is drawn at the top."""
     if top is None:
         top = max((value for value in values if value is not None), default=0) or 1
     step = width / max(len(values), 1)

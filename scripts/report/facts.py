@@ -41,7 +41,7 @@ class JobFacts:
     Attributes
     ----------
     head
-        None if it cannot be read (`problem` has the reason and the remedy), or if only the Job Runs API has the job.
+        The job's head. None if it cannot be read (`problem` is why), or if only the Job Runs API has the job.
     entries
         Versions, newest first: all since a time, or the newest ones. `is_whole` is True if there are no older ones.
     gaps
@@ -173,7 +173,7 @@ class JobFacts:
         found = []
         for entry in reversed(self.entries):
             at = entry.change.at
-            # Apply the rule for the current lag to the watermarks of that version.
+            # Compute the lag of this version by the same rule as the current lag.
             lag = freshness.lag(Head("", "", 0, 0, entry.watermarks), at)
             found.append((at, None if lag is None else at - lag))
         # Sort by time, not by version, because clocks of runs differ and periods are filled in order of time.

@@ -75,7 +75,7 @@ def build_report(
     now
         The time at which ages and lags are measured; by default the system's time.
     values
-        Show watermarks and the ends of gaps, which may be personal data. By default the page shows only
+        Whether to show watermarks and the ends of gaps, which may be personal data. By default the page shows only
         how many gaps there are and how long they are.
     thresholds
         When a job counts as late, by job name or pattern. Other jobs are compared with their usual rhythm.
@@ -108,7 +108,7 @@ def build_report(
 def make_entry(facts: JobFacts, most_rows: int, values: bool = False) -> JobEntry:
     """Return what the page shows of a job, without keeping the versions themselves.
 
-    Anybody who may write to a job can store unexpected data there. If it raises an error, only that job shows it.
+    A job may have unexpected data, as many programs may write it. If the data raises an error, only this job shows it.
     """
     try:
         entry = _entry(facts, most_rows, values)
@@ -244,7 +244,7 @@ class Chart:
     top
         The value at the top of the chart, as text.
     columns
-        The numbers, separated by spaces, of the columns in the table of figures that have the chart's values.
+        The numbers of the columns in the table of figures that have the chart's values, such as ``"1 2"``.
     """
 
     name: str

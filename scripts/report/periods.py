@@ -113,7 +113,7 @@ def in_periods(facts: JobFacts, most: int = MOST, span: timedelta | None = None)
 
 
 def stretches(periods: Sequence[Period]) -> list[tuple[datetime, datetime]]:
-    """Return when nothing happened, with neighbouring empty periods merged, oldest first."""
+    """Return the start and end of each stretch of empty periods, in which nothing happened, oldest first."""
     found: list[tuple[datetime, datetime]] = []
     for period in periods:
         if not period.is_empty:

@@ -17,7 +17,7 @@ DIMENSION = "Job"
 
 
 def as_line(report: JobReport, namespace: str = NAMESPACE) -> str:
-    """Return a report as one line, without a line break."""
+    """Return a report as one line of JSON, without a line break at its end."""
     metrics = [{"Name": name, "Unit": UNITS[name]} for name in report.values]
     directive = {"Namespace": namespace, "Dimensions": [[DIMENSION]], "Metrics": metrics}
     at = round(report.at.timestamp() * 1000)
@@ -45,5 +45,5 @@ class EmbeddedMetrics:
         # Look up stdout at each report, because Spark, pytest and notebooks replace it.
         stream = self._stream or sys.stdout
         stream.write(as_line(report, self._namespace) + "\n")
-        # Flush, because a job that ends by a signal or os._exit loses what is buffered, which would be this line.
+        # Flush, otherwise a job that ends by a signal or os._exit would lose this line, which is still in the buffer.
         stream.flush()

@@ -33,10 +33,10 @@ def age(head: Head, now: datetime) -> timedelta | None:
 
 
 def lag(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the oldest time cursor of a job; None without any, or if one is unread or zoneless."""
+    """Return the time since the oldest time cursor of a job; None without one, or if one or its zone is unknown."""
     moments = _cursor_times(head)
     cursors = [moment for moment in moments if moment is not None]
-    # Return no lag if a cursor is not known: it may be the oldest one, and a lag that is too low raises no alarm.
+    # Return no lag if any cursor is unknown: it may be the oldest one, and a lag that is too low raises no alarm.
     if not cursors or why_no_lag(head):
         return None
     # Use the oldest cursor, otherwise the other sources would hide one that has no new rows.
@@ -45,10 +45,10 @@ def lag(head: Head, now: datetime) -> timedelta | None:
 
 def why_no_lag(head: Head) -> str:
     """Return why the lag of a job is not known; an empty text if it is known, or if no state has a time cursor."""
-    # An unread state may have the oldest cursor. Only its content shows whether it is of files and has no cursor.
+    # A state that was not read may have the oldest cursor. It may also be of files, without any cursor.
     if unread(head):
         return "unknown"
-    # A version of the package before zones were stored wrote this state. The next run adds the zone.
+    # An old version of the package wrote this state without the zone. The next run adds the zone.
     return "zone not known" if None in _cursor_times(head) else ""
 
 
@@ -58,7 +58,7 @@ def unread(head: Head) -> list[str]:
 
 
 def open_plan_age(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the open plan was frozen, by any run; None without an open plan."""
+    """Return the time since the open plan was frozen, whichever run froze it; None without an open plan."""
     return None if head.plan is None else max(now - head.plan.at, timedelta(0))
 
 
@@ -120,7 +120,7 @@ class Threshold:
 
 
 def _begun(head: Head) -> datetime | None:
-    """Return when the open plan was frozen or the run with the lease began, whichever came first; None without both."""
+    """Return when the open plan was frozen or the leased run began, whichever was first; None without either."""
     since = [head.claim.since if head.claim else None, head.plan.at if head.plan else None]
     return min((moment for moment in since if moment is not None), default=None)
 

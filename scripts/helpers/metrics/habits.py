@@ -89,7 +89,7 @@ class UnusualSize:
 
 
 def rhythm_of(commits: Sequence[PastCommit], since: datetime | None = None) -> Rhythm | None:
-    """Return the rhythm of a job from its newest commits, oldest first; None if too few, or too close together.
+    """Return the rhythm from the newest commits of a job, oldest first; None for few commits or periods under a minute.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def period_text(period: timedelta) -> str:
 
 
 def _like(gaps: Sequence[tuple[datetime, timedelta]], last: datetime, period: timedelta) -> list[timedelta]:
-    """Return the gaps after commits of the last one's weekday or hour; none if a job runs often, without pauses."""
+    """Return the gaps after commits with the weekday or hour of `last`; [] for a job that runs often without pauses."""
     if period >= DAILY:
         return [length for start, length in gaps if start.weekday() == last.weekday()]
     if _largest([length for _, length in gaps], TRIMMED_FROM) >= PAUSE * period:

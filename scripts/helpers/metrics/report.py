@@ -31,7 +31,7 @@ UNITS = {
 
 @dataclass(frozen=True)
 class JobReport:
-    """The result of one run. `values` has numbers by metric name: those metrics of `UNITS` that the run knows."""
+    """The result of one run. `values` has a number for each metric of `UNITS` that the run has measured."""
 
     job_id: str
     run_id: str
@@ -44,4 +44,4 @@ class Reporter(Protocol):
     """Receives the report of each run that ends, such as `EmbeddedMetrics` or `OpenTelemetryMetrics`."""
 
     def report(self, report: JobReport) -> None:
-        """Pass a report on. An error that this raises is logged and does not fail the run."""
+        """Send a report to a monitoring system. The job logs an error that this raises, and does not fail."""

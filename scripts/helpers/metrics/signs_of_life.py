@@ -12,7 +12,7 @@ LONG_LEASE = timedelta(hours=1)
 
 def failed_since(head: Head, now: datetime) -> int:
     """Return how many runs began since the last version and ended without a commit."""
-    # Only a valid lease shows that a run is at work. `begun` counts that run, which has not failed.
+    # `begun` counts all runs since the last version. A run with a valid lease is at work, and has not failed.
     is_at_work = head.claim is not None and now < head.claim.lease_until
     return max(head.begun - is_at_work, 0)
 
@@ -26,10 +26,10 @@ def silence(head: Head, now: datetime) -> timedelta | None:
 
 
 def may_be_dead(head: Head, now: datetime) -> bool:
-    """Return whether the run with the lease shows no sign of life, or has a lease that could hide its death for long.
+    """Return whether the run with the lease may be dead: it missed two heartbeats, or its lease ends in over an hour.
 
-    A run sends three heartbeats per lease. To miss two is not an accident, but a live run without heartbeats looks the
-    same, so an operator has to check.
+    A run sends three heartbeats per lease, so two missing ones are suspicious. A live run that sends none looks the
+    same, so an operator has to check. A long lease would hide a dead run, and block the job until it ends.
     """
     claim = head.claim
     if claim is None or now >= claim.lease_until:

@@ -37,7 +37,7 @@ class OpenTelemetryMetrics:
         self._gauges = {name: meter.create_gauge(_name(name), unit=_unit(name)) for name in set(UNITS) - set(COUNTERS)}
 
     def report(self, report: JobReport) -> None:
-        """Pass a report on."""
+        """Add the values of a report to the counters and gauges."""
         attributes = {"job": report.job_id, "outcome": report.outcome}
         for name, value in report.values.items():
             if name in self._counters:

@@ -26,8 +26,8 @@ LATE: tuple[Word, ...] = ("missing", "late")
 MOST_NAMED = 3
 """Most contexts that a reason names."""
 PUBLICATION = timedelta(minutes=15)
-"""How long a run may take to publish a committed version. Its claim ends with the commit, so nothing shows whether the
-run is alive."""
+"""How long a run may take to publish a version after its commit. Its lease ends with the commit, so nothing shows
+whether the run is still alive."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ NEVER_COMMITTED = Condition("no commit yet", "its runs keep no watermark")
 
 
 def without_head(job_id: str, problem: str | None) -> Condition:
-    """Return the condition of a job whose head cannot be read because of `problem`, or is missing if that is None."""
+    """Return the condition of a job without a readable head. `problem` is the reason; None if the head is missing."""
     if problem is None:
         return NEVER_COMMITTED
     return Condition("problem", problem, f"watermarks doctor {shlex.quote(job_id)}")
@@ -103,7 +103,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
 
 
 def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -> Condition | None:
-    """Return the condition of a late or missing job, None for any other job. Without a threshold its rhythm decides."""
+    """Return the condition of a job that is late or missing by its threshold, or else by its rhythm; None otherwise."""
     if threshold is not None and threshold.measure == "lag" and (names := unread(head)):
         more = ", …" if len(names) > MOST_NAMED else ""
         reason = f"its lag is unknown; {TOO_LARGE}: {', '.join(names[:MOST_NAMED])}{more}"
@@ -134,15 +134,15 @@ def read_condition(head: Head) -> Condition | None:
 
 def rhythm_in(head: Head) -> Rhythm | None:
     """Return the rhythm of a job; None if too few commits are known."""
-    # Count from the last version, as `age` does. It may be a rewind or a set: then an operator has just seen the job.
+    # Count from the last version, as `age` does. If that is a rewind or a set, an operator has just seen the job.
     return None if head.last is None else rhythm_of(head.recent, head.last.at)
 
 
 def activity(head: Head, now: datetime) -> Activity:
-    """Return what a job does now, whatever is wrong: at work, an open plan, a lease that is over, or idle."""
+    """Return what a job does now, regardless of its problems, such as ``at work`` or ``idle``."""
     if head.claim is not None and now < head.claim.lease_until:
         return "at work"
-    # A plan outlives the lease of the run that froze it. It comes first, because the next run replays it.
+    # Check the plan before the lease: a plan outlives the lease of its run, and the next run replays the plan.
     if head.plan is not None:
         return "open plan"
     return "lease over" if head.claim is not None else "idle"
@@ -159,7 +159,7 @@ def _by_threshold(head: Head, now: datetime, found: Freshness) -> Condition | No
 
 
 def _lateness_condition(word: Word, reason: str, head: Head, now: datetime) -> Condition:
-    """Return the condition of a late job. It names failed runs, because a job that fails needs another remedy."""
+    """Return the condition of a late job. Its reason names failed runs, because they need another remedy."""
     name, failed = shlex.quote(head.job_id), failed_since(head, now)
     failures = f"; {_failures(head, failed)}" if failed else ""
     if activity(head, now) == "at work":
