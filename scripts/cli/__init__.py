@@ -1,1 +1,1 @@
-"""The command line `watermarks`: look, understand, repair."""
+"""The command `watermarks`, which shows, explains and repairs the watermarks of jobs."""

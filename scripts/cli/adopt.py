@@ -35,7 +35,7 @@ def adopt(around: Surroundings, job: str, run_id: str | None, glue: bool, glue_j
     with progress(around, f"reading {printable(job)}"):
         if around.store.read_head(job) is not None:
             raise PlanConflictError(job, ADOPTED)
-        # This command resolves several items. Without items, `latest` raises UnknownJobError before Glue is asked.
+        # Ignore that the job has several items: this command chooses one. Without any item, `latest` raises an error.
         with suppress(AmbiguousHistoryError):
             around.watermarks.latest(job)
     started = runs_in_glue(around, glue_job or job) if run_id is None else None

@@ -95,7 +95,7 @@ def backfill(
     with progress(around, f"looking for gaps of {printable(job)}"):
         name, state = state_in(around, job, context, "rows")
         begun = _begun(around, job, name)
-        # A slice that has begun owns its rows. They are still a gap, but must not be offered to another slice.
+        # A slice that has begun owns its rows. They are still a gap, but another slice must not read them.
         taken = {one.bounds for one in begun}
         gaps = around.watermarks.gaps(job, name, bound_option(state, start, "--low"))
         planned = [one for gap in gaps if gap not in taken for one in _cut(gap, number)]
@@ -116,7 +116,7 @@ def is_given(option: str, arguments: Sequence[str]) -> bool:
 
 
 def _begun(around: Surroundings, job: str, context: str) -> list[_BegunSlice]:
-    """Return the slices that own rows. A slice that ended before it planned anything is a gap like any other."""
+    """Return the slices that own rows. If a slice ended before it planned anything, its rows are an ordinary gap."""
     found = []
     for slice_job, (name, bounds) in around.watermarks.unfinished(job, context).items():
         try:
@@ -236,7 +236,7 @@ class _Work:
         return [{"low": low, "high": high} for low, high in placed(self.state, spans)]
 
     def _is_to_finish(self, one: _BegunSlice) -> bool:
-        """Return whether a begun slice may be finished: its target merges, or the live job never reads its rows."""
+        """Return whether a begun slice may still be read: its target merges, or the live job never reads its rows."""
         low, high = map(range_end, one.bounds)
         return self.merges or self.state.is_left_to_slices((low, high or None))
 
@@ -246,7 +246,7 @@ class _Work:
 
 
 def ingest_arguments(command: str, job: str, state: RowsState, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse arguments of ingest-table that were given to a command; the state has the names of the cursor columns."""
+    """Parse arguments of ingest-table that were given to a command. `state` has the names of the cursor columns."""
     from scripts.jobs import session
     from scripts.jobs.ingest_table import check_source_options, make_parser
 

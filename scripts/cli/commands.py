@@ -25,9 +25,9 @@ PROGRAM = "watermarks"
 COMPLETE_VARIABLE = "_WATERMARKS_COMPLETE"
 """Environment variable with which a shell asks the command for completions."""
 COMPLETE_JOBS = "WATERMARKS_COMPLETE_JOBS"
-"""Environment variable: complete names of jobs too, which sends requests to AWS at each press of the key."""
+"""Environment variable that turns on completion of job names, which sends requests to AWS at each press of Tab."""
 MAX_COMPLETION_REQUESTS = 50
-"""Maximum requests for one press of the key, because the user is waiting."""
+"""Maximum requests for one press of Tab, because the user is waiting."""
 
 
 class JobName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -36,7 +36,7 @@ class JobName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     name = "job"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        """Return names of jobs for completion, only if the user has turned this on."""
+        """Return names of jobs for completion; [] unless the user has set WATERMARKS_COMPLETE_JOBS."""
         if not os.environ.get(COMPLETE_JOBS):
             return []
         try:
@@ -161,7 +161,7 @@ def check_options(modes: Mapping[str, Container[str]]) -> str:
     Parameters
     ----------
     modes
-        For each option that sets a mode, the parameters that have an effect with it; under "", those of no mode.
+        For each option that sets a mode, the parameters that have an effect with it; under "", those without a mode.
 
     Raises
     ------
@@ -186,6 +186,6 @@ def check_options(modes: Mapping[str, Container[str]]) -> str:
 
 
 def read_job(around: Surroundings, job: str) -> Head:
-    """Return the head of a job: its committed and its open state."""
+    """Return the head of a job, which has its committed state and its open plan."""
     with progress(around, f"reading {printable(job)}"):
         return around.watermarks.latest(job)

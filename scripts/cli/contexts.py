@@ -43,7 +43,7 @@ def file_bookmark() -> Any:
 
 
 def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> tuple[str, Any]:
-    """Return the name and state of a context of this kind; without `context`, of the only one."""
+    """Return the name and state of `context`, or of the only context of this kind if `context` is None."""
     if context is not None:
         # Read only this context, because others may have megabytes in chunks.
         state = around.watermarks.lookups.state_at(around.watermarks.latest(job), context)
@@ -63,7 +63,7 @@ def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> 
 
 
 def _others(job: str, states: Mapping[str, Any], kind: str) -> str:
-    """Return a hint for a job without a context of this kind: what it has, and which command to use for that."""
+    """Return a hint for a job without a context of this kind: which contexts it has, and the commands for them."""
     if not states:
         return "It has no watermarks: none of its runs has committed, or it was reset. Run it first."
     files = names_of_kind(states, "files")

@@ -74,7 +74,7 @@ def doctor(
             "--from-log goes without --repair, --publish, --forget and --after-restore. Run them after it."
         )
     _check_answers(after_restore or from_log, said, named, retract, back_to)
-    # What the operator confirms must still be true when it is changed. Examining a job needs no such check.
+    # `before` and `agreed` are what the operator confirms: nothing else is changed. A mere check needs neither.
     before, agreed = None, frozenset[str]()
     answers = [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
     answers += [] if back_to is None else [f"The next run continues from the watermarks of version {back_to}."]
@@ -105,7 +105,7 @@ def doctor(
                 around.watermarks, job, sinks=sinks, retract=retract, back_to=back_to, why=said.why, who=said.who,
                 expected=before,
             )  # fmt: skip
-            # Print this only now, because `restore` may refuse.
+            # Print this only now, because `restore` may raise an error.
             around.shown.print("\n".join(["A new epoch is started; an open plan is dropped.", *answers]))
         if forget:
             forget_target(around.watermarks, job, forget)

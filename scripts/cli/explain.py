@@ -23,7 +23,7 @@ def explain_file(around: Surroundings, job: str, key: str, context: str | None, 
     with progress(around, f"reading {printable(job)}"):
         name, state = state_in(around, job, context, "files")
     source = state.source
-    # Omit options that were not given, because the class checks every value that it is passed.
+    # Omit options that were not given, because `FileBookmark` checks every value that it is passed.
     given = {option: value for option, value in options.items() if value}
     bookmark = bookmark_of(source, state=state.to_store(), transformation_ctx=name, **given)
     relative = _relative(key, source)
@@ -49,7 +49,7 @@ def explain_file(around: Surroundings, job: str, key: str, context: str | None, 
 
 
 def _relative(key: str, source: str) -> str | None:
-    """Return a key relative to its source. It may begin with s3a://, as in Spark, or be the path of a local file.
+    """Return a key relative to its source. `key` may begin with s3a://, as in Spark, or be the path of a local file.
 
     None if the key does not begin with the source.
     """

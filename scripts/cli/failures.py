@@ -46,7 +46,7 @@ LOOKED_AT = 200
 
 @contextmanager
 def told(around: Surroundings) -> Iterator[None]:
-    """Print errors of the block on standard error, and exit with their code (SystemExit)."""
+    """Print an error that the block raises on standard error, and exit with the code of the error (SystemExit)."""
     try:
         yield
     except WatermarkError as error:
@@ -136,7 +136,7 @@ def _unknown(around: Surroundings, job_id: str) -> str:
 
 
 def _listed(around: Surroundings) -> JobList | None:
-    # The list is only for the hint of another error, which a failure here must not replace.
+    # The names are only for a hint about another error. An error here must not hide that one.
     try:
         with progress(around, "looking for names") as steps:
             return list_jobs(around.store, max_requests=LOOKED_AT, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))

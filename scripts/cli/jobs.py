@@ -143,7 +143,7 @@ class _Listing:
     left
         How many jobs --limit leaves out.
     derived
-        How many jobs of backfills --backfills would add, whatever their state or age.
+        How many jobs of backfills the option --backfills would add, regardless of their state or age.
     """
 
     shown: list[ListedJob]
@@ -306,7 +306,7 @@ def _checked(job: ListedJob, now: datetime, lookups: Lookups) -> ListedJob:
 
 
 def _age(job: ListedJob, now: datetime) -> timedelta:
-    """Return the time since the last version, or the maximum for a job without a version."""
+    """Return the time since the last version; for a job without a version, the longest possible time."""
     found = age(job.head, now) if job.head else None
     return NEVER if found is None else found
 

@@ -19,7 +19,7 @@ class Steps:
         self._task = progress.add_task(text, total=total, count="")
 
     def at(self, done: int, total: int | None = None, unit: str = "") -> None:
-        """Report how many units are done, and of how many if that is known."""
+        """Report how many units are done, and the total if it is known."""
         self._progress.update(self._task, completed=done, total=total, count=f"{done:,} {unit}".strip())
 
 
@@ -36,7 +36,7 @@ def progress(around: Surroundings, text: str, total: int | None = None) -> Itera
         transient=True,
         disable=not around.err.is_terminal,
     )
-    # Most tasks end before that, and a bar that only flashes up would distract.
+    # Start the bar later, because most tasks end within two seconds, and a bar that only flashes up distracts.
     late = threading.Timer(around.progress_after, shown.start)
     late.daemon = True
     late.start()

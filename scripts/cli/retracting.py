@@ -41,7 +41,7 @@ def show_outputs(around: Surroundings, before: Head, decided: Decided, retract: 
         )
     if rows:
         show_rows(around.shown, ("target", "versions", "files", "size", "becomes"), rows)
-    # Show what the targets really have, not what records say. `retract` runs retractions of earlier decisions too.
+    # Show what the targets really have. With `retract`, retractions of earlier decisions are carried out too.
     rows = []
     for retraction in after.retracting[0 if retract else len(before.retracting) :]:
         versions = f"{retraction.first} to {retraction.last}"
@@ -64,7 +64,7 @@ def to_delete(around: Surroundings, head: Head, retraction: Retraction) -> list[
 
 
 def retract_now(around: Surroundings, job: str) -> None:
-    """Delete what a decision retracted. The next run does so at targets that only Spark or its script can reach."""
+    """Delete what a decision retracted. The next run deletes what only Spark or the job's script can reach."""
     with progress(around, f"reading {printable(job)}"):
         head = around.watermarks.latest(job)
     for retraction in head.retracting:

@@ -183,7 +183,7 @@ def show_rows(
     is_right: list[bool] = []
     for at, heading in enumerate(headings):
         cells = [_cell(row[at]) for row in rows]
-        # Keep the first column: it names the rows, and is the title of a card.
+        # Always keep the first column: it names the rows, and is the title of a card.
         if at == 0 or not all(map(_is_empty, cells)):
             names.append(Text(heading, "bold"))
             columns.append(cells)
@@ -261,7 +261,7 @@ def show_folded(console: Console, text: Text, indent: int = 0) -> None:
     """Print a text, folded to the width of the console."""
     for line in text.wrap(console, max(console.width - indent, 1), overflow="fold"):
         line.rstrip()
-        # Folded already. Without `soft_wrap`, rich would fold again, at its own width, if output is not a terminal.
+        # The text is folded already. Without `soft_wrap`, rich would fold it again if output is not a terminal.
         console.print(Text.assemble(" " * indent, line), soft_wrap=True)
 
 

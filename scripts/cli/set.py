@@ -89,7 +89,7 @@ def set_values(
         assigned = dict(_assigned(text, state, name) for text in values)
     except ImplausibleError as error:
         raise CorruptItemError(job, HEAD_KEY, str(error)) from error
-    # Values that are not named stay. A new context needs its whole state, with its kind and cursor columns.
+    # `declare` keeps the values that are not passed. A new context needs a whole state, so pass all its values.
     wanted = assigned if context in before.watermarks or context is None else {**state, **assigned}
     declare(around, said, before, wanted, context)
 

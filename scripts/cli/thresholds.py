@@ -26,7 +26,7 @@ thresholds_option = click.option(
 
 
 def read_thresholds(file: Path | None) -> dict[str, Threshold]:
-    """Return the thresholds of a file by job name or pattern; none without one. Raise InvalidValueError if invalid."""
+    """Return the thresholds of a file by job name or pattern; {} without a file. InvalidValueError for a wrong one."""
     if file is None:
         return {}
     try:
