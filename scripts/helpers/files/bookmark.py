@@ -227,7 +227,7 @@ class FileBookmark:
         SourceError, ArchivedObjectError
             A file is modified or archived, and `on_modified` or `on_archived` is ``raise``.
         """
-        # Use the ledger with more cuts: the current ledger, or the ledger at the end of a range of runs.
+        # Divide the keys at the cuts of the larger ledger: the current one, or the one at the end of a range of runs.
         cuts = max((ledger.cuts for ledger in (self.ledger, self.then) if ledger is not None), key=len)
         sees_all, ranges = False, parted(cuts)
         parts: Iterable[Iterable[Interval]]
@@ -572,10 +572,10 @@ class FileBookmark:
             )  # fmt: skip
 
     def holding(self, left: pa.Table) -> pa.Table:
-        """Return the left objects because of which the state must keep its old time of the last listing.
+        """Return the objects left for later. If there are any, the state keeps its old time of the last listing.
 
-        With `layout`, later runs list only the date folders since that time, so all left objects are returned, even
-        skipped archived ones: copies out of the archive have the same folders. Without `layout`, these are left out.
+        With `layout`, later runs list only the date folders since that time. So skipped archived objects are returned
+        too, because copies out of the archive are written to the old folders. Without `layout`, they are not.
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 
@@ -598,7 +598,7 @@ class FileBookmark:
     def _takes_pieces(self) -> bool:
         """Whether to choose a limited batch piece by piece, so that memory holds one piece and the chosen files.
 
-        False without limits, as the batch then holds all new files, and for options that compare all new files.
+        False without limits, as the batch then holds all new files, and for options that need all new files at once.
         """
         needs_all = (
             self._aside or self.partitions is not None or self.options.on_unreadable != "raise"
@@ -632,7 +632,7 @@ class FileBookmark:
         return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:
-        """Look up the markers of folders that extend beyond a piece; return the folders that have one."""
+        """Look up the ready markers of folders that extend beyond a piece; return the folders that have one."""
         marker = self.options.ready_marker or ""
         there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
         return {key[: -len(marker)] for key in there.column("key").to_pylist()}

@@ -66,8 +66,8 @@ _ARCHIVES = column_of(ARCHIVES, pa.string())
 _DELTA_LOG = "_delta_log/"
 
 MAX_ASKED = 100_000
-"""Most objects that are looked up in S3 one by one for a journal or a report. It is as many requests as a listing of a
-hundred million objects needs pages; for more objects a listing is cheaper."""
+"""Most objects that are looked up in S3 one by one for a journal or a report. With as many requests, a listing shows a
+hundred million objects, so for more objects a listing is cheaper."""
 MAX_KEY_BYTES = 2**31 - 1
 """Most bytes of all keys of a batch: the ledger has them in one Arrow array of texts, which holds no more."""
 
@@ -152,7 +152,7 @@ class BatchChooser:
         Raises
         ------
         SourceError, ArchivedObjectError
-            A file is one for which an option is ``raise``, or Spark cannot read its key. Nothing is stored.
+            An option such as `on_modified` is ``raise`` and applies to a file, or Spark cannot read a key.
         """
         there = [no_rows()]
         parts, ready, archived, too_small = self._compared(
@@ -399,7 +399,7 @@ class BatchChooser:
         return new.filter(pc.invert(before)), passed
 
     def _without_existing(self, gone: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> pa.Table:
-        """Remove the objects that exist and are only missing from a report, as gone objects would be taken again."""
+        """Return the gone objects that S3 lacks too. An object that only the report lacks stays known."""
         there = look(gone.column("key").to_pylist()).column("key")
         if len(there):
             logger.warning(

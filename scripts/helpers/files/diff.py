@@ -14,7 +14,7 @@ from scripts.helpers.listing.objects import LEDGER, LISTED, OVERWRITABLE, Interv
 
 
 class ListingDifference(NamedTuple):
-    """Listed objects that are unknown (`new`) or have another identity (`modified`); known objects not listed."""
+    """Listed objects that are unknown (`new`) or changed (`modified`), and known objects that are missing (`gone`)."""
 
     new: pa.Table
     modified: pa.Table

@@ -43,7 +43,7 @@ class PartitionColumns:
         columns
             One name or several. A folder matches a name in upper or lower case, as in Spark.
         types
-            Types by column, except for text: ``int``, ``bigint``, or ``date``, as in 2026-11-24 and 20261124.
+            Type of each column that is not text, by name: ``int``, ``bigint``, or ``date`` (2026-11-24 or 20261124).
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Chosen(NamedTuple):
     gone: pa.Table
     has_more: bool
     waiting: int
-    """Number of partitions with files that cannot be taken yet; with ``latest``, only those above the taken one."""
+    """Number of partitions with files that cannot be taken yet; with ``latest``, only those larger than the taken."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class PartitionRule:
         assert self.start_from is not None
         start = self.start_from
         numbers = self.numbers(new.column("key"))
-        # This raises an error if the order is unclear, as of the texts 9 and 10: either could be before the start.
+        # This raises an error if the order is unclear, as with the texts 9 and 10: the start would be unclear too.
         self.columns.ordered([*self._numbers, (*start, *[None] * (len(self.columns.names) - len(start)))])
         early = [sort_key(values[: len(start)]) < sort_key(start) for values in self._numbers]
         return pa.array(early, pa.bool_()).take(numbers)
@@ -254,7 +254,7 @@ class PartitionRule:
         """Return for each folder whether it, or a folder above it within its partition, has a ready marker."""
         if isinstance(folders, pa.ChunkedArray):
             folders = folders.combine_chunks()
-        # Ignore a marker above the partitions: Spark writes it after each job, so no partition is complete by it.
+        # Ignore a marker above the partitions: Spark writes it after any job, and it shows no partition as complete.
         marks = tuple(folder for folder in marked if self._is_partition(folder))
         encoded = pc.dictionary_encode(folders)
         found = [folder.startswith(marks) for folder in encoded.dictionary.to_pylist()]

@@ -34,7 +34,7 @@ class _Run(Generic[T]):
 class _Runs(Generic[T]):
     """Parts of a range that arrive in any order, joined where they touch.
 
-    A part that starts at None starts before all keys, and one that ends at None ends after all: these never touch.
+    A start of None is before all keys, and an end of None is after all keys, so these two never touch.
     """
 
     waiting: int = 0

@@ -22,7 +22,7 @@ ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 """Storage classes whose objects are listed but cannot be read before they are restored."""
 
 LAYOUT_CODES = "YymdjbBaAuwUWVGHIp%"
-"""The strftime codes allowed in date folders, from the century to the hour. Codes for minutes are refused."""
+"""The strftime codes allowed in date folders: years down to hours, and ``%%``. Codes for minutes are refused."""
 
 _SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
 """Matches every hidden key, and few other keys."""
@@ -406,7 +406,7 @@ def _step(layout: str) -> timedelta:
 def _written(layout: str, first: datetime, last: datetime) -> dict[str, None]:
     """Return the folders of all dates from `first` to `last`, in order of time, as keys of a dict."""
     step = _step(layout)
-    # Start at the full hour or day. From 10:30, steps of an hour would miss the folder of a `last` at 12:10.
+    # Start at the full hour or day: from 10:30 to 12:10, steps of an hour would miss the folder of 12 o'clock.
     moment = first.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
     if step == timedelta(days=1):
         moment = moment.replace(hour=0)

@@ -108,7 +108,7 @@ def _checked(rows: pa.Table) -> pa.Table:
         raise ValueError(f"{missing[0]} is missing in a row")
     # Texts in a Parquet file may be invalid UTF-8, which Arrow does not check on its own.
     rows.validate(full=True)
-    # Check the times now: one outside Python's range would raise OverflowError wherever it is used later. Drop the zone
+    # Check the times now: a time outside Python's range would raise OverflowError at each later use. Drop the zone
     # first, otherwise Arrow imports pandas.
     pc.min_max(rows.column("modified").cast(pa.timestamp("us"))).as_py()
     return rows
@@ -135,7 +135,7 @@ def merges(counts: Sequence[int]) -> int:
 
 
 def merged_segments(tables: Sequence[pa.Table], oldest: bool) -> pa.Table:
-    """Return the latest row of each key in consecutive segments, oldest first; without gone objects if `oldest`."""
+    """Return the latest row of each key in consecutive segments, given from old to new. `oldest` drops gone objects."""
     return newest_rows(reversed(tables), with_gone=not oldest).sort_by("key")
 
 
@@ -218,7 +218,7 @@ class SegmentFiles:
         if len(files) < 2:
             return [self.rows(file, keys) for file in files]
         if not self.location.is_local:
-            _ = self.client  # Create it before the threads start, otherwise each would create one.
+            _ = self.client  # Create the client before the threads start, otherwise each would create one.
         with ThreadPoolExecutor(READERS) as pool:
             return list(pool.map(lambda file: self.rows(file, keys), files))
 

@@ -23,7 +23,7 @@ MAX_LIST_BYTES = 8 * 1024 * 1024
 """Most bytes of an unpacked list: keys have at most 1,024 bytes each, and their JSON a few times as many."""
 
 WAITING, RETRY, SKIP = "waiting", "retry", "skip"
-"""What an operator decided about a file: nothing yet; the next batch shall check and take it; it counts as done."""
+"""What an operator decided about a file: nothing yet; the next batch checks and takes it; it counts as done."""
 
 PACKED = (bytes, Blob, Spilled)
 """Types of packed bytes: bytes in the state itself, or in chunks beside it."""

@@ -38,7 +38,7 @@ class EventSource(Protocol):
     """Reports new objects one by one, such as `S3EventQueue`."""
 
     def receive(self, location: Location, at_most: int | None = None) -> Told:
-        """Return the objects that unacknowledged events name. A limited batch passes `at_most`, a number of events."""
+        """Return the objects that unacknowledged events name. `at_most` is the most events, if the batch is limited."""
 
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
         """Delete the received events, except those of some keys. Called after the commit."""

@@ -525,7 +525,7 @@ class Executors:
         return [segment_of(in_order)] if in_order else []
 
     def _read(self, files: Files) -> DataFrame:
-        """Return a DataFrame of the taken files that ledger files name, after checking the checksums of the latter."""
+        """Return a DataFrame of the taken files in some ledger files. Tasks verify each ledger file by its checksum."""
         types = {"size": T.LongType(), "version": T.LongType(), "modified": T.TimestampType()}
         schema = T.StructType([T.StructField(name, types.get(name, T.StringType())) for name in LEDGER.names])
         if not files:
@@ -603,7 +603,7 @@ def _between(segments: Sequence[Files], after: str | None, until: str | None) ->
 
 
 def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:
-    """Divide the rows of ledger files into shares of `rows` rows; the last one may have fewer. A share is slices."""
+    """Divide the rows of ledger files into shares of `rows` rows each, or fewer in the last. A share lists slices."""
     shares: list[list[dict[str, Any]]] = []
     share: list[dict[str, Any]] = []
     room = rows

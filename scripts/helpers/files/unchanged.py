@@ -69,7 +69,7 @@ def check_unchanged(
     table
         The planned objects, with the columns of `FileDelta.table`.
     on_changed
-        ``raise`` raises; ``skip`` leaves changed objects out of the result.
+        ``raise`` raises an error if an object changed; ``skip`` leaves changed objects out of the result.
     pinned
         For an object with a planned VersionId, only check that the version exists: a read by version returns the
         same bytes, whatever was written or deleted since.

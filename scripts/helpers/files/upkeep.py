@@ -81,7 +81,7 @@ def left_over(
 
     Deleting files is safe only if the folder is listed first, and `live` and `runs_since` are looked up after that. A
     file is written before anything refers to it. So at the look-up, each listed file is in one of three cases:
-    something refers to it, its run is still entered, or its run has ended and can refer to nothing any more.
+    something refers to it, its run is still entered as at work, or its run has ended and cannot refer to it any more.
 
     Parameters
     ----------

@@ -188,7 +188,7 @@ _HANDLER = "glue-watermarks-listing"
 _parsing = threading.Lock()
 """Lets one thread at a time parse a page. Python runs one at a time anyway, and each switch empties CPU caches."""
 _here = threading.local()
-"""Set for a thread that waits for a page of this class, so that answers to other calls of the client stay whole."""
+"""Set for a thread that waits for a page of this class, so that answers to other calls are left as they are."""
 
 _ELSEWHERE = "The bucket is in another region: give the client that region."
 MAX_PAGE_BYTES = 32 * 1024 * 1024

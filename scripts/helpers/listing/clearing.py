@@ -115,7 +115,7 @@ class Clearing:
         Raises
         ------
         AccessRefusedError, CredentialsError, SourceUnavailableError, SourceError
-            An object cannot be archived or deleted. Other objects may be by then; the rest are still in the source.
+            An object cannot be archived or deleted. Some objects may be done; all others are still in the source.
         """
         one_by_one: Callable[[Taken], str] = self._clear_local if self.client is None else self._clear_object
         with ThreadPoolExecutor(WORKERS) as pool:

@@ -35,7 +35,7 @@ OVERLAP = timedelta(days=1)
 """How far back each run reads records again. S3 keeps snapshots of these tables for 24 hours at most, so new records
 are found by time, not by snapshot. A record may reach the table after a later one, usually within minutes."""
 LEAST_OVERLAP = timedelta(hours=2)
-"""A first run may read the live inventory, which lacks the last hour; the next run reads this from the journal."""
+"""Smallest overlap. A first run may read the live inventory, which lacks the last hour: the journal has it."""
 BEHIND = timedelta(hours=1)
 """How far the live inventory lags behind the bucket: updates are "typically reflected within one hour"."""
 _LATER = {
@@ -245,7 +245,7 @@ class S3MetadataInventory:
         listed = pa.Table.from_arrays(
             [
                 _relative(there, location), pc.utf8_trim(there.column("e_tag"), characters='"'),
-                # Leave out versions, as a listing does, so that an object has the same identity in both.
+                # Leave out the VersionIds, as a listing does, so that an object has the same identity in both.
                 pa.nulls(there.num_rows, pa.string()), there.column("size"),
                 _as_utc(there.column("last_modified_date")), there.column("storage_class"),
             ],
