@@ -38,8 +38,8 @@ def complete_up_to(around: Surroundings, job: str, context: str | None, at: str 
             wanted, value = bound_option(state, at, "--at"), around.watermarks.complete_up_to(job, name)
             is_reached = range_end(column_values(state.columns, wanted)) <= range_end(value)
             found.append((name, column_values(state.columns, value, placed=True), is_reached))
-    # Rows of output that is committed but not published cannot be read yet. Check this after the watermarks: otherwise
-    # they could include a run that commits in between, whose unpublished output would be missed.
+    # Look for committed output that is not published, and so cannot be read yet, after reading the watermarks. In the
+    # other order, a run could commit in between: the watermarks would include it, but its output would be missed.
     unpublished = len(read_job(around, job).unpublished)
     is_complete = at is None or (not unpublished and all(reached for _, _, reached in found))
     if around.is_json:

@@ -62,7 +62,7 @@ def copy(
             listed = list_jobs(around.store, on_page=lambda found, _: steps.at(found, unit="jobs"))
         wanted = [job.job_id for job in listed.jobs if job.job_id.startswith(prefix or "")]
     for name in names:
-        read_job(around, name)  # Raise for an unknown job before a file is created for it.
+        read_job(around, name)  # Raise for an unknown job before the target file is created.
     count = count_of(len(wanted), "job")
     asked(around, f"Copy {count} from {around.table} to {target}? Their runs are refused in {around.table} then.", yes)
     if wanted and is_file(target) and not to.table.exists(target):

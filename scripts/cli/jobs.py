@@ -139,7 +139,7 @@ class _Listing:
     Attributes
     ----------
     conditions
-        The condition of each job, except of those that --prefix leaves out and of backfills that are not shown.
+        The condition of each job by name, without jobs that --prefix leaves out and jobs of hidden backfills.
     left
         How many jobs --limit leaves out.
     derived

@@ -65,7 +65,7 @@ def plan(around: Surroundings, job: str, context: str | None, source: str | None
             if context in (None, name):
                 parts[name] = _frozen(part)
     else:
-        # Omit options that were not given, so that the class uses its own defaults, as in the job.
+        # Omit options that were not given, so that `FileBookmark` uses its own defaults, as in the job.
         given = {name: value for name, value in options.items() if value}
         parts = _ahead(around, job, head, context, given, source)
     _show(around, head, parts)
@@ -124,7 +124,7 @@ def _files(
     bookmark_of = file_bookmark()
     if source is None:
         confirm_place(around, "source", state.source, f"--context {quote(name)} --source {quote(state.source)}")
-    # The class raises an error if the state belongs to another source than the one that was named.
+    # `FileBookmark` raises an error if the state belongs to another source than the named one.
     bookmark = bookmark_of(
         source or state.source, state=state.to_store(), transformation_ctx=name, saves=False, **given
     )
@@ -169,5 +169,5 @@ def _show(around: Surroundings, head: Head, parts: Mapping[str, dict[str, Any]])
 
 
 def _facts(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a part for programs, without the text for people."""
+    """Return what the JSON output has of one context: all except `text`, which is for people."""
     return {name: value for name, value in part.items() if name != "text"}

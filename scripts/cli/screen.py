@@ -202,7 +202,7 @@ def show_rows(
 def show_table(
     console: Console, table: Table[Any], styles: Mapping[str, Callable[[str], str]] = MappingProxyType({})
 ) -> None:
-    """Print a table under the headings of its own columns. `styles` return the colour of a cell, by heading."""
+    """Print a table under the headings of its own columns. `styles`: by heading, what returns a cell's colour."""
     columns = table.columns
     rows: list[list[Cell]] = [
         [_cell_of(column, row, styles.get(column.heading)) for column in columns] for row in table
@@ -230,7 +230,7 @@ def _aligned(cells: Sequence[Text], widths: Sequence[int], is_right: Sequence[bo
 
 
 def _show_cards(console: Console, headings: Sequence[Text], rows: Sequence[Sequence[Text]]) -> None:
-    """Print each row as a block: its first cell as a title, the others below it."""
+    """Print each row as a block: its first cell as a title, its other cells below the title."""
     for number, row in enumerate(rows):
         if number:
             console.print()

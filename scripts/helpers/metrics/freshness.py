@@ -120,7 +120,7 @@ class Threshold:
 
 
 def _begun(head: Head) -> datetime | None:
-    """Return when the open plan was frozen or the leased run began, whichever was first; None without either."""
+    """Return when the open plan was frozen or the run with the lease began, the earlier one; None without either."""
     since = [head.claim.since if head.claim else None, head.plan.at if head.plan else None]
     return min((moment for moment in since if moment is not None), default=None)
 
