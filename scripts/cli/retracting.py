@@ -41,7 +41,7 @@ def show_outputs(around: Surroundings, before: Head, decided: Decided, retract: 
         )
     if rows:
         show_rows(around.shown, ("target", "versions", "files", "size", "becomes"), rows)
-    # Show what the targets really have. With `retract`, retractions of earlier decisions are carried out too.
+    # Show what the targets really have. `retract` carries out earlier retractions too, so show these as well.
     rows = []
     for retraction in after.retracting[0 if retract else len(before.retracting) :]:
         versions = f"{retraction.first} to {retraction.last}"

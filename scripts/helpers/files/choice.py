@@ -123,7 +123,7 @@ class BatchChooser:
     markers: Callable[[Collection[str]], set[str]] | None = None
     """Looks up ready markers, if intervals may end inside a folder and so lack its marker; None if they do not."""
     is_part: bool = False
-    """Whether the intervals are a part of the source: its choice has one more file than the limits; see `joined`."""
+    """Whether the intervals are a part of the source. Then one file above the limits is chosen too; see `joined`."""
 
     def choose(
         self,
@@ -141,7 +141,7 @@ class BatchChooser:
         started
             When the objects were seen, by the clock of the source.
         deleted
-            Keys that events named and that do not exist any more; None if the intervals come from a listing.
+            Keys that events named and that do not exist any more; None for a listing or a report.
         look
             Looks up which of some keys exist now. Only given if the intervals come from a report made at `started`: a
             report may be older than the ledger, and may lack objects.

@@ -123,7 +123,7 @@ class Chosen(NamedTuple):
     gone: pa.Table
     has_more: bool
     waiting: int
-    """Number of partitions with files that cannot be taken yet; with ``latest``, only those larger than the taken."""
+    """Number of partitions with files that cannot be taken yet; with ``latest``, only those above the taken one."""
 
 
 @dataclass(frozen=True)

@@ -603,7 +603,7 @@ def _between(segments: Sequence[Files], after: str | None, until: str | None) ->
 
 
 def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:
-    """Divide the rows of ledger files into shares of `rows` rows each, or fewer in the last. A share lists slices."""
+    """Divide the rows of ledger files into shares of `rows` rows, or fewer in the last. A share is a list of slices."""
     shares: list[list[dict[str, Any]]] = []
     share: list[dict[str, Any]] = []
     room = rows

@@ -186,7 +186,7 @@ def from_parsed(objects: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
 
 _HANDLER = "glue-watermarks-listing"
 _parsing = threading.Lock()
-"""Lets one thread at a time parse a page. Python runs one at a time anyway, and each switch empties CPU caches."""
+"""Lets one thread at a time parse a page. Python runs one thread anyway, and each switch empties CPU caches."""
 _here = threading.local()
 """Set for a thread that waits for a page of this class, so that answers to other calls are left as they are."""
 
@@ -258,7 +258,7 @@ class BucketPages:
             StartAfter=self._base + after,
         )
         if found["IsTruncated"]:
-            return None  # All pages could be as many as those of a listing. The caller cuts by names.
+            return None  # More pages could cost as many requests as a listing. The caller then cuts by names.
         return [prefix["Prefix"][len(self._base) :] for prefix in found.get("CommonPrefixes", [])]
 
     def first_key(self, after: str) -> str | None:

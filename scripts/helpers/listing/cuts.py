@@ -108,7 +108,7 @@ class CutFinder:
         return self._next_characters(following[:high], until, at_once) if following is not None else []
 
     def _next_characters(self, first: str, until: str | None, at_once: int) -> list[str]:
-        """Return beginnings of keys that differ in the last character: ``"a/1" -> ["a/1", "a/2", "a/5"]``."""
+        """Return `first` and beginnings of later keys with another end: ``"a/1" -> ["a/1", "a/2", "a/5"]``."""
         shared, cuts, more = first[:-1], [first], True
         while more and len(cuts) < MOST_CUTS and self._wanted():
             tried = [shared + character for character in _upwards(cuts[-1][-1], min(at_once, _WAVE))]
