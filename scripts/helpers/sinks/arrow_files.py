@@ -1,4 +1,4 @@
-"""Write rows that come in batches to files: to Parquet, with one file open at a time, or to a file to read again."""
+"""Write a stream of rows to Parquet files, one file after the other, or to a temporary file that is read back later."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, optio
 
 
 def footer_in(read: Callable[[int], bytes]) -> BytesIO:
-    """Return the last bytes of a Parquet file, with its whole footer. `read(n)` returns the last n bytes."""
+    """Return the end of a Parquet file, with its whole footer. `read(n)` must return the last n bytes of the file."""
     data = read(FOOTER_BYTES)
     size = int.from_bytes(data[-8:-4], "little") + 8
     return BytesIO(data if size <= len(data) else read(size))
@@ -90,13 +90,13 @@ def _temporary() -> Iterator[Any]:
 
 
 def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any]) -> tuple[int, int, bool]:
-    """Write batches to an open file until it is full; return its rows and bytes, and whether no batch is left."""
+    """Write rows to an open file until it is full; return its rows and bytes, and whether all rows are written."""
     given, count, is_done = {**WRITTEN, **options}, 0, False
     size = given.pop("row_group_size", None)
     with translate_refusals(options):
         writer = pq.ParquetWriter(packed, reader.schema, **given)
     with writer:
-        # Errors of the source pass unchanged.
+        # Translate only errors of the writer: an error of the source that `reader` reads is raised unchanged.
         for group in in_chunks(reader, size, len) if isinstance(size, int) else in_chunks(reader, GROUP):
             with translate_refusals(options):
                 writer.write_table(group, size)

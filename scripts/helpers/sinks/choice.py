@@ -46,11 +46,11 @@ def _kinds() -> Mapping[str, Any]:
 
 
 def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -> Sink:
-    """Return the sink of the format for a path or table name; InvalidValueError for an option that it does not take."""
+    """Return the sink that writes the layout's format to a target; InvalidValueError for an option that it refuses."""
     from scripts.helpers.sinks.files import FileSink, check_options
     from scripts.helpers.sinks.staged_rows import spark_of
 
-    # Check the options first, so that a wrong option is reported for tables, too.
+    # Check the options before the format, so that an option that no sink takes gets the same error for every format.
     check_options(layout.options)
 
     given: dict[str, Any] = {
@@ -72,7 +72,7 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
 
 
 def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S3Client | None) -> Sink | None:
-    """Return the sink that an output or retraction belongs to; None if only the job's own script can reach it.
+    """Return the sink of an output's or retraction's target; None if only the job's own script can reach the target.
 
     InvalidValueError if a later version of this package wrote the output or retraction.
     """
@@ -88,7 +88,7 @@ def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S
 
 
 def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
-    """Return whether an output or retraction belongs to the target of a sink, even if it spells the name differently.
+    """Return whether an output or retraction is of a sink's target, even if it spells the target's name differently.
 
     TargetError if only the database knows which table a name leads to, and it does not answer.
     """
@@ -102,5 +102,5 @@ def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
 def sink_of(
     record: Output | Retraction, given: Iterable[Sink], spark: SparkSession | None, s3_client: S3Client | None
 ) -> Sink | None:
-    """Return the given sink that an output or retraction belongs to; if none fits, return the result of `opened`."""
+    """Return the given sink whose target an output or retraction is of; if there is none, the result of `opened`."""
     return next((sink for sink in given if is_sink_of(sink, record)), None) or opened(record, spark, s3_client)

@@ -76,7 +76,7 @@ def address_of(uri: str) -> str:
     's3://lake/raw/a%231'
     """
     scheme, _, path = uri.partition("://")
-    # `deltalake` would decode a name that looks like an escape. It cannot address the other characters at all.
+    # Refuse an escape such as %20, which `deltalake` would decode, and characters that it cannot address at all.
     if unfit := re.search(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\]|^\\]", path):
         raise InvalidValueError(
             f"The package deltalake does not take a path with {unfit[0]!r}: {uri!r}. Choose another name, or work "
@@ -121,7 +121,7 @@ def delta_log_on_spark(uri: str, spark: SparkSession) -> Any:
 
 
 def check_name(name: str, catalog: Any = None) -> None:
-    """Raise InvalidValueError if a name is not a table's in a catalog, or not in the given catalog of `pyiceberg`."""
+    """Raise InvalidValueError unless a name is catalog.namespace.table, and its catalog is the given one, if any."""
     parts = name.split(".")
     if len(parts) < 3 or not all(parts) or "/" in name:
         raise InvalidValueError(f"{name!r} is not the name of an Iceberg table. Write catalog.namespace.table.")
@@ -139,11 +139,11 @@ def quoted_table(name: str, branch: str = "main") -> SQL:
 
 
 def rows_at(spark: SparkSession, format: str, table: str, version: int | None) -> DataFrame:
-    """Return the rows of a Delta or Iceberg table at a version or snapshot; for None its columns, without rows.
+    """Return a Delta or Iceberg table's rows at a version or snapshot; if `version` is None, its columns without rows.
 
-    The option `versionAsOf` exists for both formats from Spark 3.3 on; Iceberg's ``snapshot-id`` is gone in Spark 4.1.
-    `load` is used because `table` drops the option before Spark 4, and because for a table that the script has cached
-    ``VERSION AS OF`` reads the cached state.
+    Both formats take `versionAsOf` from Spark 3.3 on; Spark 4.1 no longer takes Iceberg's ``snapshot-id``. The rows are
+    read with `load`, because before Spark 4 `table` ignores the option. In SQL, ``VERSION AS OF`` would read the cached
+    state of a table that the script has cached.
     """
     reader = spark.read.format(format)
     return reader.load(table).limit(0) if version is None else reader.option("versionAsOf", str(version)).load(table)
@@ -208,9 +208,9 @@ def keep_null_lists() -> None:
 
 
 def arrow_catalog(name: str, given: Any, of: type[SourceError | TargetError], instead: str) -> Any:
-    """Return the given catalog of `pyiceberg`; if there is none, the one that the name of a table begins with.
+    """Return the given catalog of `pyiceberg`, or if None the one that the table's `name` begins with.
 
-    Errors have the type `of`. Their text suggests `instead`, the call for a script that configures a catalog itself.
+    Raises `of` if the catalog cannot be reached. Errors suggest `instead`, such as "use IcebergSink(…, catalog=…)".
     """
     catalog = name.partition(".")[0]
     check_installed("iceberg", ["pyiceberg.catalog"])
@@ -219,7 +219,7 @@ def arrow_catalog(name: str, given: Any, of: type[SourceError | TargetError], in
     keep_null_lists()
     if given is not None:
         return given
-    redact_logs()  # The catalog creates clients that log on their own.
+    redact_logs()  # The catalog's clients have loggers of their own: remove secrets from their records, too.
     try:
         return load_catalog(catalog)
     except ValueError as error:

@@ -5,7 +5,7 @@
     stage     gw_<owner>_…_v<version>_f<fence>_…, a table next to the target               no reader looks there
     commit    the head names this attempt; this happens in the head alone, not here
     publish   one transaction: the batch into glue_watermarks_batches, its rows into the target
-    sweep     the staging table is dropped; those of losing attempts, too
+    sweep     the staging tables of this attempt and of losing attempts are dropped
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Statements:
         return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
     def changed(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL | None:
-        """Return the query that counts, for each column, the values that staging changed; None if none can change."""
+        """Return the query that counts, for each column, the values that a staging table changes; None if none can."""
         changes = [self.sql.changes(*pair) for pair in columns]
         if not any(changes):
             return None
@@ -261,11 +261,11 @@ class Statements:
     # --- publishing -----------------------------------------------------------------------------
 
     def record(self, of: Output | Retraction, version: int, staging: str) -> Bound:
-        """Return the INSERT that records a batch, and does nothing if it is recorded."""
+        """Return the INSERT that records a batch; it does nothing if the batch is recorded already."""
         return self.sql.insert_once(self.batches), self._of(of, version, staging)
 
     def _of(self, of: Output | Retraction, *more: str | int) -> Values:
-        """Return the values of `OF_JOB`, followed by `more`."""
+        """Return the values for the condition `OF_JOB` on a record's job and epoch, followed by the values `more`."""
         return [self.table, of.job[: self._digits], epoch_in_batches(of), of.job_id[:255], *more]
 
     def forget(self, output: Output) -> Bound:
@@ -273,7 +273,7 @@ class Statements:
         return sql("DELETE FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
     def versions(self, of: Output | Retraction, kept: SQL = KEPT) -> Bound:
-        """Return the query for the recorded version of an output, or for a retraction's versions that meet `kept`."""
+        """Return the query for an output's version if it is recorded, or for those of a retraction that meet `kept`."""
         which, values = (OF_BATCH, [of.version]) if isinstance(of, Output) else (kept, [of.first, of.last])
         return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
@@ -292,7 +292,7 @@ class Statements:
         return statement, self._of(of, of.first, of.last)
 
     def statements_by_batch(self, verb: SQL, of: Output | Retraction, versions: Sequence[int]) -> list[Bound]:
-        """Return the statements that apply a verb to the rows whose batch column has one of some versions."""
+        """Return statements, DELETE or SELECT by `verb`, on the rows whose batch column has the value of a version."""
         found: list[Bound] = []
         column = self.sql.quote(of.batch_column or "")
         for start in range(0, len(versions), BATCHES_AT_ONCE):
@@ -394,7 +394,7 @@ class Statements:
             return {name: sql("s.{}", writing.quote(name)) for name in columns}
 
         return [
-            # Update the keys as well, because the collation may treat another spelling in the new row as the same key.
+            # Update the keys, too: if the collation ignores case, a row with the key "A" replaces one with the key "a".
             writing.update_from(self.target, source, match, from_staged(names), _all(row, newer)),
             writing.delete_where(self.target, _some(staged, match, delete, newer)),
             writing.update_from(gone, source, match, from_staged(named), _all(delete, newer)),
@@ -486,7 +486,7 @@ times as many round trips."""
 
 
 def arriving(types: Mapping[str, str]) -> list[Arriving]:
-    """Return the arriving columns for the given types by name, without the column that marks deletes."""
+    """Return, for the types of the rows by column, how each column arrives; leave out the one that marks deletes."""
     found = []
     for position, (name, kind) in enumerate(types.items()):
         base = kind.partition("(")[0].partition(" ")[0]
@@ -571,7 +571,7 @@ class JdbcAccess:
         return f"{type(self).__name__}({self.place!r})"
 
     def taken(self, df: Any, target: str) -> DataFrame:
-        """Return a frame with types that databases have."""
+        """Return a Spark frame with types that databases have; InvalidValueError for a frame that is not of Spark."""
         if spark_of(df) is None:
             raise InvalidValueError(
                 "the rows are not of Spark, and the sink reaches its database over JDBC. Give the sink connect= "
@@ -620,7 +620,7 @@ class JdbcAccess:
 def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
     """Return the SQL of a column's value in the landing table, with times as text independent of session zones.
 
-    The SQL raises an error with `UNFIT` and the column's position for a number in `WritableDatabase.unfit_floats`.
+    For a number in `WritableDatabase.unfit_floats`, the SQL raises an error with `UNFIT` and the column's position.
     """
     quoted = SPARK.quote(column.name)
     if column.kind in ("float", "double") and unfit:
@@ -661,7 +661,7 @@ def place_of_url(url: str) -> str:
 
 
 def check_unfit(database: WritableDatabase, column: Arriving, found: str | None) -> None:
-    """Raise InvalidValueError if `found` names a value in a column that the database cannot hold."""
+    """Raise InvalidValueError if `found` describes a value that the database cannot hold, such as "a text with NUL"."""
     if found:
         text = f"column {column.name!r} has {found}, which {database.name} does not hold. Replace it."
         raise InvalidValueError(text) from None
@@ -726,7 +726,7 @@ class DriverAccess:
 
     @property
     def sql(self) -> WritableDatabase:
-        # The driver shows which database it is, so this needs a connection.
+        # Only an open connection shows whether the driver is for PostgreSQL, MySQL, MariaDB or SQLite.
         if self._sql is None:
             with self.session():
                 pass
@@ -894,10 +894,10 @@ def target_errors(target: str, doing: str, rights: str = "") -> Iterator[None]:
 class DatabaseSink(TableSink):
     """A table of PostgreSQL, MySQL, MariaDB or SQLite.
 
-    Guarantees: once a batch is committed and published, its rows are in the table exactly once, even if other
-    attempts still write, sleep or die. Readers see all rows of a batch or none. Each attempt fills a staging table
-    of its own next to the target. Publishing is one transaction that inserts the batch's key into
-    ``glue_watermarks_batches`` and its rows into the target. If the key is there already, it does nothing.
+    Guarantees: each row of a published batch is in the table exactly once, and readers see all rows of a batch or
+    none. This holds even if other attempts at the batch run, pause or crash, because each attempt writes to a staging
+    table of its own, next to the target. One transaction then inserts the batch's key into ``glue_watermarks_batches``
+    and the rows of the committed attempt into the target. If the key is there already, it inserts nothing.
 
     For rows of Spark, give `spark` and `url`: the executors write the rows over JDBC, and the driver's JVM runs the
     transaction. For rows of pandas or Arrow, give `connect`: a Python driver writes them.
@@ -910,15 +910,15 @@ class DatabaseSink(TableSink):
         The session; a URL such as ``jdbc:postgresql://host:5432/shop``; options of Spark's writer, such as ``user``
         and ``password``. URL and properties are never shown.
     connect
-        Returns a new connection of a Python driver, such as psycopg, PyMySQL or sqlite3.
+        A function that returns a new connection of a Python driver, such as psycopg, PyMySQL or sqlite3.
     name
         The name of the database in the head, in logs and errors. Required with `connect`; by default the server and
-        database of the URL. It must be the same in every run, because runs find a dead run's staged rows by it.
+        database of the URL. Use the same name in every run: a run finds by name what a run that died has staged.
     merge
-        The rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
+        The keys and the order by which a new row replaces an old one; see `IncrementalJob.merge`. None: append rows.
     batch_column
         A text column of the table that the sink fills with the batch id of each row, so that `rewind` and `reset`
-        with ``retract=True`` can delete published rows. None: they cannot. Not for merges, which replace rows.
+        with ``retract=True`` can delete published rows. None: published rows stay. Not allowed together with `merge`.
 
     Raises
     ------
@@ -957,7 +957,7 @@ class DatabaseSink(TableSink):
         return f"{type(self).__name__}({self.name!r})"
 
     def is_of(self, record: Output | Retraction) -> bool:
-        """Return whether a record belongs to this table. `repairs` and `public.repairs` may name one table, or two."""
+        """Return whether a record is of this table, even if only one of them is written with its schema `public`."""
         place, table = f"{self._log.access.place}/", self._log.table
         # Another database may have a table of the same schema and name.
         if not record.target.startswith(place):
@@ -977,17 +977,17 @@ class DatabaseSink(TableSink):
         return rows
 
     def publish(self, output: Output) -> None:
-        """Insert or merge the rows of a committed attempt into the target, in one transaction, if not done before.
+        """Insert or merge the rows of a committed attempt into the target in one transaction, unless they are there.
 
-        Can be called again, late, and concurrently: the second call waits for the first at the batch's key, as long
-        as the database allows. A transaction that a deadlock has ended is retried.
+        Late, repeated and concurrent calls do no harm: the second call to insert the batch's key waits for the first,
+        up to the database's time-out. A transaction that a deadlock has ended is retried.
 
         Raises
         ------
         StagedFilesLostError
             The staging table is gone, and the batch is not in the target.
         UnprovenError
-            The staging table does not have a name that an attempt at this batch makes for this target.
+            The output's staging table has a name that no attempt at this batch gives it for this target.
         InvalidValueError
             Since the batch was staged, another writer added a row that is tied with one of its rows.
         TargetUnavailableError, TargetError
@@ -1084,10 +1084,10 @@ class _Log(TableLog):
         return Statements(self.sql, schema, self.table)
 
     def batches(self, session: Session, schema: str) -> Statements | None:
-        """Return the statements for the table of batches; None if there is no such table.
+        """Return the statements for the target and the table of batches; None if there is no table of batches.
 
-        They use as many digits of a mark as the table has room for. Earlier versions of this package created it with
-        room for 8 digits, and the batches in it must keep their keys.
+        They write the job's mark with as many digits as the table takes: only 8 if an earlier version of this package
+        created the table, so that the batches in it are still found.
         """
         found = self.catalogue(session, [schema, BATCHES])
         digits = 8 if found and "(8)" in found["job"].declared else MARK_DIGITS
@@ -1203,7 +1203,7 @@ class _Log(TableLog):
         return bisect_left(range(1, of.last + 1), True, key=lambda first: not self.count(replace(of, first=first)))
 
     def meaning(self, error: Exception) -> Meaning | None:
-        return None  # Each session translates its driver's errors.
+        return None  # An error gets here as a TargetError already, because each session translates its driver's errors.
 
     def _versions(self, session: Session, of: Output | Retraction, kept: SQL = KEPT) -> list[int]:
         batches = self.batches(session, of.staging)
@@ -1234,7 +1234,7 @@ class _StagingTables(Attempts):
 
     def left(self, job: str) -> list[str]:
         if not self._schema:
-            return []  # The target does not exist.
+            return []  # There is no target, so the schema that may have staging tables is unknown.
         with self._log.session("staging tables cannot be listed") as session:
             found = session.rows(self._log.sql.tables_like(self._schema, owner_of(self._log.table, job)))
         return sorted({(table or "").removesuffix(LANDING) for (table,) in found})
@@ -1261,7 +1261,7 @@ class _StagingTables(Attempts):
         for table in tables:
             version = version_of(table, retraction.epoch) or 0
             with self._log.session("a batch cannot be taken back") as session:
-                # Insert the batch's key, so that a late publisher does nothing. The INSERT waits for a running one.
+                # Insert the batch's key, so that a late publisher does nothing. If one is publishing now, this waits.
                 batches = self._log.batches(session, self._schema) or self._log.statements(self._schema)
                 session.run(*batches.record(retraction, version, TAKEN_BACK))
         return bool(tables)
@@ -1278,7 +1278,7 @@ class _StagingTables(Attempts):
 class _Attempt:
     """The rows that one attempt stages, checked against the target as it is now.
 
-    After staging, the server has converted each value to the type of its column, and a merge has checked for ties.
+    While it stages, the server converts each value to the type of its column; for a merge, ties are then refused.
 
     Raises
     ------
@@ -1409,7 +1409,7 @@ class _Attempt:
                     session.run(*statements.lock_row())
 
     def _check_gone(self, session: Session, rules: Merge) -> None:
-        """Raise TargetError if deletes were remembered by another key or order."""
+        """Raise TargetError if the table of remembered deletes has columns of another key or `sequence_by`."""
         found = set(self._log.catalogue(session, [self.statements.schema, self.statements.deletes_table]))
         named = {*rules.keys, *rules.sequence_by}
         if found != named:
@@ -1463,7 +1463,7 @@ class _Attempt:
                 )
 
     def _check_each(self, pairs: Sequence[tuple[Arriving, TableColumn]]) -> None:
-        """Raise TargetError for the first column with a value that the server refuses; its error names no column."""
+        """Raise TargetError for the first column with a value that the server refuses; the server does not name it."""
         for column, found in pairs:
             with self._log.session("rows do not fit the table") as session:
                 _begin(session, self._sql)
@@ -1473,7 +1473,7 @@ class _Attempt:
                     why, wider = misfit(error), f"Declare it as {self._sql.declaration(column)}, or change"
                     if why is None:
                         raise
-                    # Skip times, because there is no wider type to try them in.
+                    # For a time, advise only to change the rows: the database has no type with a wider range.
                     raise self._unfit(
                         f"column {column.name!r} is {found.declared}, and the rows have it as {column.kind}: {why}. "
                         f"{'Change' if column.kind in TIMES else wider} the rows. Nothing is written."

@@ -4,12 +4,12 @@
 
     stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest      no reader sees it
     commit    the head names this attempt; this happens in the head alone, not here
-    publish   one transaction that appends these rows, or merges them, and records the batch, unless it is recorded
-    sweep     the staged folder is deleted, its manifest last; those of losing attempts too
+    publish   if the batch is not recorded yet, one transaction appends or merges these rows and records the batch
+    sweep     the staged folders of this attempt and of losing attempts are deleted, each manifest last
 
-The record is Delta's own transaction id: an application, here job and epoch, with a version, here the batch's. It is in
-the same entry of Delta's log as the rows. Two transactions of one application conflict, whatever they append: the later
-one fails, looks at the table again, and finds that the batch is there.
+The record is Delta's own transaction id: a name (the application: job and epoch) and a number (the batch's version).
+Delta's log has it in the same entry as the rows. Two transactions of one application conflict, whatever they append:
+the later one fails. Its publisher looks at the table again, and finds the batch recorded.
 """
 
 from __future__ import annotations
@@ -100,15 +100,15 @@ LAST_LETTER = "\U0010ffff"
 class DeltaSink(LakeSink):
     """A Delta table at a path, to which each batch is appended, or merged by key, in one transaction.
 
-    Guarantees: once a batch is committed and published, its rows are in the table exactly once, even if other attempts
-    still write, sleep or die. Readers see no row before the commit, all rows of the batch after the publication, and
-    never only some. This holds where Delta's own transactions hold: on S3, Spark needs Delta's `S3DynamoDBLogStore` if
-    two clusters may write to the table at once. Without Spark, the conditional writes of S3 are enough.
+    Guarantees: each row of a published batch is in the table exactly once, even if other attempts at the batch run,
+    pause or crash. Readers see no row before the commit, and then all rows of the batch at once. This depends on
+    Delta's transactions: if two Spark clusters may write to a table on S3 at once, Spark needs Delta's
+    `S3DynamoDBLogStore`. Without Spark, the conditional writes of S3 are enough.
 
-    Rows are written twice, staged and appended, and read once in between. Appends of `deltalake` copy the staged files
-    instead, unless the table needs its writer. Rows are read once more for a merge, and for text columns that
-    partition the table. The first batch with rows creates the table when it is published. If the
-    batch is taken back at that moment, the table stays, without rows.
+    Spark writes each row twice: it stages the rows, reads them, and appends them. Without Spark, an append copies the
+    staged files, unless only the writer of `deltalake` can write to the table. A merge, and a text column in
+    `partition_by`, take one more read. The table is created when the first batch with rows is published. If that batch
+    is taken back at the same moment, the table stays, without rows.
 
     Parameters
     ----------
@@ -117,17 +117,17 @@ class DeltaSink(LakeSink):
     spark
         The Spark session; without it, `deltalake` writes.
     s3_client
-        A client of S3, whose login and endpoint `deltalake` uses as well.
+        A boto3 client of S3. `deltalake` uses its login and endpoint, too.
     partition_by
         Columns that the table is partitioned by. Empty: keep the partitions of the table; a new table has none.
     staging
-        Where attempts stage, in the same bucket or file system; by default next to the target.
+        The folder where attempts stage, in the target's bucket or file system; by default one next to the target.
     merge
-        The rules by which rows replace others; see `IncrementalJob.merge`. None: rows are appended.
+        The keys and the order by which a new row replaces an old one; see `IncrementalJob.merge`. None: append rows.
     batch_column
         A text column that the sink fills with the batch id of each row, so that `rewind` and `reset` with
-        ``retract=True`` can delete published rows. An existing table must have it. None: those rows stay. Not
-        for merges, which replace rows.
+        ``retract=True`` can delete published rows. An existing table must have it. None: published rows stay. Not
+        allowed together with `merge`.
 
     Raises
     ------
@@ -184,7 +184,7 @@ class DeltaSink(LakeSink):
         unfit = [
             path for path in paths if path != DELETED and set(re.sub(MAP_PARTS_OF_PATH, "", path)) & UNFIT_IN_NAMES
         ]
-        # The first publication creates the table only after the commit, so raise now.
+        # Check now: the table is created after the commit, too late to refuse a name that it cannot have.
         if unfit and not self._log.exists():
             raise InvalidValueError(
                 f"Column {unfit[0]!r}: no name in a new Delta table of Spark has a blank, a tab, a line break, or one "
@@ -236,7 +236,7 @@ class _Log(LakeLog, Tables):
             self._append((app, version), change.staged if isinstance(change, Append) else None)
             return
         is_recorded = self.recorded(of) >= version
-        # A publisher that was asleep for long must not remember its deletes again.
+        # Skip a recorded batch: a publisher that paused for long would remember deletes that were forgotten meanwhile.
         if not is_recorded or change.repeats:
             record = None if is_recorded else (app, version)
             self._merge(self.merging(change.rules), self.rows.read(change.staged), record)
@@ -255,13 +255,12 @@ class _Log(LakeLog, Tables):
 
     @one_database()
     def _merge(self, merge: TableMerge, events: Any, record: Record | None) -> None:
-        """Merge events into an existing table, and record the batch if `record` is given.
+        """Merge events into an existing table, and record the batch if `record` is given. Repeating it is harmless.
 
-        The result is the same however often it is done.
-
-        Delta has no transaction over two tables, so the order matters. Deletes are remembered first: if a publisher
-        dies after that, the next one carries them out. If a publisher reads before another one remembers deletes,
-        and writes afterwards, the versions of both tables show it, and the publisher reads again.
+        Delta has no transaction over the target and the table of remembered deletes, so the deletes are written first.
+        If this publisher dies after that, the next publisher applies them to the target. If another publisher
+        remembers deletes between the read and the write of this one, the versions of the two tables show it, and
+        this publisher reads and merges again.
         """
         self.create(merge.memory, events, merge.named)
         distinct = self.rows.frames.distinct(events, merge.rules)
@@ -273,13 +272,13 @@ class _Log(LakeLog, Tables):
             try:
                 self.merge(self._uri, merge.source(distinct), step, recorded)
             except Exception as error:
-                # Before this call has recorded the batch, raise: the caller checks whether another publisher has
-                # recorded it. After that, the caller would find it recorded and stop, so retry here.
+                # Until this call has recorded the batch, raise: the caller checks whether another publisher did, and
+                # retries. Once this call has recorded it, retry here, because the caller would find it done and stop.
                 if recorded is not None or self.meaning(error) != "moved":
                     raise
                 continue
             recorded = None
-            # A later batch, or a decision that took this batch back, was recorded first, so the merge did nothing.
+            # Stop if a later batch, or a decision that took this one back, was recorded first: the merge did nothing.
             if record is not None and self.recorded_at(record[0]) > record[1]:
                 return
             now = self.version(self._uri), self.version(merge.memory)
@@ -291,7 +290,7 @@ class _Log(LakeLog, Tables):
 
     @abstractmethod
     def recorded_at(self, app: str) -> int:
-        """Return the version that the table has recorded of an application; 0 for none, and if there is no table."""
+        """Return the last version that the table has recorded of an application; 0 if none, or if there is no table."""
 
     @abstractmethod
     def version(self, uri: str) -> int | None:
@@ -356,10 +355,10 @@ def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dia
 
 
 def _required_within(kind: Any, path: str, value: SQL, dialect: Dialect) -> Iterator[tuple[str, SQL]]:
-    """Yield a path and a condition for each required field or element within a value: it must not be NULL.
+    """Yield, for each field or element within a value that must not be NULL, its path and the condition that it is not.
 
-    Delta applies the conditions even if the struct around a field is NULL, and so do readers. Within lists and maps no
-    engine checks them on a write: after a NULL there, `pyarrow` cannot read the table.
+    Delta and readers require the field even if the struct around it is NULL. No engine checks fields within lists and
+    maps when it writes, and `pyarrow` cannot read a table with a NULL there.
     """
     if not isinstance(kind, dict):
         return
@@ -425,7 +424,8 @@ class _SparkLog(_Log):
         return delta_rows(self._spark, self._uri).where(condition_for_batches(retraction)).count()
 
     def meaning(self, error: Exception) -> Meaning | None:
-        # ConcurrentTransactionException and, for the first batch, ProtocolChangedException or MetadataChangedException.
+        # If a batch has two publishers, the later one gets a ConcurrentTransactionException or, for the first batch, a
+        # ProtocolChangedException or MetadataChangedException.
         if names_java_class(error, "io.delta.exceptions.", "java.io.FileNotFoundException", "PATH_NOT_FOUND"):
             return "moved"
         return "refused" if is_spark_error(error) else None
@@ -444,7 +444,7 @@ class _SparkLog(_Log):
             return
         # "ignore" does nothing if another publisher of this batch has created the table meanwhile.
         writer = like.limit(0).select(*map(quote, columns)).write.format("delta").mode("ignore")
-        # Delta writes a file even without rows.
+        # Set the type of timestamps even though there are no rows, because Delta writes a file all the same.
         with timestamps_with_statistics(self._spark):
             (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
 
@@ -475,7 +475,7 @@ class _SparkLog(_Log):
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         if not self.exists():
             return {}, ()
-        # Get all as one text, because each name would be a call to the JVM.
+        # Get all applications as one text: to read them one by one would take a call to the JVM for each.
         found = str(delta_log_on_spark(self._uri, self._spark)._2().transactions().mkString("\n")).split("\n")
         texts = (text.rpartition(" -> ") for text in found)
         versions = {app: int(version) for app, _, version in texts if app.startswith(start) and app}
@@ -504,7 +504,7 @@ class _ArrowLog(_Log):
         super().__init__(target, uri)
 
     def check(self, *, merges: bool) -> None:
-        # DuckDB is needed for constraints, not only for merges.
+        # Require DuckDB without a merge, too, because it checks the constraints of the table.
         check_installed(self.format, ["deltalake", "duckdb"])
         address_of(self._uri)
 
@@ -520,7 +520,7 @@ class _ArrowLog(_Log):
     def meaning(self, error: Exception) -> Meaning | None:
         from deltalake.exceptions import CommitFailedError
 
-        # `deltalake` calls our reader of staged files, and puts the reader's error into the text of its own error.
+        # Search the error's text, too: if staged files are gone, `deltalake` raises an error that quotes our reader's.
         if isinstance(error, CommitFailedError | FileNotFoundError) or "FileNotFoundError" in str(error):
             return "moved"
         return "refused" if is_of_deltalake(error) else None
@@ -545,8 +545,8 @@ class _ArrowLog(_Log):
         if self.has(uri):
             return
         schema = pa.schema([pa.field(name, like.schema.field(name).type) for name in columns])
-        # Never create the table together with rows: two concurrent creators do not see each other, and the later one
-        # would append the batch once more. If both create it without rows, it is still one table.
+        # Create the table without rows. Two publishers that create it at once do not notice each other: with rows, both
+        # would add the batch. Without rows, both get the same empty table.
         DeltaTable.create(
             address_of(uri), schema=Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by) or None,
             storage_options=self._options,
@@ -557,7 +557,7 @@ class _ArrowLog(_Log):
 
     def merge(self, uri: str, source: pa.Table, step: Step, record: Record | None) -> None:
         table = self._open(uri)
-        # Check the opened table that is merged into: if another transaction records the batch later, this merge fails.
+        # Check the same opened table that the merge uses: if the batch is recorded after this check, the merge fails.
         if record is not None and _recorded_in(table, record[0]) >= record[1]:
             return
         merging = table.merge(
@@ -569,13 +569,13 @@ class _ArrowLog(_Log):
             merging = merging.when_matched_update(from_source(step.sets), step.update_when)
         merging.when_not_matched_insert(from_source(step.inserts), step.insert_when).execute()
         if record is not None and _recorded_in(table, record[0]) < record[1]:
-            # A merge that changes no row commits nothing, so record the batch here. Otherwise it would seem lost.
+            # A merge that changes no row makes no commit, so record the batch here. Otherwise it would seem lost.
             self._append(record, None)
 
     def _shape(self) -> TableShape:
         table = self._open(self._uri)
         schema = delta_schema(table)
-        # `deltalake` checks these features only when it commits rows, which is after the job's commit.
+        # Check the features now: `deltalake` checks them only when it publishes, which is after the job's commit.
         if unfit := set(table.protocol().writer_features or ()) - WRITTEN_ON_ARROW:
             raise TargetError(
                 self._uri,
@@ -588,7 +588,7 @@ class _ArrowLog(_Log):
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         versions, may_expire, commits = versions_in(self._place)
         found = {app: version for app, version in versions.items() if app.startswith(start)}
-        # If the log may list expired records, ask `deltalake`, which leaves them out but reads the whole log each time.
+        # If some records may have expired, ask `deltalake`, which leaves those out but reads the whole log each time.
         table = self._open(self._uri) if found and may_expire else None
         return {app: _recorded_in(table, app) for app in found} if table is not None else found, commits
 
@@ -596,7 +596,7 @@ class _ArrowLog(_Log):
         from deltalake import write_deltalake
 
         table = self._open(self._uri)
-        # Never record a lower version: the later one is of a later batch, or of a decision that took this batch back.
+        # Add nothing if a higher version is recorded, by a later batch or by a decision that took this batch back.
         if _recorded_in(table, record[0]) >= record[1]:
             return
         # Write to the opened table, not to its path. With the path, this append would not conflict with a concurrent
@@ -616,7 +616,7 @@ class _ArrowLog(_Log):
     def _copied(self, table: Any, schema: pa.Schema, staged: StagedRows) -> list[Any] | None:
         """Copy staged files into the table's folder; return the actions that add them to the table's log.
 
-        None if the table cannot take the files as they were staged, so that the rows have to be written again.
+        Return None if the table cannot take the files as they were staged: then the caller writes the rows again.
         """
         from deltalake.transaction import AddAction
 
@@ -648,7 +648,7 @@ class _ArrowLog(_Log):
 
 
 def has_layout(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
-    """Return whether a Parquet file has the columns and types of a table, and no NULL in columns that take none."""
+    """Return whether a Parquet file has a table's columns and types, and no NULL in a column that must not have any."""
     found = footer.schema.to_arrow_schema()
     types = {field.name: plain_type(field.type) for field in schema}
     required = {field.name for field in schema if not field.nullable}
@@ -665,8 +665,8 @@ def has_layout(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
 def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
     """Return the statistics of a Parquet file, as Delta's log has them.
 
-    They have bounds either of every column that can have bounds, or of no column. If only some bounds were missing,
-    `deltalake` would treat them as NULL, and skip the file.
+    If the bounds of one column cannot be given, those of all columns are left out: `deltalake` would treat a single
+    missing bound as NULL, and skip the file although it may have matching rows.
     """
     found: dict[str, Any] = {"numRecords": footer.num_rows}
     chunks: dict[str, list[Any]] = {}
@@ -674,20 +674,20 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
         there = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
         chunks.setdefault(footer.schema.column(at).path, []).extend(there)
     bounds: dict[str, Any] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
-    # A field of a struct may have the same path as a column with a dot in its name.
+    # Give no bounds if two paths are equal: a column named "a.b" has the path of a field `b` in a struct `a`.
     is_unique = all(len(there) == footer.num_row_groups for there in chunks.values())
-    # Python has no dates and times of some years.
+    # Give no bounds if one of them is a date or time that Python cannot represent, such as in the year 10000.
     with suppress(OverflowError, ValueError):
         if is_unique and all(_describe(field, field.name, chunks, *bounds.values()) for field in schema):
             found |= bounds
-    # `deltalake` reads some escaped letters as other letters.
+    # Do not escape letters, because `deltalake` reads some of JSON's escapes as other letters.
     return json.dumps(found, ensure_ascii=False)
 
 
 def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, high: Any, nulls: Any) -> bool:
-    """Add the statistics of a column; return False if its bounds are not known."""
+    """Add a column's statistics to `low`, `high` and `nulls`; return False if its bounds are not known."""
     kind, name, types = field.type, field.name, pa.types
-    # Readers cannot tell a dot in a name from the dot between the names of a struct and its field.
+    # Give no bounds for a name with a dot: readers would take it for the path of a field in a struct.
     if "." in name:
         return False
     if types.is_struct(kind):
@@ -709,7 +709,7 @@ def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, 
 
 
 def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
-    """Return a column's bounds for Delta's log, maybe wider than the values; ValueError if it cannot hold them."""
+    """Return bounds that all values lie within, in the form of Delta's log; ValueError if the log cannot hold them."""
     if isinstance(least, str):
         high = most[:MAX_BOUND]
         while high < most:
@@ -726,7 +726,7 @@ def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
             raise ValueError(most)
         return low, high
     if isinstance(least, float):
-        # Parquet's bounds leave out NaN. Spark takes NaN for the largest number, and answers MIN and MAX by bounds.
+        # Give no bounds for floats: Spark answers MAX by them and takes NaN for the largest; Parquet's leave out NaN.
         raise ValueError(most)
     return (least.isoformat(), most.isoformat()) if isinstance(least, date) else (least, most)
 
@@ -743,14 +743,14 @@ def _properties_recording(record: Record | None) -> Any:
 
 
 def compared_in(table: Any, rows: Any, name: str) -> Any:
-    """Return a column for a pyarrow filter that skips files by statistics only if these are exact and complete.
+    """Return a column for a pyarrow filter, which skips files by the column's statistics only if these can be trusted.
 
-    Delta's log stores decimals as doubles, no NaN or infinity, and times that some writers cut to milliseconds. For
-    files that `deltalake` has merged, it stores texts in a type that pyarrow cannot compare with the column's. By such
-    statistics pyarrow would skip files that have the row. It would also skip files without bounds, which `deltalake`
-    returns as NULL: Spark stores no bounds of booleans, and other writers store none of some columns.
+    Statistics in Delta's log may be inexact, so that pyarrow would skip files that have the row: decimals are stored as
+    doubles, some writers cut times to milliseconds, NaN and infinity are left out, and for files that `deltalake` has
+    merged, texts have a type that pyarrow cannot compare with the column's. Bounds may also be missing, such as those
+    of booleans that Spark wrote: `deltalake` returns them as NULL, and pyarrow would skip these files, too.
 
-    Inside a function, a column is compared without statistics, but still by the values of partition columns.
+    In these cases the column is wrapped in a function, so that only the values of partition columns skip files.
 
     Parameters
     ----------

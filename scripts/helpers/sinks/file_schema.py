@@ -25,12 +25,12 @@ class FileSchema:
     Attributes
     ----------
     columns
-        Types by path, in the order of the columns: ``id``, ``inner``, ``inner.tags``, ``inner.tags[]``. A type has its
-        name in Spark's SQL, or in pyarrow if only pyarrow has it.
+        The type for each path, in the order of the columns: ``id``, ``inner``, ``inner.tags``, ``inner.tags[]``. Types
+        are named as in Spark's SQL, such as ``bigint``, or as in pyarrow if Spark has no such type.
     partitions
         The types of the columns whose values become folders.
     options
-        Options of the writer that readers need as well.
+        The writer's options that readers need as well, such as ``sep``.
     format
         The format of the files.
     attempt
@@ -49,7 +49,7 @@ class FileSchema:
 
     @classmethod
     def read(cls, data: bytes | None) -> FileSchema | None:
-        """Read the bytes of `to_bytes`, where any field but `columns` may be missing; None for anything else."""
+        """Read the bytes that `to_bytes` wrote. Only `columns` must be among the fields. None for any other bytes."""
         try:
             found = json.loads(data or b"")
             made = cls(**{each.name: found[each.name] for each in fields(cls) if each.name in found})
@@ -63,10 +63,10 @@ class FileSchema:
         return json.dumps(asdict(self)).encode()
 
     def misfit(self, target: str, rows: FileSchema) -> TargetSchemaError | None:
-        """Return the error if rows do not fit; None if they do. Columns may come and go, except for CSV.
+        """Return the error if rows do not fit; None if they do. The rows may lack or add columns, except for CSV.
 
-        Names are compared without case, as Spark does. The columns of CSV keep their number and order: Spark, Athena
-        and others read all files by the first file's columns, by position, so values would get into other columns.
+        Names are compared without case, as Spark does. Every CSV file must have the same columns in the same order,
+        because Spark, Athena and others read all files by position, under the names in the first file.
         """
         there = {**self.columns, **self.partitions}
         spelled, changed = {name.lower(): name for name in there}, {}
@@ -104,7 +104,7 @@ class FileSchema:
 
 
 def store_schema(target: Place, staged: bytes | None, version: int) -> None:
-    """Store the staged schema of a committed batch at its target, merged with what other jobs have stored since."""
+    """Store a committed batch's schema at its target, merged with a schema that another job has stored meanwhile."""
     ours = FileSchema.read(staged)
     if ours is None:
         return

@@ -5,7 +5,7 @@
     stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest     no reader sees it
     commit    the head names this attempt; this happens in the head alone, not here
     publish   <target>/import_date=…/part-00000-<job>-<batch>.parquet               readers see it
-    sweep     the staged folder is deleted, its manifest last; those of losing attempts too
+    sweep     the staged folders of this attempt and of losing attempts are deleted, each manifest last
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ ESCAPED = str.maketrans({one: f"%{ord(one):02X}" for one in ["\x7f", *"\"#%'*/:=
 def file_rows(df: Any, partition_by: Sequence[str]) -> Any:
     """Return Arrow rows in the form in which they are written, with the columns of `partition_by` last.
 
-    A column without a value in any row gets no type, because pandas reads an empty CSV column as numbers. An
-    `ArrowStream` remains one: its types are those of its source, and errors are raised as each batch is read.
+    A column without a value in any row gets no type, because pandas reads an empty CSV column as numbers. For an
+    `ArrowStream`, the result is a stream with the types of its source, and errors are raised as each batch is read.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def file_rows(df: Any, partition_by: Sequence[str]) -> Any:
 def _stored(df: pa.Table | pa.RecordBatch, partition_by: Sequence[str]) -> pa.Table:
     whole = df if isinstance(df, pa.Table) else pa.Table.from_batches([df])
     by = [name for name in partition_by if name in whole.column_names]
-    # Drop Spark's schema of the file that the rows came from: Spark would read this file by those columns.
+    # Drop the schema that Spark stored in the file the rows came from: Spark would read the new file with it.
     metadata = {key: value for key, value in (whole.schema.metadata or {}).items() if key != SPARK_ROWS}
     table, parted = whole.drop_columns(by).replace_schema_metadata(metadata), arrow_rows(whole.select(by))
     for name in by:
@@ -121,10 +121,10 @@ def write_arrow(
 ) -> WrittenFiles:
     """Write rows to one file, or to one for each value of `partition_by`, in folders named like Spark's.
 
-    No file is made for rows without columns, which `read_pandas` returns if nothing is new. A stream of many batches
-    may make several files; see `write_batches`. Times are written in microseconds, which all versions of Spark read.
+    No file is made for rows without columns, which `read_pandas` returns if nothing is new. A long stream is split into
+    several files; see `write_batches`. Times are written in microseconds, which all versions of Spark read.
 
-    The folder, relative to the place, must be empty. Options are those of `pyarrow.parquet.write_table`.
+    `folder` is relative to the place, and must be empty. `options` are those of `pyarrow.parquet.write_table`.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def write_arrow(
         return write_batches(table, place, folder, options)
     columns = list(partition_by)
     files, sizes = Counter[str](), dict[str, int]()
-    # Add the row numbers as a column, under an unused name, to take the rows of each folder by them.
+    # Add a column of row numbers, under an unused name, so that each group lists the numbers of its rows.
     number = "_".join(["row", *table.column_names])
     grouped = table.select(columns).append_column(number, [range(len(table))]).group_by(columns)
     for group in grouped.aggregate([(number, "list")]).to_pylist():
@@ -228,33 +228,33 @@ def fit_to_schema(
     """Compare rows with the schema of a target; return the rows as they are to be written, and the merged schema.
 
     A column without a value in any row has no type, so it gets the target's type. If the target lacks the column, it is
-    left out, except for CSV, which can never add it later: it keeps its place as an empty text, and the first batch
-    with a value sets its type. In Spark's rows only columns of type void count, because to find others the rows would
-    have to be read. The schema has an `attempt` if the target stores it already.
+    left out. CSV files cannot get a column later, so there it is written as an empty text, and the first batch with a
+    value sets its type. In Spark's rows only columns of type void count as empty, because to find others the rows would
+    have to be read. The merged schema has an `attempt` if it is the one that the target stores already.
 
     Parameters
     ----------
     ours
-        The bytes of each file that batches have left at the target, or of at least some of these files.
+        The size in bytes, by name, of published files at the target: all of them, or at least some.
 
     Raises
     ------
     TargetSchemaError
-        The rows have other columns or types.
+        The rows' columns or types do not fit the target's.
     TargetError
-        The value of an option that readers need differs from the target's.
+        An option that readers need, such as ``sep``, has another value than at the target.
     InvalidValueError
         Two names differ only in case, or a column without a value needs a type.
     """
     check_cases(columns_of(rows), target.uri(""))
     before = FileSchema.read(target.read(COLUMNS))
     if not ours and before is not None:
-        # `ours` comes from the first page of the listing, which may hold only files of other writers. List all files.
+        # List all files: `ours` is from the first page of the listing, which may have only files of other writers.
         ours = _published(target)
     # Ignore the stored schema if the target has no published file: then the rows may have other columns.
     there = before if ours else None
-    # Write in the dialect of `reading.dialects`, unless the target's files have quotes that were escaped in another
-    # way: readers read all files alike.
+    # Escape quotes as `reading.dialects` does, unless the target's files have no such option: readers use one option
+    # for all files, so the new files must escape quotes as the existing ones do.
     if not ours or (there is not None and "escape" in there.options):
         options = with_dialect(format, options)
     is_spark = spark_of(rows) is not None
@@ -282,7 +282,7 @@ def fit_to_schema(
 
 
 def reader_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options of a writer that readers need as well; default values are left out."""
+    """Return those options of a writer that readers need as well, such as ``sep``, without default values."""
     given = {READER_OPTIONS.get(name.lower(), ""): value for name, value in options.items() if value is not None}
     texts = {name: str(value).lower() if name == "header" else str(value) for name, value in given.items() if name}
     return {name: text for name, text in sorted(texts.items()) if DEFAULTS.get(name) != text}
@@ -301,16 +301,16 @@ def _published(target: Place) -> dict[str, int]:
 
 
 def _schema_of_files(target: Place, rows: Any, schema: FileSchema) -> FileSchema | None:
-    """Return the columns of the newest files of a target that has no schema; for text formats, of the newest file.
+    """Return the columns of a target without a stored schema: those of its newest files, or of one for text formats.
 
     None if no file can be read.
     """
     sizes = _published(target)
-    # A file without bytes was left by a task without rows.
+    # Skip files of zero bytes: a task without rows wrote them.
     names = sorted((name for name in sizes if sizes[name]), key=_version_of, reverse=True)
     there, read = None, 0
     for name in names[: 1 if schema.format in TEXTS else MAX_FILES]:
-        # Skip a file that is gone, as after a compaction, or that Spark did not write: readers will report it.
+        # Skip a file that cannot be read: a compaction deleted it, or Spark did not write it. Readers will report it.
         with suppress(Exception):
             found = FileSchema(_columns_in(target, name, rows, schema), {}, schema.options, schema.format)
             there, read = found if there is None else there.merged(found), read + 1
@@ -324,7 +324,7 @@ def _schema_of_files(target: Place, rows: Any, schema: FileSchema) -> FileSchema
 
 
 def _columns_in(target: Place, name: str, rows: Any, schema: FileSchema) -> Mapping[str, str]:
-    """Return the columns of a file, as far as its footer or its first line shows them."""
+    """Return the types of a file's columns by path, as its footer (or for CSV and JSON its first line) shows them."""
     uri, spark = literal_path(target.uri(name)), spark_of(rows)
     if schema.format == "csv":
         return _columns_of_csv(uri, spark, schema)
@@ -342,14 +342,14 @@ def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mappin
         return schema.columns
     # Read the header without `nullvalue`, because a column name may equal the text that stands for NULL.
     options = {name: value for name, value in schema.options.items() if name != "nullvalue"}
-    # Spark strips the spaces around a name.
+    # Match names without the spaces around them, because Spark strips these when it reads the header.
     spelled = {name.strip(): name for name in schema.columns}
     columns = spark.read.format("csv").options(**options | {"inferSchema": "false"}).load(uri).columns
     return dict.fromkeys((spelled.get(name, name) for name in columns), VOID)
 
 
 def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
-    """Return the columns in the first line: each with the rows' type if its value fits, or else the value's own."""
+    """Return the type of each column in the first line: the rows' type if the value fits it, or else the value's."""
     options = {"lineSep": schema.options["linesep"]} if "linesep" in schema.options else {}
     first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
     columns = {}
@@ -373,12 +373,13 @@ def _version_of(name: str) -> tuple[int, str]:
 def _with_whole_numbers(rows: pa.Table, partitions: Mapping[str, str]) -> pa.Table:
     """Convert floats to whole numbers in partition columns that have whole numbers at the target.
 
-    pandas makes them floats if a value is missing. Numbers from 2**53 on may have changed, so these stay floats.
+    pandas turns whole numbers into floats if a value is missing. It may have changed numbers from 2**53 on, so a column
+    with such a number stays as it is.
     """
     for place, name in enumerate(rows.column_names):
         column, is_whole = rows[name], partitions.get(name) in WHOLE
         if is_whole and pa.types.is_floating(column.type) and (pc.max(pc.abs(column)).as_py() or 0) < 2**53:
-            # Rows that do not fit are refused later, with other misfits of type.
+            # Ignore a number that is not whole: the later check of types refuses the rows.
             with suppress(pa.ArrowInvalid):
                 rows = rows.set_column(place, name, column.cast(arrow_type_at(name, partitions)))
     return rows
@@ -390,7 +391,7 @@ def _filled(
     """Return rows whose columns without a value have the target's type, or are left out."""
     spark, is_stream = spark_of(rows), isinstance(rows, ArrowStream)
     void = [path for path, kind in found.items() if kind == VOID]
-    # Spark writes no NULL to JSON, and no file for zero rows.
+    # Change nothing for JSON, where Spark leaves out NULL, or for a table of zero rows, for which there is no file.
     if not void or format == "json" or not (spark or is_stream or len(rows)):
         return rows
     wanted: dict[str, Any] = {}
@@ -419,28 +420,27 @@ LOOKED_AT = 1_000
 class FileSink:
     """Files below one folder, in any format that is written as files: Parquet, ORC, CSV, JSON.
 
-    Guarantees: once a batch is committed and published, its rows are at the target exactly once, even if other attempts
-    still write, sleep or die. Before the commit no reader of the target sees a row of the batch. Between the commit and
-    the end of the publication a reader sees some of its files, each of them whole. This holds where a rename is atomic
-    (file systems) or a copy is (S3), as long as nothing else deletes staged files.
+    Guarantees: each row of a published batch is at the target exactly once, even if other attempts at the batch run,
+    pause or crash. Readers see no row before the commit. While the batch is published, they see some of its files, each
+    file whole. This depends on atomic renames (file systems) or copies (S3), and on nothing else deleting staged files.
 
-    It does not hold for a run that saves nothing (paused, disabled, a range of runs), because no commit names one of
-    its attempts: each attempt publishes when its block ends. A retry with the same run id replaces the files of the
-    attempt before, one after the other. Meanwhile readers see files of both, and if two publish at once, both may stay.
+    There is no such guarantee for a run that saves nothing (a paused or disabled job, or a range of runs): no commit
+    selects one of its attempts, so each attempt publishes. A retry with the same run id replaces the files of the
+    earlier attempt one by one, and meanwhile readers see files of both. If both publish at once, both may stay.
 
     Parameters
     ----------
     target
         The folder that readers read.
     format, options
-        Of Spark's writer; for rows of pandas and pyarrow, which are written as Parquet, of pyarrow's `write_table`.
+        The format, such as ``orc``, and the options of Spark's writer. Rows of pandas and pyarrow are always written as
+        ``parquet``, with the options of pyarrow's `write_table`.
     partition_by
         Columns whose values become folders.
     batch_folders
-        Whether each batch gets a folder ``batch_id=…/``. None: like the files that the target has; a new target gets no
-        such folders.
+        Whether each batch gets a folder ``batch_id=…/``. None: only if the target's files are in such folders already.
     staging
-        Where attempts stage, in the same bucket or file system as the target; by default next to the target.
+        The folder where attempts stage, in the target's bucket or file system; by default one next to the target.
     beside_others
         Whether the target may hold files of other writers.
 
@@ -523,9 +523,9 @@ class FileSink:
         InvalidValueError
             A column of `partition_by` has a value that no folder name can hold. The staged rows are deleted.
         TargetError, TargetSchemaError, InvalidValueError
-            Raised before anything is written. The columns are compared with those that earlier publications stored in a
-            hidden file of the target. Without that file they are compared with the footers of the newest files, or for
-            CSV and JSON with the first line of the newest file.
+            The rows do not fit the target. Nothing is written. The target's columns are read from a hidden file that
+            earlier publications stored there or, without that file, from the footers of the newest files, for CSV and
+            JSON from the first line of the newest file.
         TargetError
             A folder or file cannot be listed or written.
         """
@@ -562,7 +562,7 @@ class FileSink:
             columns=new is not None, job_id=batch.job_id,
         )  # fmt: skip
         output, staged = self.staging.stage(batch, made, partial(self._write, rows, schema), new)
-        # Write the note once, before the job has published files that could be taken back.
+        # Before its first publication here, note that the job writes here: see `_is_noted`. One note is enough.
         if staged.names and not any(found and found[0] == made.job for found in map(batch_of, ours)):
             self.staging.place.write(f"{made.job}/{NOTE}", self.name.encode())
         self._own = {output: staged}
@@ -571,8 +571,8 @@ class FileSink:
     def publish(self, output: Output) -> None:
         """Move the files of a committed attempt to where readers see them.
 
-        The caller must know from the head that the attempt won. Can be called again, and concurrently: all calls move
-        the same files to the same names.
+        The caller must know from the head that this attempt was committed. Repeated and concurrent calls do no harm,
+        because all of them move the same files to the same names.
 
         Raises
         ------
@@ -587,7 +587,7 @@ class FileSink:
         if staged is None:
             return
         moves = _final_names(output, staged)
-        # Delete the files of an earlier attempt of a run that saves nothing: no commit names one of its attempts.
+        # Delete what an earlier attempt published under this batch id, such as one of a run that saves nothing.
         if output.replaces or output.batch_folders:
             self.target.delete(set(self.published(output)) - set(moves.values()))
         if output.batch_folders:
@@ -619,7 +619,7 @@ class FileSink:
             raise StagedFilesLostError(output.target, output.version, lost)
 
     def _staged(self, output: Output) -> StagedRows | None:
-        """Return the files of an attempt; None if all are at the target. StagedFilesLostError if some are missing."""
+        """Return an attempt's staged files; None if all are at the target. StagedFilesLostError if a file is lost."""
         # If an operator has taken these files back meanwhile, `_move` finds that there is nothing to move.
         try:
             staged = self._own[output] if output in self._own else self.staging.listed(output)
@@ -627,8 +627,8 @@ class FileSink:
             if len(self.published(output)) < output.files:
                 raise
             return None
-        # This package deletes a manifest once all files are moved, or when an operator drops them, which the caller
-        # sees in the head. In any other case, something else emptied the staging place.
+        # This package deletes a manifest only when all files are moved, or when an operator drops them, which the
+        # caller sees in the head. So here something else has deleted staged files.
         if staged is None and len(self.published(output)) < output.files:
             raise StagedFilesLostError(output.target, output.version, [MANIFEST])
         return staged
@@ -664,7 +664,7 @@ class FileSink:
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         found = sorted(self.target.files(RECORDS if others else f"{RECORDS}/{job}"))
-        # The names are sorted, so `dict` keeps the last version of each application.
+        # `found` is sorted, so that of several versions of a job and epoch, `dict` keeps the last one.
         return Witnessed(job, dict(filter(None, map(recorded_by, found))), found)
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
@@ -674,11 +674,11 @@ class FileSink:
     def retract(self, retraction: Retraction) -> int:
         """Delete the files of some versions, staged and published; return how many were published.
 
-        The head must have forgotten the output before, or the next run publishes it again. On S3 call this again
-        once no copy that began before the first call can still be running.
+        First remove the output from the head, otherwise the next run publishes it again. On S3, call this a second time
+        when every copy that began before the first call must have ended.
         """
-        # Delete the staged files first: a publisher that sleeps between two files then finds nothing to move when it
-        # wakes. In the other order it would move a file to the target that was deleted here.
+        # Delete the staged files first, so that a publisher that paused between two files has nothing left to move. In
+        # the other order, it would bring a file back that was just deleted at the target.
         self.staging.retract(retraction)
         found = [name for name in self.target.files() if is_published_name(name, retraction)]
         self.target.delete(found)
@@ -723,7 +723,7 @@ class FileSink:
     def _move(self, output: Output, moves: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         """Move staged files to the target, which lies below another root of the same bucket or file system."""
         gone = self.staging.place.move(moves, sizes, self.target)
-        # Another publisher has moved the missing files to the target.
+        # A file that is no longer staged is not lost if another publisher has moved it to the target.
         there = set(self.published(output)) if gone else set()
         lost = [name for name in gone if moves[name] not in there]
         # Raise even if the manifest is gone by now: a publisher deletes it only after all files are at the target, and
@@ -732,7 +732,7 @@ class FileSink:
             raise StagedFilesLostError(output.target, output.version, lost)
 
     def _check_parted(self, ours: Collection[str]) -> None:
-        """Raise TargetError if the files of earlier batches are partitioned by other columns."""
+        """Raise TargetError if the files of earlier batches are partitioned by other columns than this batch."""
 
         def columns_in(name: str) -> tuple[str, ...]:
             folders = [part for part in name.split("/")[:-1] if not part.startswith(f"{BATCH_COLUMN}=")]
@@ -775,12 +775,12 @@ class FileSink:
 
 
 def _final_names(output: Output, staged: StagedRows) -> dict[str, str]:
-    """Return the final name of each staged file."""
+    """Return the name at the target for each staged file, by the file's name in the staging place."""
     return {f"{output.folder}/{name}": final_name(output, at, name) for at, name in enumerate(staged.names)}
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise InvalidValueError for an option that no writer takes here, though Spark's would accept it."""
+    """Raise InvalidValueError for an option that is misspelt or not allowed here, but that Spark's writer accepts."""
     own = {name.replace("_", ""): name for name in OWN_OPTIONS}
     for name, value in options.items():
         plain = name.lower().replace("_", "")

@@ -5,7 +5,7 @@ With Spark nothing is written twice. The rows of an attempt are a snapshot on a 
     stage     branch staged-<job>-<batch>-f<fence>-…, with one snapshot              readers of the table see `main`
     commit    the head names this attempt; this happens in the head alone, not here
     publish   cherry-pick that snapshot into `main`, and record the batch            one commit to the catalog
-    sweep     the branch is dropped; those of losing attempts too
+    sweep     the branches of this attempt and of losing attempts are dropped
 
 Without Spark, `pyiceberg` cannot cherry-pick, so the rows are Parquet files in a folder next to the table. Publishing
 copies them, and adds them and the record in one commit that fails if `main` has moved since the sink looked at it.
@@ -108,21 +108,21 @@ from scripts.helpers.spark.settings import settings
 logger = logging.getLogger(__name__)
 
 # --- iceberg merge --------------------------------------------------------------------------------
-# A batch of a merge gets into an Iceberg table by one commit with the result for the keys of the batch.
+# One commit merges a batch into an Iceberg table. It has the new rows for all keys of the batch.
 #
 #     stage     all events of the batch, as they arrived; events that cannot be ordered are refused
-#     publish   1. read the target; the commit replaces the snapshot that is current now
+#     publish   1. read the target at its current snapshot, which the commit in step 4 replaces
 #               2. add deletes to <namespace>.glue_watermarks_deleted_<table>, an Iceberg table of keys and sequences
 #               3. read the remembered deletes
 #               4. commit the rows and the record of the batch to the target; fails if `main` has moved since step 1
 #
-# Every publication adds a snapshot, even if it changes no row, so the publications of all jobs are in one order. An
-# earlier one has remembered its deletes before step 1, and step 3 reads them; a later one has read these rows. If a
-# publisher dies after step 2, the next one carries out the deletes that it has remembered.
+# Every publication adds a snapshot, even if it changes no row, so the publications of all jobs have one order. Step 3
+# reads the deletes of all earlier publications, and every later publication reads the rows of this one. If a publisher
+# dies after step 2, the next publisher applies the deletes that it had remembered.
 #
-# With Spark the rows are merged on a hidden branch that begins at that snapshot, and the commit makes the branch's last
-# snapshot that of `main`. The commit changes the table's metadata directly: Iceberg's own fast-forward cannot set a
-# property in the same commit, and a cherry-pick of added rows would succeed on top of a snapshot committed in between.
+# With Spark the rows are merged on a hidden branch that begins at the snapshot of step 1. The commit makes the branch's
+# last snapshot the current one of `main` by changing the table's metadata: Iceberg's own fast-forward cannot set a
+# property in the same commit, and a cherry-pick of added rows would succeed even if `main` has moved.
 
 STAGED, PUBLISHED = "wap.id", "published-wap-id"
 """Keys in a snapshot's summary that name its batch: the staged one, or the one that a cherry-pick has published."""
@@ -141,7 +141,7 @@ def memory_of(target: str) -> str:
 
 
 class MovedError(Exception):
-    """The table has changed since it was read."""
+    """Another writer has changed the table since it was read."""
 
 
 # --- Spark ------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class SparkMerge(TableMerge):
     target
         ``catalog.namespace.table``.
     load
-        Returns a table of Iceberg's Java API, by its name, as it is now.
+        A function that loads the table of a given name, as an object of Iceberg's Java API.
     """
 
     def __init__(self, target: str, rules: Merge, spark: SparkSession, load: Callable[[str], Any]) -> None:
@@ -188,14 +188,14 @@ class SparkMerge(TableMerge):
         if is_done(table):
             return
         looked = table.currentSnapshot()
-        # Begin the branch with a snapshot without rows, because SQL cannot set properties on the merge's own snapshot.
+        # First add a snapshot without rows that names the batch: SQL cannot name it in the merge's own snapshot.
         table.newFastAppend().toBranch(branch).set(STAGED, batch).commit()
         try:
             self._merge_into(branch, events)
             self._take_over(branch, looked, record, is_done)
         except Exception as error:
             if self._head(branch) is None:
-                # Another publisher of this batch came first, and has swept the branch.
+                # The branch is gone, because another publisher of this batch came first and swept it.
                 raise MovedError(str(error)) from error
             self._load(self.target).manageSnapshots().removeBranch(branch).commit()
             raise
@@ -226,7 +226,7 @@ class SparkMerge(TableMerge):
         if SPARK_FRAMES.has_deletes(distinct):
             self._merge(memory, "main", distinct, self.remembering())
         remembered = snapshot_id(self._load(memory).currentSnapshot())
-        # Pin both to their snapshots: Spark reads a source twice, to find files and to merge.
+        # Pin both tables to their present snapshots, because Spark reads a source twice: to find files, and to merge.
         self._pins = {self.target: self._head(branch), memory: remembered}
         self._merge(self.target, branch, self.source(distinct), self.step(events.columns))
 
@@ -261,7 +261,7 @@ class SparkMerge(TableMerge):
             self._spark.sql(joined(" ", clauses))
         finally:
             self._spark.catalog.dropTempView(view)
-        # Iceberg adds a snapshot even if a merge changes nothing. If the branch has none, the rows went elsewhere.
+        # A merge adds a snapshot even if it changes no row. If the branch has no new one, Spark put the rows elsewhere.
         if self._head(branch, table) == start:
             raise TargetError(
                 self.target,
@@ -403,7 +403,7 @@ class ArrowMerge(TableMerge):
         return True
 
     def _changes(self, there: pa.Table, source: pa.Table, step: Step) -> pa.Table:
-        """Return the rows that a step changes: their number in the table (NULL for an insert) and in the source."""
+        """Return, for each row that a step changes, its number in the table (NULL for an insert) and in the source."""
         no = sql("FALSE")
         changes = sql(
             "SELECT t.{row} AS {there}, s.{row} AS {source}, {update} AS {updates} FROM {{there}} AS t "
@@ -431,7 +431,7 @@ def _scanned(table: Any, those: Any) -> pa.Table:
 
 
 def _those(names: Sequence[str], rows: pa.Table) -> Any:
-    """Return a condition that matches the keys of some rows. If a key has several columns, it may match others, too.
+    """Return a condition for all rows with a key of `rows`. With several key columns, it may match other rows, too.
 
     An exact condition would have a part for each key, which takes pyarrow minutes for some ten thousand keys.
     """
@@ -441,14 +441,14 @@ def _those(names: Sequence[str], rows: pa.Table) -> Any:
     made: Any = expressions
     found = made.AlwaysTrue()
     for name in names:
-        # Leave out NULL: rows with a NULL key are refused anyway. Leave out NaN: a set of literals cannot have it.
+        # Leave out NULL, because rows with a NULL key are refused. `IsNaN` matches NaN, which no set of literals can.
         values = {value for value in rows[name].drop_null().unique().to_pylist() if value == value}
         found = made.And(found, made.Or(made.In(name, values), made.IsNaN(name)))
     return found
 
 
 def _cast_to_table(events: pa.Table, table: Any) -> pa.Table:
-    """Return events with the types of the table's columns. All columns take NULL, as deletes may have it anywhere."""
+    """Return events with the types of the table's columns. Each column may be NULL, as a delete may have NULL there."""
     schema = table.schema().as_arrow()
     types = {one.name: schema.field(one.name).type for one in events.schema if one.name != DELETED}
     return events.cast(pa.schema([pa.field(name, types.get(name, pa.bool_())) for name in events.column_names]))
@@ -479,18 +479,17 @@ CONFLICT_TEXTS = (
 class IcebergSink(LakeSink):
     """An Iceberg table, to which each batch is appended, or merged by key, in one commit.
 
-    Guarantees: once a batch is committed and published, its rows are in the table exactly once, even if other attempts
-    still write, sleep or die. Readers of `main` see no row before the commit, all rows of the batch after the
-    publication, and never only some. This holds where the catalog commits atomically, which Spark's `hadoop` catalog
-    does not on S3.
+    Guarantees: each row of a published batch is in the table exactly once, even if other attempts at the batch run,
+    pause or crash. Readers of `main` see no row before the commit, and then all rows of the batch at once. This
+    depends on a catalog that commits atomically; Spark's `hadoop` catalog on S3 does not.
 
-    If the table does not exist, staging the first batch with rows creates it, without rows. It stays if the batch is
-    discarded. To find out whether there are any rows, Spark computes them up to the first one.
+    The table may be missing: staging the first batch with rows creates it, without rows, and it stays even if the batch
+    is discarded. Spark computes the frame up to its first row, to find out whether there are any.
 
-    With Spark the files of a losing attempt stay, like those of any old snapshot, until ``expire_snapshots``. A branch
-    keeps a batch that is committed and not published yet, however old it is. Without Spark the staged files are
-    copied into the table's folder. For a table with partitions or a sort order `pyiceberg` reads and writes
-    the rows again.
+    With Spark, each attempt stages its rows on a branch. The files of a losing attempt stay until
+    ``expire_snapshots`` deletes them, as it does with old snapshots. It never deletes a committed batch that waits to
+    be published. Without Spark, publishing copies the staged files into the table's folder; for a table with
+    partitions or a sort order, `pyiceberg` reads and writes the rows again.
 
     Parameters
     ----------
@@ -499,19 +498,19 @@ class IcebergSink(LakeSink):
     spark
         The Spark session; without it, `pyiceberg` writes.
     catalog
-        A catalog of `pyiceberg`, for a script that configures it itself. The target begins with its name.
+        A catalog of `pyiceberg`, for a script that configures it itself. Its name is the first part of `target`.
     partition_by
-        Columns whose plain values partition the table. Empty: keep the table's own; a new table has no partitions.
-        For ``days(ts)`` and the like create the table first.
+        Columns whose values partition the table. Empty: a table that exists keeps its partitions, a new one has none.
+        To partition by a function such as ``days(ts)``, create the table first.
     staging
-        Where attempts stage files: without Spark, and for a merge. By default next to the table's location.
+        The folder where attempts stage files, without Spark or for a merge. By default next to the table's location.
     merge, batch_column
         As for `DeltaSink`.
 
     Raises
     ------
     InvalidValueError
-        The name cannot be that of a table in a catalog.
+        The target is not of the form ``catalog.namespace.table``, or the given catalog has another name.
     NoJvmError
         The session is one of Spark Connect.
     """
@@ -578,7 +577,7 @@ class IcebergSink(LakeSink):
     def places(self, df: Any) -> list[str]:
         if (found := self._done(self._log.found)) is not None:
             return self._leads_to(str(found.location()), self._log.properties(found))
-        # Catalogs that refuse to plan a table give it a folder of its own. Rows without columns create no table.
+        # A catalog that refuses to plan a table will give it a folder of its own. Rows without columns create no table.
         with suppress(TargetError):
             return self._done(lambda: self._leads_to(*self._log.planned_table())) if columns_of(df) else []
         return []
@@ -600,7 +599,7 @@ class IcebergSink(LakeSink):
         """
         if self._done(self._log.exists):
             return super().retract(retraction)
-        # Do not raise: every run of the job would fail. A late publisher finds no staged rows, so it adds none.
+        # Do not raise, because then every later run of the job would fail. A late publisher finds no rows to add.
         if retraction.staging:
             self._staging_at(retraction.staging).retract(retraction)
         logger.warning(
@@ -620,7 +619,7 @@ class IcebergSink(LakeSink):
         if isinstance(of, Output) and of.rows == 0 and not self._log.exists():
             return []  # A batch without rows creates no table, so nothing was staged.
         branches = [self._log.branches] if isinstance(self._log, _SparkLog) else []
-        # Look for files only in the place where this job stages, because files in another place prove nothing.
+        # Look for files only where this job stages: in a place that only a record names, anyone may have put files.
         if branches and not (self._chosen if of is None else of.staging):
             return branches
         return [*branches, self.staging]
@@ -704,7 +703,7 @@ class _Log(LakeLog):
     def planned_table(self) -> tuple[str, Any]:
         """Return location and properties that a new table would get, from a transaction that is never committed.
 
-        The planned table has only a text column. Creating the real one shows which types of the rows it cannot have.
+        The planned table has only a text column. Types that the format lacks are refused when the real one is created.
         """
 
     @abstractmethod
@@ -741,7 +740,7 @@ class _SparkLog(_Log):
         self.branches = _Branches(target, spark, self)
 
     def check(self, *, merges: bool) -> None:
-        # Without the extensions, Spark would fail only in the middle of the publication.
+        # Check for the extensions now: without them, Spark would fail only in the middle of the publication.
         if merges and ICEBERG_EXTENSIONS not in str(self._spark.conf.get("spark.sql.extensions", "")):
             raise MissingConnectorError("iceberg", f"To merge rows, set spark.sql.extensions={ICEBERG_EXTENSIONS}.")
         check_iceberg_on_spark(self._target, self._spark)
@@ -789,7 +788,7 @@ class _SparkLog(_Log):
             transaction.updateProperties().set(_property(of), str(version)).commit()
             transaction.commitTransaction()
         except Exception as error:
-            # Each time it tries to commit, Iceberg refuses a batch that already has a snapshot in `main`.
+            # Another publisher published the batch first: Iceberg lets only one snapshot of a batch into `main`.
             if names_java_class(error, "DuplicateWAPCommitException", "CherrypickAncestorCommitException"):
                 return
             if names_java_class(error, "unknown snapshot"):
@@ -883,10 +882,10 @@ class _Branches(Attempts):
         columns = {name: F.col(SPARK.quote(name)) for name in required}
         nulls = [F.count(F.when(column.isNull(), 1)).alias(name) for name, column in columns.items()]
         counted, observed = observe(rows, nulls) if nulls else (rows, None)
-        # Filter out NULLs, because Spark refuses to write a nullable column. Count them during the write: if the frame
-        # were computed twice, it might have other values.
+        # Filter out NULLs, because Spark refuses to write a nullable column to a required one. Count them in the same
+        # write, because a frame that is computed twice may have other values the second time.
         sure = reduce(lambda found, column: found.where(column.isNotNull()), columns.values(), counted)
-        # Iceberg refuses to add a second snapshot with this id to `main`, from any attempt at the batch.
+        # Give the snapshot the batch's `wap.id`: of all attempts at the batch, Iceberg lets only one into `main`.
         (
             sure.writeTo(quoted_table(self._target, branch))
             .option(f"snapshot-property.{STAGED}", _audit(made, batch.version))
@@ -895,7 +894,7 @@ class _Branches(Attempts):
         snapshot = self._log.refs()[branch]
         summary, left_out = snapshot.summary(), (observed and observed.after_action()) or {}
         if any(left_out.values()) or not int(summary.get("added-records") or 0):
-            # The batch has no rows, or is refused. Expire its snapshot by id, because by age others would expire, too.
+            # The batch has no rows, or is refused. Expire only its snapshot, by id: by age, others would expire, too.
             self.clear(folder)
             self._log.table().expireSnapshots().expireOlderThan(0).expireSnapshotId(snapshot.snapshotId()).commit()
             check_required(self._target, left_out)
@@ -944,7 +943,7 @@ class _Branches(Attempts):
 
 
 def _audit(of: Output | Retraction, version: int) -> str:
-    """Return the snapshot id of a batch, `wap.id`: Iceberg accepts only one snapshot with it, from any attempt."""
+    """Return the `wap.id` of a batch: of all attempts' snapshots with this id, Iceberg lets only one into `main`."""
     return f"{PROPERTY}.{of.job}.{batch_name(of.epoch, version)}"
 
 
@@ -975,7 +974,7 @@ class _ArrowLog(_Log):
     def make(self, like: Any, partition_by: Sequence[str]) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
-        # Another attempt at the batch may create it now. Glue and S3 Tables refuse a transaction.
+        # Ignore that another attempt has just created it. Use no transaction if possible: Glue and S3 Tables refuse it.
         with suppress(TableAlreadyExistsError, CommitFailedException):
             if not partition_by:
                 self._catalog().create_table(self._identifier, like.schema)
@@ -991,7 +990,7 @@ class _ArrowLog(_Log):
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         table = self.table()
-        # Check the table that was just loaded: the commit below fails if `main` has moved since.
+        # Look for the record in the table as just loaded: if `main` moves after that, the commit below fails.
         is_recorded = self._recorded_in(table, of) >= version
         if is_recorded and not (isinstance(change, MergeRows) and change.repeats):
             return
@@ -1013,8 +1012,8 @@ class _ArrowLog(_Log):
                         append.append_data_file(file)
             elif isinstance(change, Append):
                 found = with_later_columns(self._target, self.rows.stream(change.staged), schema)
-                # Append a snapshot for each chunk, all in one commit: pyiceberg would hold all rows of a reader in
-                # memory. Only the last snapshot names the batch: a table restored to an earlier one lacks some rows.
+                # Append one snapshot for each chunk, all in one commit, because pyiceberg holds a snapshot's rows in
+                # memory. Only the last one names the batch: a table restored to an earlier one lacks some rows.
                 chunks = in_chunks(found, CHUNK)
                 for rows, later in pairwise(chain([next(chunks, schema.empty_table())], chunks, [None])):
                     assert rows is not None
@@ -1027,8 +1026,8 @@ class _ArrowLog(_Log):
     def _copied(self, table: Any, staged: StagedRows) -> list[Any] | None:
         """Copy staged files into the table's folder; return them as files of the table.
 
-        None if `pyiceberg` has to write the rows: because the table cannot take the files as they were staged, or
-        because only `pyiceberg` has the right to write there.
+        Return None if `pyiceberg` has to write the rows itself: the table cannot take the files as they were staged,
+        or only `pyiceberg` has the right to write there.
         """
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
@@ -1061,7 +1060,7 @@ class _ArrowLog(_Log):
     def delete(self, retraction: Retraction) -> int:
         table = self.table()
         before = _total(table)
-        # Try to commit only once: then no other commit comes in between, and the totals differ by the deleted rows.
+        # Try to commit only once, so that no other commit comes between the two totals, which give the deleted rows.
         table.catalog = _OneTry(table.catalog)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Delete operation did not match any records")
@@ -1092,7 +1091,7 @@ class _ArrowLog(_Log):
 
 
 def with_field_ids(rows: Any, schema: pa.Schema) -> Any:
-    """Return rows of Arrow as a table's own fields, whose ids `pyarrow` writes into Parquet."""
+    """Return Arrow rows with the fields of a table's schema, so that `pyarrow` writes the field ids into Parquet."""
     if isinstance(rows, ArrowStream):
         return rows.mapped(lambda table: with_field_ids(table, schema))
     fields = [schema.field(name) for name in rows.column_names]
@@ -1104,7 +1103,7 @@ def with_field_ids(rows: Any, schema: pa.Schema) -> Any:
 
 
 def has_fields(footer: pq.FileMetaData, schema: Any) -> bool:
-    """Return whether a Parquet file has all fields of a table of `pyiceberg`, and requires what the table requires."""
+    """Return whether a Parquet file has the fields of a table, and none is optional there but required in the table."""
     from pyiceberg.io.pyarrow import pyarrow_to_schema
 
     try:
