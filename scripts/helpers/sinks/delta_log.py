@@ -79,7 +79,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
         for restore, (gone, back) in [*undone.items()]:
-            # Also count a file as gone that was added and removed again before the RESTORE, as by a compaction.
+            # Search for the "add" also of a file that was removed again before the RESTORE, as by a compaction.
             gone.difference_update(added)
             gone.update(removed - back)
             back.difference_update(removed)
@@ -95,7 +95,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         if marks and not undone:
             break
     newest = max(parents, default=-1)
-    # Add the commit that a table was restored to, and the one before the oldest commit read, without a parent.
+    # Include, without a parent, each commit that the table was restored to, and the one before the oldest read.
     parents = dict.fromkeys(parents.values(), -1) | parents
     return rolled_back(newest, parents, sorted(parents), marks)
 

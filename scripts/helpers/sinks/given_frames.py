@@ -1,7 +1,7 @@
 """Convert the frames that a script writes: pandas to a table of pyarrow, and for a merge mark the deletes.
 
-Everything that only pandas has is resolved here: its index, labels that are not text, NaN and None, object columns.
-The code below this module sees only rows of Spark or of Arrow.
+This module resolves what only pandas has: an index, labels that are not text, NaN besides None, object columns. Sinks
+then get only rows of Spark or of Arrow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scripts.helpers.sinks.staged_rows import columns_of, spark_of
 
 
 def given_rows(df: Any, target: str) -> Any:
-    """Return the rows that a script passes for a target: those of pandas as an Arrow table, others unchanged.
+    """Return the rows that a script writes to a target: a pandas frame as an Arrow table, any other frame unchanged.
 
     For pandas, column labels become texts, and NaN, NaT and None become NULL. An object column gets the type that all
     its values have, and a categorical column becomes a dictionary. The index is left out.
@@ -29,8 +29,8 @@ def given_rows(df: Any, target: str) -> Any:
     Raises
     ------
     InvalidValueError
-        The argument is no frame, has two columns of one name, an index with a name, a column of several kinds of
-        values, or a NaN of `decimal`, which pandas treats as a missing value.
+        The argument is no frame. Or it has two columns of one name, an index with a name, a column of several kinds of
+        values, or a value Decimal("NaN"), which pandas treats as a missing value.
     """
     if not (is_pandas(df) or is_arrow(df) or isinstance(df, ArrowStream) or spark_of(df) is not None):
         raise InvalidValueError(
@@ -58,7 +58,7 @@ def _arrow_of(df: pd.DataFrame, target: str) -> Any:
             "df.reset_index() first, or df.reset_index(drop=True) to leave it out."
         )
     for name in df.columns[df.dtypes == "object"]:
-        # pandas treats a NaN of `decimal` as a missing value.
+        # Refuse Decimal("NaN"), because pandas treats it as a missing value.
         may_be = pd.api.types.infer_dtype(df[name]) in ("decimal", "empty")
         if may_be and any(isinstance(value, Decimal) and value.is_nan() for value in df[name]):
             raise InvalidValueError(f"Column {name!r} has Decimal('NaN'), which would become NULL. Replace it.")
@@ -69,7 +69,7 @@ def _arrow_of(df: pd.DataFrame, target: str) -> Any:
     try:
         return pa.Table.from_pandas(df, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        # The last part of pyarrow's error names the column. If it has several parts, the first shows the value.
+        # Show only the last part of pyarrow's error, which names the column. An earlier part shows the value.
         shown = "a number is too large" if isinstance(error, OverflowError) else str(error.args[-1]).rstrip(".")
         raise InvalidValueError(f"Rows for {target!r} have no one type for each column: {shown}. Give one.") from None
 
@@ -83,16 +83,16 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
         The rows.
     deletes
         Which rows are deletes: for Spark a condition in SQL or a Column, for pandas the name of a column or a function
-        that returns a Series. A row with NULL there is no delete. None: no row is a delete.
+        that returns a Series. A row for which it is NULL is no delete. None: no row is a delete.
     missing
-        More deletes: keys whose rows are no longer in the source, with the columns of `sequence_by`.
+        A frame with the columns of the keys and of `sequence_by`: one more delete for each key missing in the source.
 
     Raises
     ------
     KeyColumnError
-        A column of the keys or of `sequence_by` is not in the rows, or not in `missing`.
+        The rows, or `missing`, lack a column of the keys or of `sequence_by`.
     InvalidValueError
-        The rows have a column of this package's own name, or `deletes` or `missing` do not fit the kind of frame.
+        A column has a name that this package reserves, or `deletes` or `missing` is not of the same kind as `df`.
     """
     if not is_pandas(df) and not hasattr(df, "sparkSession"):
         raise InvalidValueError(f"The rows are a {type(df).__name__}. Give a DataFrame of Spark or pandas to a merge.")
@@ -112,8 +112,8 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
 def check_names(df: Any, *, is_marked: bool = False) -> None:
     """Raise InvalidValueError if a column of the user has a name that this package reserves.
 
-    Sinks mark deletes and number rows in columns with such names, and do not write these columns to the target. In
-    marked rows the column `DELETED` is the package's own.
+    Sinks use columns with such names to mark deletes and to number rows, and do not write them to the target. If
+    `is_marked`, the package has added the column `DELETED` already, so it is allowed.
     """
     for name in map(str.lower, columns_of(df)):
         if name.startswith(internal("")) and not (is_marked and name == DELETED):
@@ -161,7 +161,7 @@ def _marked_in_pandas(
             "function: deletes=lambda rows: rows.status == 'deleted'."
         )
     if isinstance(found, pd.Series) and not found.index.equals(df.index):
-        # pandas would look up the Series' values by the labels of the rows, and find none.
+        # Refuse it: pandas would look up the Series' values by the index of the rows, and find none.
         raise InvalidValueError(
             "deletes returns a Series with another index than that of the rows. Compute it from the rows, or return "
             "an array."
@@ -169,15 +169,15 @@ def _marked_in_pandas(
     if deletes is not None:
         flags = pd.Series(found, index=df.index)
         kind = pd.api.types.infer_dtype(flags, skipna=True)
-        # A column with only NULLs has no type, and deletes nothing.
+        # Accept a Series with only NULLs, which has no type and deletes nothing.
         _check_condition("boolean" if kind == "empty" or flags.isna().all() else kind)
         found = flags.astype("boolean").fillna(False).astype(bool)
     events = df.assign(**{DELETED: found})
     if missing is None:
         return events
     gone = missing[named].assign(**{DELETED: True})
-    # Concatenate as objects: otherwise pandas makes floats of whole numbers in columns that `missing` lacks. Leave out
-    # pyarrow's columns that `missing` lacks: pandas would turn a list into an array of numpy, with NaN for NULL.
+    # Concatenate as objects: otherwise pandas makes floats of whole numbers in columns that `missing` lacks. But keep
+    # such a column if its type is pyarrow's: as objects, its lists would become NumPy arrays, with NaN for NULL.
     held = {name: kind for name, kind in events.dtypes.items() if isinstance(kind, pd.ArrowDtype) and name not in named}
     objects = {name: "object" for name in events.columns if name not in held}
     wide = gone.reindex(columns=events.columns).astype("object").astype(held)
@@ -185,7 +185,7 @@ def _marked_in_pandas(
 
 
 def _check_condition(kind: str) -> None:
-    """Raise InvalidValueError unless a condition is boolean: by its settings, Spark casts text to NULL or fails."""
+    """Raise InvalidValueError unless a condition is boolean: depending on its settings, Spark makes NULL of a text."""
     if kind not in ("boolean", "void"):
         raise InvalidValueError(
             f"deletes is of type {kind}, and must be a condition. Compare it with a value: for Spark "
@@ -194,7 +194,7 @@ def _check_condition(kind: str) -> None:
 
 
 def _typed(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with the types of `like`, but with pandas' nullable types for whole numbers and booleans."""
+    """Return a frame with the types of the frame `like`, whole numbers and booleans with pandas' nullable types."""
     kinds: dict[Any, Any] = {}
     for name, kind in like.dtypes.items():
         if isinstance(kind, pd.CategoricalDtype):

@@ -1,23 +1,23 @@
 """The rules of a merge, by which the winning row of a key does not depend on the order in which batches arrive. Pure.
 
-An **event** is an arriving row or delete. It has a key and a place in the order of its key (`sequence_by`). The content
-of a target depends only on the set of all events::
+An **event** is an arriving row or delete. It has a key, and a sequence: its values of `sequence_by`, which order the
+events of a key. The content of a target depends only on the set of all events::
 
-    newest     the event with the highest sequence; a row is at the target, a delete is not
-    history    every row is a version, valid from its own sequence to that of the next event, row or delete
+    newest     the target has a key's event with the highest sequence, unless that event is a delete
+    history    the target has every row, as a version valid from its sequence to that of the next event of the key
 
 So a batch can be merged again, late, or after newer batches, and the target is the same. Four rules follow:
 
 1. **A row that is older than the target's row changes nothing** (newest), or is inserted between versions (history).
 2. **A delete is remembered** with its sequence, in a table next to the target. Otherwise an older row that arrives
-   late would bring the key back. Without a history the last delete of a key is enough, and is forgotten once a newer
-   row arrives. A history needs all deletes, because each of them ends the version before it.
+   late would bring the key back. Without a history only the last delete of a key is remembered, until a newer row
+   arrives. With a history all deletes are, because each of them ends the version before it.
 3. **A row replaces the whole row.** If only some batches had a column, two events would be mixed into one row.
-4. **Events that only the order of arrival could distinguish are refused**: two different events with the same key and
-   sequence (a tie), and a key or sequence that is NULL. Two equal events count as one.
+4. **Events without an order are refused**: two different events with the same key and sequence (a tie), and an event
+   with NULL in its key or sequence. Two equal events count as one.
 
-`Merge` writes the comparisons for these rules in SQL, between an event `s` and a row `t` of the target, for any way to
-quote names. The sinks write the statements.
+`Merge` returns the comparisons for these rules in SQL, between an event `s` and a row `t` of the target. The argument
+`quote` quotes names as the engine does. The sinks write the statements around them.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Merge:
         return cls(columns.keys, columns.sequence_by, Versions(*columns.history) if columns.history else None)
 
     def ends(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return the columns of a history that the rows lack, each with the sequence column whose type it gets."""
+        """Return a history's time columns that `columns` lacks, each with the sequence column that gives its type."""
         history = self.history
         if history is None:
             return {}
@@ -178,13 +178,13 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 # --- merge engines --------------------------------------------------------------------------------
 # Engines that run the SQL of a merge: Spark on DataFrames, DuckDB on tables of pyarrow.
 #
-# The SQL has no names that users chose. It reads **relations**: some columns under reserved names, and `ROW`. It
-# returns a relation, which the engine turns back into rows:
+# The SQL has no names that users chose. It reads **relations**: the columns that it compares, under reserved names, and
+# a column `ROW` that stands for the rest of the row. It returns a relation, which the engine turns back into rows:
 #
-#     Spark      ROW is the whole row as a struct, and no query runs before the rows are written
-#     DuckDB     ROW is the row's number, by which pyarrow takes the row from its table
+#     Spark      ROW is the whole row as a struct; Spark runs the query only when the rows are written
+#     DuckDB     ROW is the row's number; pyarrow takes the row of that number from its table
 #
-# So DuckDB converts only keys and sequences, and sees them as numbers and bytes.
+# So DuckDB gets only keys and sequences, as numbers and bytes, and no other column has to be converted for it.
 
 ROW = internal("row")
 MEMORY, THREADS = "1GB", 4
@@ -208,7 +208,7 @@ class _SparkEngine:
     """Spark, in the session of the first relation. In the SQL, ``{name}`` stands for the relation of that name."""
 
     def relation(self, rows: DataFrame, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> DataFrame:
-        """Return a relation with columns under other names; InvalidValueError for a column that cannot be compared.
+        """Return the relation with `columns` under their aliases. InvalidValueError if one of them cannot be compared.
 
         If `beside` names columns, `ROW` has all columns but these, in a form that SQL can compare.
         """
@@ -226,9 +226,9 @@ class _SparkEngine:
         return tuple(self.sql(text, **relations).collect()[0])
 
     def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
-        """Return a relation as rows, with the columns that its source `of` had, and `filled` ones from the relation.
+        """Return the rows of a relation: with the columns of its source `of`, or for those in `filled` with its own.
 
-        A filled column that is not in `of` gets the type of the column `like` in `of`.
+        A column of `filled` that is not in `of` gets the type of the column `like` in `of`.
         """
         columns = {name: F.col(ROW)[f"c{at}"] for at, name in enumerate(of.columns)}
         columns |= {name: F.col(alias) for name, alias in filled.items()}
@@ -265,13 +265,13 @@ def _in_order_on_spark(value: SQL, kind: T.DataType, depth: int = 0) -> SQL:
 def _database() -> Any:
     import duckdb
 
-    # Download no extension. DuckDB deletes its folder of temporary files when the database is closed.
+    # Let DuckDB download no extension. It deletes its own temporary folder when the database is closed.
     config: dict[str, Any] = {
         "memory_limit": MEMORY, "threads": min(THREADS, os.cpu_count() or 1),
         "temp_directory": f"{gettempdir()}/glue-watermarks-{new_token()}", "autoinstall_known_extensions": False,
         "autoload_known_extensions": False, "python_enable_replacements": False, "integer_division": True,
     }  # fmt: skip
-    # The conditions of a table come from other people, so no SQL may open files.
+    # Let no SQL open a file, because others wrote the conditions of a table that run here.
     return duckdb.connect(":memory:", config=config).execute("SET enable_external_access = false")
 
 
@@ -282,7 +282,7 @@ _connect: ContextVar[Callable[[], Any]] = ContextVar("connect", default=_databas
 def one_database() -> Iterator[None]:
     """Open DuckDB at most once for the statements of this block: opening takes longer than most statements do.
 
-    It is closed at the end: a process that is forked while DuckDB is open crashes, or hangs, when it exits.
+    DuckDB is closed at the end of the block: a process forked while it is open crashes or hangs when it exits.
     """
     with ExitStack() as stack:
         database = cache(lambda: stack.enter_context(_database()))
@@ -340,7 +340,7 @@ class _ArrowEngine:
         return pa.table(columns)
 
     def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
-        # A column with NULL in all events, as if all are keys of `missing`, has no type: take the rows' type.
+        # A column that is NULL in all events, such as when all are keys of `missing`, has no type: use the rows' type.
         kinds = {
             field.name: rows.schema.field(field.name).type if pa.types.is_null(field.type) else field.type
             for field in events.schema
@@ -382,7 +382,7 @@ def _in_order(value: Any) -> Any:
         return {name: _in_order(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         found = [_in_order(one) for one in value]
-        # Only entries of maps are tuples.
+        # Sort tuples only: they are the entries of a map, which have no order.
         return sorted(found, key=repr) if value and isinstance(value[0], tuple) else found
     return value + 0.0 if isinstance(value, float) else value
 
@@ -394,9 +394,9 @@ MergeEngine = _SparkEngine | _ArrowEngine
 # --- table merge ----------------------------------------------------------------------------------
 # The common part of merges into Delta and Iceberg tables: the checks, and the changes to the rows of a batch's keys.
 #
-# Each publication reads the rows of the batch's keys, and the remembered deletes of these keys in a table next to the
-# target, and computes the changes: see `TableMerge.source`. Each format has its own way to write them, and to detect
-# another writer's change between the read and the write.
+# For a batch, a publication reads the target's rows with the keys of the batch, and the remembered deletes of these
+# keys. It computes the changes: see `TableMerge.source`. Each format has its own way to write the changes, and to
+# detect that another writer has changed the table between the read and the write.
 
 quote = SPARK.quote
 """Quotes a name so that both Spark and DataFusion can read it."""
@@ -410,11 +410,11 @@ class Step:
     Attributes
     ----------
     on
-        The condition that `t` and `s` match, such as that their keys are equal.
+        The condition by which `t` and `s` match, such as equal keys.
     delete_when, update_when
-        The condition to delete a matching `t`, or to set its columns `sets` to the values of `s`. None: never.
+        The conditions to delete a matching `t`, and to set its columns `sets` to the values of `s`. None: never.
     insert_when
-        The condition to insert an `s` without a match, with its values of the columns `inserts`.
+        The condition to insert an `s` that matches no `t`. The new row gets the columns `inserts`.
     """
 
     on: SQL
@@ -459,9 +459,9 @@ class Frames:
         return bool(count)
 
     def distinct(self, events: Any, merge: Merge) -> Any:
-        """Return one event of each key: the newest, or for a history one per sequence. A delete wins over a row.
+        """Return the newest event of each key, or for a history one event of each key and sequence.
 
-        Checked events with the same key and sequence are equal, so any of them may be returned.
+        Of events with the same key and sequence, a delete is returned if there is one. After `check`, all are equal.
         """
         column = aliases_of([*merge.keys, *merge.sequence_by, DELETED])
         together = merge.keys if merge.history is None else [*merge.keys, *merge.sequence_by]
@@ -474,7 +474,7 @@ class Frames:
         return self._engine.rows(found, events, {}, merge.sequence_by[0])
 
     def ties(self, events: Any, merge: Merge) -> int:
-        """Count the events tied with a different one. Without a history, only the newest events of each key count.
+        """Count events with the key and sequence of a different event; without a history, only the newest of each key.
 
         Two deletes are equal even if their other columns differ.
         """
@@ -495,18 +495,18 @@ class Frames:
         return int(self._engine.one(text, events=self._engine.relation(events, column, named))[0])
 
     def versions(self, events: Any, there: Any, gone: Any, merge: Merge) -> Any:
-        """Return every version of the keys with its start and end; `DELETED` marks those that the table has already.
+        """Return all versions of some keys, each with its start and end. `DELETED` marks those already in the table.
 
         A row from before the first merge has no start, and stays as it is.
 
         Parameters
         ----------
         events
-            The events of the batch, without duplicates. Its deletes are among those in `gone`.
+            The events of the batch, without duplicates.
         there
-            The versions of these keys in the table.
+            The versions that the table has of the events' keys.
         gone
-            Key and sequence of all remembered deletes of these keys.
+            The remembered deletes of these keys, with key and sequence. The deletes in `events` are among them.
         """
         assert merge.history is not None
         (sequence,), start, end = merge.sequence_by, merge.history.valid_from, merge.history.valid_to
@@ -558,9 +558,9 @@ ARROW_FRAMES = Frames(ARROW_ENGINE)
 
 
 class TableMerge:
-    """The merge of batches into one table.
+    """The merge of batches into one table, `target`.
 
-    `memory` is the name of the table next to it that remembers deletes.
+    `memory` is the name of the table next to the target that remembers deletes.
     """
 
     def __init__(self, target: str, memory: str, rules: Merge, tables: Tables, frames: Frames) -> None:
@@ -569,7 +569,7 @@ class TableMerge:
 
     @property
     def named(self) -> list[str]:
-        """The columns that the memory of deletes has."""
+        """The columns of the table that remembers deletes."""
         return [*self.rules.keys, *self.rules.sequence_by]
 
     @one_database()
@@ -581,7 +581,7 @@ class TableMerge:
         KeyColumnError, InvalidValueError
             An event has NULL in a key or sequence, or is tied with another event or with the table.
         TargetError
-            Deletes are remembered by other columns than those of the rules.
+            The table that remembers deletes has other columns than the keys and `sequence_by` of these rules.
         """
         tables, frames = self._tables, self._frames
         remembered = tables.columns(self.memory) if tables.has(self.memory) else []
@@ -609,15 +609,15 @@ class TableMerge:
         return self._frames.of_keys(self._tables.read(table, events, self.rules), events, self.rules)
 
     def source(self, distinct: Any) -> Any:
-        """Return the rows for the MERGE of a batch into the target: see `step`, and `Frames.versions`."""
+        """Return the source of the MERGE of a batch: the newest event of each key, or for a history all versions."""
         frames, gone = self._frames, self._read(self.memory, distinct)
         if self.rules.history is not None:
             return frames.versions(distinct, self._read(self.target, distinct), gone, self.rules)
-        # A remembered delete is an event like an arriving one: the newest of all events wins.
+        # Treat remembered deletes as if they had just arrived, so that the newest of all events wins.
         return frames.distinct(frames.together(distinct, gone, deleted=True), self.rules)
 
     def remembering(self, quote: Callable[[str], SQL] = quote) -> Step:
-        """Return the step that merges events into the memory of deletes; `quote` quotes the names of columns."""
+        """Return the step that merges events into the table of deletes; `quote` quotes the names of columns."""
         rules, on, named = self.rules, self.rules.matches(quote), self.named
         if rules.history is not None:
             # A history needs every delete, because each of them ends the version before it.
@@ -625,7 +625,7 @@ class TableMerge:
         return Step(on, IS_DELETE, named, sql("{} AND {}", IS_DELETE, rules.newer(quote)), named)
 
     def step(self, columns: Sequence[str], quote: Callable[[str], SQL] = quote) -> Step:
-        """Return the step that merges a source into the target, whose columns are the events' and a history's."""
+        """Return the step that merges a source into the target. `columns` are those of the events."""
         rules, on = self.rules, self.rules.matches(quote)
         columns = [*(name for name in columns if name != DELETED), *rules.ends(columns)]
         if rules.history is None:
@@ -641,5 +641,5 @@ IS_ROW = sql("NOT {}", IS_DELETE)
 
 
 def from_source(names: Iterable[str]) -> dict[str, str]:
-    """Return the source's value for each column, as a MERGE sets it."""
+    """Return the source's value for each column, in the form in which a MERGE sets it: ``{"`id`": "s.`id`"}``."""
     return {quote(name): sql("s.{}", quote(name)) for name in names}

@@ -1,4 +1,4 @@
-"""The sink of a target that an operator names, without the record of a batch."""
+"""Find the sink of a target of which only the name is known, because an operator gives it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from scripts.helpers.sinks.sink import Sink
 
 
 def sink_at(target: str) -> Sink:
-    """Return the sink for a target that an operator names: a table of a catalog, or the content of a folder.
+    """Return the sink for a target: "lake.raw.repairs" is an Iceberg table, a path a Delta table or a folder of files.
 
-    InvalidValueError if it is a database, or if nothing is there.
+    InvalidValueError if the target is a database, or a folder without files.
     """
     if target.startswith("database:"):
         raise InvalidValueError(

@@ -33,7 +33,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Attempt(NamedTuple):
-    """The attempt that a folder or staging table is named after. `job` is the job's mark, or a hash with the target."""
+    """The attempt that a folder or staging table is of. `job` is the job's mark; a table has a hash with the target."""
 
     job: str
     epoch: str
@@ -88,7 +88,7 @@ def folder_of(batch: BatchId, fence: int, token: str) -> str:
 
 
 def attempt_of(folder: str) -> Attempt | None:
-    """Return the attempt that a folder or staging table is of; None if of none. A table's job and epoch are hashes."""
+    """Return the attempt that a folder's or table's name shows; None for other names. A table shows only hashes."""
     for pattern, base in ((_ATTEMPT, 10), (_TABLE, 36)):
         if found := pattern.fullmatch(folder):
             return Attempt(found[1], found[2], int(found[3], base), int(found[4], base))
@@ -181,7 +181,7 @@ def application_of(of: Output | Retraction) -> str:
 
 
 def batch_value(of: Output | Retraction, version: int) -> str:
-    """Return the value of a table's batch column for a version. It has the job's mark, as several jobs may write there.
+    """Return the value of the batch column for a version. It begins with the job's mark: a table may have several jobs.
 
     >>> batch_value(Output("delta", "", "", "", "5e8c9902" * 4, "e1f00ba42", 3, 1), 3)
     '5e8c99025e8c99025e8c99025e8c9902-e1f00ba42-0000000003'
@@ -190,7 +190,7 @@ def batch_value(of: Output | Retraction, version: int) -> str:
 
 
 def batch_values(of: Retraction) -> tuple[str, str]:
-    """Return the first and last value of the batch column. All values have the same width, so they compare as texts."""
+    """Return the batch column's values for a retraction's first and last version. They sort, as all have one width."""
     return batch_value(of, of.first), batch_value(of, of.last)
 
 
@@ -225,14 +225,14 @@ def is_own_table(output: Output, target: str) -> bool:
 def epoch_in_batches(of: Output | Retraction) -> str:
     """Return the value of the column `epoch` in the table of batches, in at most 64 characters.
 
-    In a table of earlier versions of this package the column `job` has room for 8 digits. The hash of job and epoch
-    follows the epoch, so that no other job can write the key of a batch of this job.
+    A hash of job and epoch follows the epoch, so that no other job can write the key of a batch of this job. In a table
+    that an earlier version of this package made, the column `job` alone cannot ensure that: it has only 8 digits.
     """
     return f"{of.epoch[:31]}-{_hash(of.job, of.epoch)[:MARK_DIGITS]}"
 
 
 def app_of_batch_row(job: str, digits: str, found: str) -> str:
-    """Return ``<job>/<epoch>`` of a row of the table of batches. For a row of another job, the job is `digits`."""
+    """Return ``<job>/<epoch>`` for a row of the table of batches: `job` if the row is of that job, else `digits`."""
     epoch = found.rpartition("-")[0]
     return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"
 

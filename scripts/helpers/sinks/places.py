@@ -56,10 +56,10 @@ class Place(Protocol):
         """Return the URI of a file or folder, in the form that Spark takes."""
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        """Return the size in bytes of at most `most` files in and below a folder, by name; none if it is gone."""
+        """Return the sizes in bytes, by name, of up to `most` files in and below a folder; empty without a folder."""
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
-        """Return the content of a file, or at most its `last` bytes; None if there is no such file."""
+        """Return the content of a file, or only its last `last` bytes; None if there is no such file."""
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
         """Write a file atomically: readers see the whole file or none. An open file is read to its end."""
@@ -72,16 +72,16 @@ class Place(Protocol):
         """
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: Any) -> list[str]:
-        """Move files, by old name, to their new names at a place of the same kind.
+        """Move files to a place of the same kind; `names` maps each old name to the new one.
 
-        Returns the old names of the files that are not there. An existing file with a new name is replaced. On S3 the
-        old file stays, because S3 can only copy.
+        Returns the old names of the files that do not exist. If a file with a new name exists, it is replaced. On S3
+        the old file stays, because S3 can only copy.
         """
 
     def check_rights(self, to: Any) -> None:
         """Raise TargetError, with action and place, if files cannot be written here, or moved to another place.
 
-        Called before anything is staged, because after the commit it would be too late to find out.
+        Sinks call this before they stage anything, because a missing right must not come to light after the commit.
         """
 
     def delete(self, names: Collection[str]) -> None:
@@ -104,8 +104,8 @@ class LocalPlace:
         return f"file://{os.path.join(self.root, name) if name else self.root}"
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        # A link counts as a file, even if it leads to a folder. So the listing of a folder that is a link, or is below
-        # one, is empty.
+        # Treat a link as a file, even if it leads to a folder: the listing of a folder is empty if the folder, or one
+        # above it, is a link.
         folder = folder.rstrip("/")
         with _typed("list", self.uri(folder)):
             if folder and without_links(self.root, _checked(self, folder)) != folder:
@@ -130,16 +130,16 @@ class LocalPlace:
             with open(unfinished, "xb", opener=open_itself) as file:
                 shutil.copyfileobj(_opened(data), file)
                 file.flush()
-                # Without this, a power cut after the rename may leave an empty file under the final name.
+                # Write to the disk now: otherwise a power cut after the rename may leave an empty file.
                 os.fsync(file.fileno())
             os.replace(unfinished, path)
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        # Hold a lock that ends with this process. Keep the lock file, because another process may wait for it.
+        # Lock a file, so that the lock ends if this process dies. Keep the file: another process may wait for it.
         with _typed("lock", self.uri(name)):
             os.makedirs(self.root, exist_ok=True)
         with _typed("lock", self.uri(name)), open(self._path(f"{name}.lock"), "ab", opener=open_itself) as lock:
-            # Some mounted stores have no locks. Then write without: the content is committed and must be written.
+            # If a mounted store has no locks, write without one, because the content is committed and must be written.
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
             data = change(self.read(name))
@@ -161,7 +161,7 @@ class LocalPlace:
         return gone
 
     def at(self, uri: str) -> LocalPlace | None:
-        """Return another directory, by its URI or path; None if it is none."""
+        """Return the directory of a URI or path as a place; None if it is not a local one."""
         scheme, _, path = uri.rpartition("://")
         return LocalPlace(path.removeprefix("file:")) if scheme in ("", "file") else None
 
@@ -197,17 +197,17 @@ class LocalPlace:
                 os.remove(self._path(name))
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
-        # Delete only the link if the folder is a link.
+        # If the folder is a link, delete the link, and not the content of the folder that it leads to.
         path = self._path(folder)
         self.delete([folder] if os.path.islink(path) else [name for name in self.files(folder) if name != last])
         self.delete([last])
-        # Delete also files written since the listing: their writer must expect that the folder is deleted.
+        # Delete files, too, that were written after the listing: their writer must be prepared to lose its folder.
         shutil.rmtree(path, ignore_errors=True)
 
     def _path(self, name: str, *, follows: bool = False) -> str:
         """Return the path of a name; TargetError if it leads out of the root.
 
-        Writes and deletes act on a link itself, wherever it leads. Reads and moves follow it (`follows`).
+        A write or delete acts on a link itself, wherever the link leads. Reads and moves follow links: pass `follows`.
         """
         folder = os.path.dirname(_checked(self, name))
         leads_in = is_inside(self.root, name, {}) if follows else without_links(self.root, folder) is not None
@@ -231,13 +231,13 @@ class LocalPlace:
                 follows = not entry.is_symlink() or without_links(self.root, name) is not None
                 yield name, entry.stat(follow_symlinks=follows).st_size
             except FileNotFoundError:
-                continue  # Moved or deleted since the directory was read.
+                continue  # The file was moved or deleted after the directory was read.
 
 
 class S3Place:
     """A prefix of a bucket.
 
-    Requests: a listing or deletion takes one for each 1,000 files, a move one for each file (16 at once).
+    A listing or a deletion takes one request for each 1,000 files. A move takes one for each file, 16 at a time.
     """
 
     def __init__(self, root: str, client: S3Client) -> None:
@@ -252,11 +252,11 @@ class S3Place:
         return f"{self._scheme}://{self.bucket}/{self._prefix}{name}".rstrip("/")
 
     def at(self, uri: str) -> S3Place | None:
-        """Return another prefix with the same client; None if the URI is none of S3."""
+        """Return the prefix of a URI as a place with the same client; None if the URI is not one of S3."""
         return S3Place(uri, self._client) if uri.partition("://")[0] in S3_SCHEMES else None
 
     def login(self) -> dict[str, str]:
-        """Return login, region and endpoint, by the names that object stores in Rust use; unset values are left out."""
+        """Return login, region and endpoint by names such as AWS_REGION, as `deltalake` takes them; no empty values."""
         credentials: Any = self._client._request_signer._credentials  # type: ignore[attr-defined]
         frozen = credentials.get_frozen_credentials() if credentials is not None else None
         endpoint = self._client.meta.endpoint_url
@@ -265,7 +265,7 @@ class S3Place:
             "AWS_SECRET_ACCESS_KEY": frozen.secret_key if frozen else None,
             "AWS_SESSION_TOKEN": frozen.token if frozen else None,
             "AWS_REGION": self._client.meta.region_name,
-            # For AWS, the library itself chooses the endpoint by the region.
+            # Leave out an endpoint of AWS itself, because the library derives it from the region.
             "AWS_ENDPOINT_URL": None if "amazonaws.com" in endpoint else endpoint,
             "AWS_ALLOW_HTTP": "true" if endpoint.startswith("http://") else None,
         }
@@ -282,7 +282,7 @@ class S3Place:
             for page in pages:
                 for listed in page.get("Contents", []):
                     found[listed["Key"][len(self._prefix) :]] = listed["Size"]
-                # A page may hold fewer names than requested even if more follow.
+                # Count the names, not the pages: a page may have fewer names than requested even if more follow.
                 if most is not None and len(found) >= most:
                     break
         return dict(islice(found.items(), most))
@@ -303,11 +303,11 @@ class S3Place:
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
         with _typed("s3:PutObject on", self.uri(name)):
-            # Upload large files in parts: a single request takes no more than 5 GB.
+            # Use `upload_fileobj`, which uploads large files in parts: one request takes no more than 5 GB.
             self._client.upload_fileobj(_opened(data), self.bucket, self._key(name))
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        # A boto3 from before 2024-11, as on Glue 4, cannot send a condition.
+        # Send no condition with a boto3 from before 2024-11, as on Glue 4, because it cannot.
         given = self._client.meta.service_model.operation_model("PutObject").input_shape
         knows = "IfMatch" in getattr(given, "members", ())
         for _ in range(MAX_UPDATES):
@@ -348,7 +348,7 @@ class S3Place:
             self.delete([PROBE])
 
     def delete(self, names: Collection[str]) -> None:
-        # Names in S3 may have empty components, as have S3A's markers for folders.
+        # Allow names with empty parts, such as S3A's markers for folders ("a//").
         self._delete([self._prefix + _checked(self, name, literal=True) for name in names])
 
     def _delete(self, keys: Sequence[str]) -> None:
@@ -357,13 +357,13 @@ class S3Place:
             part, left = left[:MAX_DELETED], left[MAX_DELETED:]
             with _typed("s3:DeleteObject on", self.uri("")):
                 answer = self._client.delete_objects(Bucket=self.bucket, Delete={"Objects": part, "Quiet": True})  # type: ignore[typeddict-item]
-            # S3 answers 200 even if it refused to delete some keys.
+            # Look for errors in the answer, because S3 returns 200 even if it refused to delete some keys.
             for refused in answer.get("Errors", []):
                 raise _refused(self.uri(""), f"s3:DeleteObject of {refused.get('Key')!r} on", str(refused.get("Code")))
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
-        # Delete all in one request if there are few files. S3 may then delete `last` and fail to delete others. That is
-        # safe: the batch is at its target or is never to be published, and a later run sweeps them.
+        # Up to 1,000 files are deleted in one request, in which S3 may delete `last` but not some other file. That is
+        # safe: no run publishes the folder any more, and a later run sweeps what is left.
         found = self.files(_checked(self, folder)) if found is None else found
         self.delete([*(name for name in found if name != last), last])
 
@@ -386,7 +386,7 @@ class S3Place:
 
 
 class HadoopPlace:
-    """A file system that only Hadoop can reach, such as HDFS, through Spark's JVM, so not over Spark Connect."""
+    """A file system that only Hadoop can reach, such as HDFS. It needs Spark's JVM, so it cannot use Spark Connect."""
 
     def __init__(self, root: str, spark: SparkSession) -> None:
         self.root = root.rstrip("/")
@@ -422,7 +422,7 @@ class HadoopPlace:
                 stream.close()
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
-        # Write under another name, and rename the file when it is closed.
+        # Write under another name and rename the closed file, so that no reader sees a part of it.
         path, unfinished = self._named(name), self._path(f"{name}.{new_token()[:8]}.unfinished")
         with _typed("write", self.uri(name)):
             stream = self._system.create(unfinished, True)
@@ -471,11 +471,11 @@ class HadoopPlace:
             self._system.delete(path, True)
 
     def _renamed(self, old: Any, new: Any) -> bool:
-        """Rename a file; return False if it is gone, or if the new name is taken by the same file of its batch."""
+        """Rename a file; return False if it is gone, or if another publisher has made the file of the new name."""
         try:
             return bool(self._system.rename(old, new))
         except Exception as error:
-            # If the file is gone, HDFS returns False and other file systems raise this error.
+            # For a file that is gone, HDFS returns False, but other file systems raise this error.
             if "FileNotFoundException" in str(error):
                 return False
             raise
@@ -491,25 +491,25 @@ def _link(source: str, path: str) -> None:
     """Give a file a second name, and replace any file with that name; FileNotFoundError if the file is gone."""
     with _unfinished(path) as unfinished:
         try:
-            # Set the file's time to now, because VACUUM deletes old files that no commit names.
+            # Set the time of the file to now, because VACUUM deletes old files that are in no commit yet.
             os.utime(source)
             os.link(source, unfinished)
         except FileNotFoundError:
             raise
         except OSError:
-            # The disk has no hard links, or the file belongs to another user.
+            # Copy the file, because the disk has no hard links or the file belongs to another user.
             shutil.copyfile(source, unfinished)
         os.replace(unfinished, path)
 
 
 @contextmanager
 def _unfinished(path: str) -> Iterator[str]:
-    """Yield an unused name next to a path. Afterwards, delete the file of that name if there still is one."""
+    """Yield an unused name next to a path. At the end of the block, delete the file of that name if it still exists."""
     unfinished = f"{path}.{new_token()[:8]}.unfinished"
     try:
         yield unfinished
     finally:
-        # A file is left if its new name was a link to the same file, because `os.replace` then does nothing.
+        # After an error the file still exists, and also if both names were links to one file: `os.replace` kept both.
         with suppress(FileNotFoundError, NotADirectoryError):
             os.remove(unfinished)
 
@@ -552,28 +552,28 @@ def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) 
 
 
 def is_within(uri: str, other: str) -> bool:
-    """Return whether a folder is, or is below, another folder, even if the two are spelled with different schemes."""
+    """Return whether the folder `uri` is `other` or below it, even if one is written as s3:// and one as s3a://."""
     return _normal_form(uri).startswith(_normal_form(other))
 
 
 def is_same_folder(uri: str, other: str) -> bool:
-    """Return whether two URIs or local paths are the same folder, whatever their spelling."""
+    """Return whether two URIs or local paths are one folder, such as `s3://b/a/` and `s3a://b/a`."""
     return _normal_form(uri) == _normal_form(other)
 
 
 def place_of_name(name: str) -> str:
-    """Return the normal form of a `Sink.name`; a name that is no path is returned unchanged.
+    """Return the normal form of a `Sink.name`, which is equal for all spellings of a folder. Tables stay unchanged.
 
-    Spark writes s3a:// and pandas s3:// to one folder, and a link to a directory is that directory.
+    For example, Spark writes to s3a://b/a and pandas to s3://b/a. A link to a directory is the same as the directory.
     """
     return _normal_form(name) if "://" in name else name
 
 
 def _normal_form(uri: str) -> str:
-    """Return the normal form of a folder, which ends with a slash: `s3://b/ab/` does not begin with `s3://b/a/`."""
+    """Return a folder's normal form. It ends with a slash, so that `s3://b/ab/` does not begin with `s3://b/a/`."""
     scheme, separator, path = uri.partition("://")
     if not separator:
-        # Hadoop writes file:/path, and so do catalogs that keep the spelling they were given.
+        # Accept file:/path, too, as Hadoop writes it, and catalogs that store a location as it was given.
         scheme, path = "file", uri.removeprefix("file:")
     if scheme == "file":
         # Resolve links, even if the last parts of the path do not exist yet.
@@ -582,7 +582,7 @@ def _normal_form(uri: str) -> str:
 
 
 def _check_segments(path: str) -> None:
-    """Raise InvalidValueError for a path that Spark normalizes and S3 does not: they would mean different objects."""
+    """Raise InvalidValueError for a path such as `a//b` or `a/../b`: Spark normalizes it, but S3 takes it literally."""
     _, _, rest = path.partition("://")
     odd = {"", ".", ".."} & set(rest.rstrip("/").split("/")[1:])
     if odd:
@@ -593,10 +593,10 @@ def _check_segments(path: str) -> None:
 
 
 def _qualified(path: str, spark: SparkSession | None) -> str:
-    """Return a path with the scheme under which Spark would write it; without one, Spark on EMR means HDFS."""
+    """Return a path with the scheme that Spark would use: for a path without a scheme, Spark on EMR uses HDFS."""
     if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path) or spark is None:
         return path
-    # For a path without a scheme, a Spark Connect server may use HDFS, where this process would not look.
+    # Refuse Spark Connect: its server may write to HDFS, and this process would look on its own disk.
     remedy = "Write s3://… or, where Spark's server runs on this machine, file:///…."
     check_jvm(spark, f"The path {path!r}, which has no scheme,", remedy)
     conf = hadoop_settings(spark)
@@ -614,11 +614,11 @@ def _s3_settings_of(spark: SparkSession | None) -> dict[str, Any]:
     """
     if spark is None or not has_jvm(spark):
         return {}
-    redact_logs()  # Redact before py4j logs the keys.
+    redact_logs()  # Do this first, because py4j logs the keys when they are read.
     conf = hadoop_settings(spark)
     options: dict[str, Any] = {}
     endpoint = str(conf.get("fs.s3a.endpoint", "") or "")
-    # boto3 itself chooses an endpoint of AWS by the region.
+    # Leave out an endpoint of AWS itself, because boto3 derives it from the region.
     if endpoint and "amazonaws.com" not in endpoint:
         secure = str(conf.get("fs.s3a.connection.ssl.enabled", "true")) == "true"
         # S3A accepts an endpoint without a scheme, boto3 does not.
@@ -635,13 +635,13 @@ def _s3_settings_of(spark: SparkSession | None) -> dict[str, Any]:
 
 @contextmanager
 def _typed(action: str, uri: str) -> Iterator[None]:
-    """Translate errors of the storage to TargetError, with the refused action and the URI."""
+    """Translate errors of the storage to a TargetError that names the refused action and the URI."""
     try:
         yield
     except (ClientError, BotoCoreError, OSError) as error:
         raise login_or_load(uri, error) or _refused(uri, action, code_of(error)) from error
     except Exception as error:
-        # An error of Hadoop, through py4j. Its first line names the Java class and the reason.
+        # Translate Hadoop's errors, which py4j raises. The first line names the Java class and the reason.
         if type(error).__name__ != "Py4JJavaError":
             raise
         reason = str(error.java_exception).splitlines()[0]  # type: ignore[attr-defined]

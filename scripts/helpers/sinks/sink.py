@@ -21,20 +21,20 @@ FIRST_DIGITS = "[0-9a-f]{8}"
 
 @dataclass(frozen=True)
 class Witnessed:
-    """The batches of a job that a target has recorded, and those of other jobs if the caller asked for them.
+    """What a target has recorded about the batches of a job, and of other jobs if the caller asked for them.
 
     Attributes
     ----------
     job
-        The job, as `mark_of` writes it.
+        The mark of the job, 32 digits of its hash: see `mark_of`.
     versions
-        The last version of each application: a job, as `mark_of` writes it, with its epoch, ``<job>/<epoch>``. A table
-        of batches with room for 8 digits holds only the first 8 digits of another job.
+        The number of the last recorded version, by the application ``<mark of the job>/<epoch>``. If the table of
+        batches has room for only 8 digits of a mark, the marks of other jobs have 8 digits.
     files
-        The files that record batches, at a target of files.
+        The names of the files that are the records, at a target of files; empty for a table.
     rolled_back
-        For each application whose last versions the table lost when an operator rolled it back or made it again: the
-        version before the lost ones. The records of the lost versions stay.
+        The version before the first lost one, by application, where the table lost versions because an operator rolled
+        it back or made it again. `versions` still has the lost ones, because their records stay.
     """
 
     job: str
@@ -44,17 +44,17 @@ class Witnessed:
 
     @property
     def epochs(self) -> dict[str, int]:
-        """The last version of each epoch of the job."""
+        """The number of the last recorded version in each epoch of the job."""
         return self._of_job(self.versions)
 
     @property
     def held(self) -> dict[str, int]:
-        """The last version of each epoch of the job whose rows have not been rolled back."""
+        """The number of the last version in each epoch of the job whose rows are still in the table."""
         return self._of_job({**self.versions, **self.rolled_back})
 
     @property
     def others(self) -> list[str]:
-        """The other jobs whose committed batches are recorded."""
+        """The marks of other jobs that have batches at the target, without runs that save nothing."""
         apps = (app.partition("/") for app in self.versions)
         found = {other for other, _, epoch in apps if re.fullmatch(f"{MARK}|{FIRST_DIGITS}", other) and is_epoch(epoch)}
         return sorted(other for other in found if not self.job.startswith(other))
@@ -67,16 +67,16 @@ class Witnessed:
 def rolled_back(
     newest: int, parents: Mapping[int, int], log: Iterable[int], marks: Mapping[int, tuple[str, int]]
 ) -> dict[str, int]:
-    """Return the version before the lost ones for each application whose last versions a table no longer has.
+    """Return, for each application that has lost versions in a table, the version before the first lost one.
 
     Parameters
     ----------
     newest, parents
-        The commit that the table is at, and the parent of each known commit.
+        The current commit of the table, and the parent of each known commit.
     log
-        The commits that the table was at, in the order of time.
+        The commits that have been the current one, oldest first.
     marks
-        The application and version that each commit recorded.
+        The application and version that a commit recorded, by commit.
     """
 
     def followed(at: int, seen: set[int]) -> set[int]:
@@ -102,7 +102,7 @@ class Sink(Protocol):
 
         stage     each attempt writes its rows where no reader looks, apart from all other attempts
         commit    the head names one attempt; this happens in the head alone, not here
-        publish   readers get that attempt's rows, in a way that can be repeated
+        publish   that attempt's rows become visible to readers; repeating this changes nothing
         clear     the staged rows of that attempt are deleted; `drop` and `sweep` delete those of losing attempts
     """
 
@@ -118,9 +118,9 @@ class Sink(Protocol):
     def check(self, df: Any) -> Any:
         """Return the rows of a script in the form that `stage` takes.
 
-        Raises an error if these rows are impossible at this target, as far as that is known without a look at the
-        target. Called before the plan is frozen, so that a mistake in the script leaves nothing behind. It may still
-        send a request: to open a catalog, or to get the columns of a frame of Spark Connect.
+        Raises an error if the target can never take these rows, as far as the script's arguments show that. It does not
+        look at the target, but may send a request to open a catalog, or to get the columns of a frame of Spark Connect.
+        It is called before the plan is frozen, so that after a mistake in the script no plan is left.
 
         Parameters
         ----------
@@ -138,8 +138,8 @@ class Sink(Protocol):
     def stage(self, batch: BatchId, fence: int, rows: Any, *, replaces: bool = False) -> Output:
         """Write the rows of an attempt where no reader sees them.
 
-        Raises an error, before the commit, if the target as it is now cannot take the rows. Most checks run before
-        anything is written. If a check of the staged rows fails, as for ties of a merge, they are deleted or swept.
+        Raises an error if the target cannot take the rows now, so that the batch is not committed. Most checks run
+        before a row is written. If staged rows fail a check, such as that for ties, they are deleted now or by a sweep.
 
         Parameters
         ----------
@@ -150,17 +150,17 @@ class Sink(Protocol):
         """
 
     def publish(self, output: Output) -> None:
-        """Make the staged rows of a committed attempt visible to readers. Can be called again, late, and concurrently.
+        """Make the staged rows of a committed attempt visible to readers. Late, repeated and concurrent calls are safe.
 
-        UnprovenError if the staged rows do not state that they are of this attempt and for this target: the output was
-        read from the table, which is not trusted.
+        UnprovenError if the staged rows themselves do not name this attempt and this target. The output alone proves
+        nothing, because it was read from the table of watermarks, where it may have been altered.
         """
 
     def check_staged(self, output: Output) -> None:
         """Raise UnprovenError or StagedFilesLostError if an output cannot be published. Changes nothing."""
 
     def clear(self, output: Output) -> None:
-        """Delete the staged remains of a published attempt."""
+        """Delete what is still staged of a published attempt."""
 
     def drop(self, output: Output) -> None:
         """Delete the staged rows of an attempt that is never to be published."""
@@ -183,26 +183,26 @@ class Sink(Protocol):
         """Return where an attempt has left rows, and how many, for an operator who decides whether to delete them."""
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
-        """Return the batches that the target has recorded of a job (as `mark_of` writes it), and of others if asked.
+        """Return what the target has recorded of the job with the mark `job`, and with `others` also of other jobs.
 
-        `newest` is what the job has published there last. Where the records may outlive the rows, as in a database,
-        the target's table is compared with `newest`.
+        `newest` is the output that the job published there last. In a database, where records may outlive the rows,
+        it shows whether the table is still the one that the rows were written to.
 
-        Returns no batches if there is no target, or if the records have expired by the table's own properties.
+        The result has no versions if there is no target, or if the table's own properties made the records expire.
         """
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
-        """Return the record by which some versions of a job are taken back at this target."""
+        """Return the record of a decision to take back the versions `first` to `last` of a job at this target."""
 
     def retract(self, retraction: Retraction) -> int:
-        """Delete what some versions left here, staged and published; return how many files, or rows, were published.
+        """Delete the staged and published rows of some versions; return how many published files or rows were deleted.
 
-        Called after the head has forgotten these versions, and again by each run for a while. A target that cannot
-        delete what readers have seen keeps it and logs a WARNING. A target that has nothing of the job gets no write.
+        Called after these versions were removed from the head, and again by each run for a while. If the target cannot
+        delete published rows, they stay and a WARNING is logged. A target without anything of the job is not written.
         """
 
     def to_retract(self, retraction: Retraction) -> list[str]:
-        """Return what `retract` would delete at this target, for an operator who decides whether to delete it."""
+        """Return texts, such as "2 files in s3://…", of what `retract` would delete, for an operator to confirm."""
 
 
 class Mergeable(Protocol):

@@ -60,8 +60,8 @@ def write_spark(
     Raises
     ------
     InvalidValueError
-        Rows have a value of `UNFIT` in a column of `partition_by`; this is raised after all rows are written. Or,
-        raised earlier: the format cannot hold a column, or a value cannot be the name of a folder.
+        After all rows are written: a column of `partition_by` has a value of `UNFIT`. Before that: the format cannot
+        hold a column, or the value of a partition column cannot be the name of a folder.
     """
     from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
 
@@ -83,12 +83,12 @@ def write_spark(
         except AnalysisException as error:
             raise InvalidValueError(f"The rows cannot be written as {format}: {reason_of(error)}") from error
         except Exception as error:
-            # Spark's long error does not name the reason: a value that cannot be the name of a folder. Find the value.
+            # A value could not be the name of a folder, but Spark's long error does not name it. So find the value.
             if names_java_class(error, "Mkdirs failed", "KeyTooLong"):
                 asked = unfit_values(partition_by, dict(df.dtypes), {"string": (NUL, LONG)}, longest_folder(folder))
                 check_partition_counts(partition_by, df.select(*asked).collect()[0].asDict() if asked else {})
-            # Without an Observation, Spark Connect 3.5 cuts a writer's error before the mark of a MisfitError. Run the
-            # rows alone: their error has the mark near its start.
+            # Without an Observation, Spark Connect 3.5 cuts the text of a writer's error, which may lose the mark of a
+            # MisfitError. Compute the rows without writing them: that error has the mark near its start.
             if observed is None:
                 df.write.format("noop").mode("overwrite").save()
             raise
@@ -110,12 +110,12 @@ def check_partition_types(partition_by: Sequence[str], types: Mapping[str, str],
 
 
 def longest_folder(uri: str) -> int:
-    """Return the most bytes that the name of a partition's folder may have below a URI."""
+    """Return the most bytes that the name of a partition's folder may have in the file system or S3, by the URI."""
     return MAX_KEY if uri.partition(":")[0] in S3_SCHEMES else MAX_NAME
 
 
 def unfit_values(columns: Sequence[str], types: Mapping[str, str], unfit: Unfit, longest: int) -> list[Column]:
-    """Return columns that count the rows with each unfit value of some columns, for `check_partition_counts`.
+    """Return aggregates that count the rows with each unfit value of some columns, for `check_partition_counts`.
 
     A value is `LONG` if the name of its folder has more than `longest` bytes.
     """
@@ -130,7 +130,7 @@ def unfit_values(columns: Sequence[str], types: Mapping[str, str], unfit: Unfit,
 
 
 def check_partition_counts(columns: Sequence[str], counts: Mapping[str, Any]) -> None:
-    """Raise InvalidValueError for the first column for which `unfit_values` counted any row."""
+    """Raise InvalidValueError for the first column with an unfit value, by the counts of `unfit_values`."""
     for at, column in enumerate(columns):
         for text in ("", NULL_FOLDER, NAN, NUL, LONG, BELOW_ZERO):
             if count := int(counts.get(f"{text}{at}") or 0):
@@ -139,7 +139,7 @@ def check_partition_counts(columns: Sequence[str], counts: Mapping[str, Any]) ->
 
 
 def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str, Any]) -> int:
-    """Count the rows of files that were just written."""
+    """Count rows by reading the files that were just written."""
     # Read CSV as multi-line, because a quoted value may contain a line end.
     reader = df.sparkSession.read.format(format).options(**options).option("multiLine", format.lower() == "csv")
     # Convert the count, which is a NumPy integer over Spark Connect.
@@ -147,17 +147,17 @@ def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str
 
 
 def literal_path(path: str) -> str:
-    """Escape the characters of a path that Spark's reader, but not its writer, treats as a glob."""
+    """Return a path with `*`, `?`, `[` and so on escaped. Spark's reader takes them for a glob, its writer does not."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
 def timestamps_with_statistics(spark: SparkSession, format: str = "parquet") -> AbstractContextManager[None]:
-    """In this context, write Parquet timestamps of any year, as TIMESTAMP_MICROS unless the session sets a type.
+    """Return a context in which Spark writes Parquet timestamps of any year, as TIMESTAMP_MICROS by default.
 
     Spark's default type, INT96, has no usable order, so readers cannot skip its row groups. By default Spark refuses
     dates before 1582 and times before 1900.
     """
-    # Keep the user's settings, even INT96 and LEGACY: an old reader may need them. EXCEPTION is Spark's default.
+    # Change only settings with Spark's default, such as EXCEPTION: an old reader may need the user's INT96 or LEGACY.
     wanted = EXACT_PARQUET if format.lower() == "parquet" else {}
     unset = (None, "EXCEPTION")
     return settings(spark, {name: value for name, value in wanted.items() if spark.conf.get(name, None) in unset})

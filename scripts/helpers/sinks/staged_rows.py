@@ -1,4 +1,4 @@
-"""Rows that an attempt staged as Parquet, for tables that add them after the head has named the winner."""
+"""Check, write and read the rows that an attempt stages as Parquet, before they are published to a table."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def spark_of(df: Any) -> Any:
 def check_rows(
     df: Any, target: str, partition_by: Sequence[str], batch_column: str | None, engine: str, *, merges: bool
 ) -> None:
-    """Raise InvalidValueError if a sink of this engine does not take the rows, or they lack a column it needs."""
+    """Raise InvalidValueError if the rows are not for this engine, or their columns do not fit the sink's arguments."""
     check_partition_columns(partition_by, columns_of(df))
     check_batch_column(batch_column, columns_of(df), merges=merges)
     if engine != "pyiceberg":
-        # Check now: after the commit the table would refuse the batch. Iceberg accepts names that differ by case.
+        # Check names now, as only Iceberg accepts two that differ by case: others would refuse the committed batch.
         check_cases(columns_of(df), target)
     if (spark_of(df) is not None) != (engine == "spark"):
         raise InvalidValueError(
@@ -101,7 +101,7 @@ def check_layout(target: str, partition_by: Sequence[str], there: Sequence[str])
 
 
 def check_list(partition_by: object) -> None:
-    """Raise InvalidValueError if `partition_by` is no list. A text is none: its letters would become columns."""
+    """Raise InvalidValueError if `partition_by` is no list. Refuse a text, whose letters would be taken for columns."""
     if isinstance(partition_by, str) or not isinstance(partition_by, Iterable):
         raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
 
@@ -119,7 +119,7 @@ def check_partition_columns(partition_by: Sequence[str], columns: Collection[str
 
 def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) -> None:
     """Raise InvalidValueError if no column is left for the files, which do not hold the columns of `partition_by`."""
-    # A file without a column has no rows, and pyarrow writes it without a warning.
+    # Refuse this, because a file without columns loses its rows, and pyarrow writes it without a warning.
     if len(columns) and set(columns) <= set(partition_by):
         raise InvalidValueError(
             f"partition_by names all columns of the rows ({', '.join(partition_by)}), so the files would hold no row. "
@@ -130,8 +130,8 @@ def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) ->
 def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: int) -> dict[str, int]:
     """Return the counts for `check_partition_counts`, for rows of any kind; see `unfit_values`.
 
-    A query counts rows of Spark. In rows of pyarrow, negative decimals (`BELOW_ZERO`) are counted as well: `deltalake`
-    repeats the sign in the fraction, and then no reader can read the table.
+    For rows of Spark this runs a query. In rows of pyarrow it also counts negative decimals (`BELOW_ZERO`), because
+    `deltalake` repeats their sign in the fraction, and then no reader can read the table.
     """
     if not partition_by or not columns_of(rows):
         return {}
@@ -149,20 +149,20 @@ def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: 
 
 
 def _is_unfit(column: pa.ChunkedArray, name: str, text: str, longest: int) -> Any:
-    """Return which values of a column are unfit for the reason `text`, one of those in `unfit_values`."""
+    """Return an array that is true for each value of a column that is unfit for the reason `text`: see `UNFIT`."""
     if text == NAN:
         return pc.is_nan(column)
     if text == BELOW_ZERO:
         return pc.and_(pc.less(column, pa.scalar(Decimal(0), column.type)), column.type.scale > 0)
     if text == LONG:
-        # Write numbers without an exponent, because `deltalake` writes 1e-300 with all its zeros.
+        # Measure numbers without an exponent, because `deltalake` names the folder of 1e-300 with all its zeros.
         shown = (f"{Decimal(repr(one)):f}" if isinstance(one, float) else one for one in column.drop_null().to_pylist())
         return pa.array([len(quote(name + one, safe="")) >= longest for one in shown], pa.bool_())
     return pc.equal(column, text)
 
 
 def check_batch_column(batch_column: str | None, columns: Collection[str], *, merges: bool) -> None:
-    """Raise InvalidValueError if the rows have the column that the sink fills with their batch, or are merged."""
+    """Raise InvalidValueError if a `batch_column` is given for a merge, is empty, or is a column of the rows."""
     if batch_column is not None and merges:
         raise InvalidValueError(
             "batch_column= is for rows that are appended, and a merge replaces those of other batches. Leave it out: "
@@ -194,20 +194,20 @@ def condition_for_batches(retraction: Retraction) -> SQL:
 
 def columns_of(df: Any) -> list[str]:
     """Return the names of the columns of a frame of Spark, pandas or pyarrow."""
-    # Look at the class: a DataFrame of Spark Connect 4 returns a column for any attribute.
+    # Ask the class, because a DataFrame of Spark Connect 4 returns a column for any attribute.
     names = df.column_names if hasattr(type(df), "column_names") else getattr(df, "columns", [])
     return [str(name) for name in names]
 
 
 def without_columns_if_empty(df: Any) -> Any:
-    """Return a frame without columns if it has no rows: its types mean nothing. A Spark frame is returned unchanged."""
+    """Return a frame without its columns if it has no rows, because their types mean nothing. Spark's are unchanged."""
     if isinstance(df, ArrowStream) or spark_of(df) is not None or len(df):
         return df
     return df.select([])
 
 
 def write_rows(rows: Any, place: Place, folder: str) -> WrittenFiles | int:
-    """Write rows of Spark or Arrow as Parquet into a folder; return the row count, and the files if they are known."""
+    """Write rows as Parquet into a folder; return the row count of Spark's writer, or pyarrow's `WrittenFiles`."""
     if spark_of(rows) is not None:
         return write_spark(rows, place.uri(folder), "parquet", {})
     return write_batches(rows, place, folder, {}) if columns_of(rows) else WrittenFiles(0, {})
@@ -216,7 +216,7 @@ def write_rows(rows: Any, place: Place, folder: str) -> WrittenFiles | int:
 def read_spark(spark: SparkSession, staged: StagedRows) -> DataFrame:
     """Return the rows of staged files as a DataFrame."""
     check_all_is_read(spark)
-    # Escape globs: otherwise a target such as `[raw]/repairs` is read as a pattern, and its batch never published.
+    # Escape globs: otherwise Spark would take a target such as `[raw]/repairs` for a pattern, and find no rows.
     return without_code(spark.read.parquet(*map(literal_path, staged.uris)), staged.uris[0])
 
 
@@ -229,7 +229,7 @@ def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         for name in staged.names:
             file = opened(name)
-            # Read one row group at a time: otherwise pyarrow joins rows of several groups to a batch, up to 65,536.
+            # Read one row group at a time: otherwise pyarrow joins several row groups to batches of 65,536 rows.
             for group in range(file.num_row_groups):
                 yield from file.iter_batches(row_groups=[group])
 
@@ -242,7 +242,7 @@ def with_later_columns(target: str, rows: pa.RecordBatchReader, table: pa.Schema
     Raises
     ------
     TargetSchemaError
-        The table also lacks a column of the rows: a column was renamed, and its values would be lost.
+        The table also lacks a column of the rows. It may have been renamed, and its values would be lost.
     """
     later = [pa.field(field.name, field.type) for field in table if field.name not in rows.schema.names]
     if not later:
@@ -273,10 +273,10 @@ def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -
 
 
 def with_required(target: str, rows: Any, required: Collection[str]) -> Any:
-    """Return rows of pyarrow; InvalidValueError if a column that must have a value lacks one in some row.
+    """Return rows of pyarrow unchanged; InvalidValueError if a column in `required` has a NULL.
 
-    For an `ArrowStream` the error is raised when the batch is read. After the commit it would be too late: the table
-    would refuse the batch forever.
+    For an `ArrowStream` the error is raised when the batch is read. Check this before the commit, because the table
+    would refuse the committed batch forever.
     """
     if not required:
         return rows
@@ -287,7 +287,7 @@ def with_required(target: str, rows: Any, required: Collection[str]) -> Any:
 
 
 def with_required_within(target: str, rows: Any, schema: pa.Schema) -> Any:
-    """Return rows of pyarrow; InvalidValueError if a field within a column is NULL, but required in a table's schema.
+    """Return rows of pyarrow unchanged; InvalidValueError for a NULL in a nested field that the table requires.
 
     For an `ArrowStream` the error is raised when the batch is read. `pyarrow` cannot write such a NULL into the table.
     """
@@ -299,7 +299,7 @@ def with_required_within(target: str, rows: Any, schema: pa.Schema) -> Any:
 
 
 def _nulls_within(kind: pa.DataType, values: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Yield the paths of required fields, elements and values within a column of a table's type, with their NULLs."""
+    """Yield the path of each nested field that the type `kind` requires, with the number of NULLs in `values` there."""
     if pa.types.is_struct(kind):
         parts = [(field, field.name, pc.struct_field(values, field.name)) for field in kind]
     elif pa.types.is_map(kind):
@@ -316,7 +316,7 @@ def _nulls_within(kind: pa.DataType, values: Any, path: str) -> Iterator[tuple[s
 
 
 def check_required(target: str, nulls: Mapping[str, int]) -> None:
-    """Raise InvalidValueError for the first column that must not be NULL, but is NULL somewhere by the counts."""
+    """Raise InvalidValueError for the first required column with NULLs, given the number of NULLs in each."""
     for name, count in nulls.items():
         if count:
             raise InvalidValueError(
@@ -331,12 +331,12 @@ def check_required(target: str, nulls: Mapping[str, int]) -> None:
 def arrow_rows(df: Any, held: Collection[str] | None = None) -> Any:
     """Return Arrow rows with the types that tables have: times in microseconds, plain texts.
 
-    An `ArrowStream` remains one, and its errors are raised when each batch is read.
+    For an `ArrowStream`, the result is a stream, and errors are raised when each batch is read.
 
     Parameters
     ----------
     held
-        The types that a table takes, such as `HELD`. None: all types.
+        The types that the table can hold, by pyarrow's names, such as `HELD`. None: all types.
 
     Raises
     ------
@@ -364,7 +364,7 @@ def exact_cast(name: str, column: Any, kind: pa.DataType) -> Any:
 
 
 def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.DataType:
-    """Return the type that stands for all types that tables treat alike, such as texts with 32 and 64 bit offsets.
+    """Return the one type used for all that tables treat alike: `string` for `string` and `large_string`, for example.
 
     If a table cannot hold that type, return the next wider type that it can hold.
     """
@@ -398,7 +398,7 @@ def types_of_arrow(schema: pa.Schema) -> dict[str, str]:
 
 
 def _kind_of(kind: pa.DataType) -> Kind:
-    """Return a pyarrow type as the JSON of the Spark type that Spark reads from Parquet."""
+    """Return the type that Spark gives to a Parquet column of a pyarrow type, in the form of Spark's JSON."""
     kind, types = plain_type(kind), pa.types
     if types.is_struct(kind):
         return {"type": "struct", "fields": [{"name": field.name, "type": _kind_of(field.type)} for field in kind]}
@@ -413,7 +413,7 @@ def _kind_of(kind: pa.DataType) -> Kind:
 
 
 def without_types(table: Any) -> Any:
-    """Return a table whose columns without any value have no type, because pandas reads such columns as numbers.
+    """Return a table in which a column without any value has no type, because pandas reads an empty column as numbers.
 
     An `ArrowStream` keeps the types of its source.
     """
@@ -431,9 +431,9 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
     Parameters
     ----------
     wanted
-        The type for each path without a value; for Spark, in the form of its JSON. None: the target has no such column.
+        The target's type, by the path of each column without a value; for Spark as its JSON. None: the target lacks it.
     parted
-        Columns that are not stored in the files.
+        The columns of `partition_by`, which are not stored in the files. One other column must be left.
 
     Raises
     ------
@@ -443,7 +443,7 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
     names = columns_of(rows)
     left = [name for name in names if wanted.get(name, name) is not None]
     for path, kind in wanted.items():
-        # A top-level column can be left out, unless it is the only one left. A field inside a column cannot.
+        # A whole column can be left out if another one is left for the files. A field inside a column cannot.
         if kind is None and (path not in names or set(left) <= set(parted)):
             raise InvalidValueError(f"{path!r} has no value in any row, and the target has no type for it. Cast it.")
     if isinstance(rows, ArrowStream):
@@ -455,7 +455,7 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
 
 
 def _cast_at(rows: DataFrame, wanted: Mapping[str, Kind]) -> DataFrame:
-    """Return rows with the given types at some paths."""
+    """Return rows in which each path in `wanted` is cast to its type."""
     from scripts.helpers.schemas.spark_frames import type_of
 
     columns = []
@@ -467,7 +467,7 @@ def _cast_at(rows: DataFrame, wanted: Mapping[str, Kind]) -> DataFrame:
 
 
 def _filled_from(rows: Any, types: Mapping[str, str], type_at: Callable[[str], Any], named: Collection[str]) -> Any:
-    """Return rows whose columns without a value get the type that a table has at their paths; see `Rows.filled`."""
+    """Cast each column without a value to the type that `type_at` returns for its path; see `SparkRows.filled`."""
     wanted = {path: type_at(path) for path, kind in types.items() if kind == "void"}
     wanted = {path: kind for path, kind in wanted.items() if kind is not None or path not in named}
     return filled(rows, wanted) if wanted else rows
@@ -496,7 +496,7 @@ def _filled_type(kind: pa.DataType, path: str, wanted: Mapping[str, Any]) -> pa.
 
 
 def _held_kind(kind: str, held: Collection[str]) -> str:
-    """Return a type if a table can hold it, or else the next wider type that it can hold."""
+    """Return a type if it is in `held`, or else the next wider one that is: `smallint` becomes `int`, for example."""
     while kind not in held and kind in WIDER:
         kind = WIDER[kind]
     return kind
@@ -526,9 +526,9 @@ class SparkRows:
         self._spark = spark
 
     def taken(self, df: DataFrame, target: str, held: Collection[str]) -> DataFrame:
-        """Return a script's frame in the form in which it is staged, with types that the table can hold.
+        """Return a script's frame as it is staged: a column whose type the table lacks gets the next wider type.
 
-        InvalidValueError if the table can hold no type for a column, or if the new type cannot hold a value.
+        InvalidValueError if the table has no type for a column, or if the new type cannot hold a value.
         """
         wider = {path: _held_kind(kind, held) for path, kind in self.by_path(df.schema).items() if kind in WIDER}
         df = _cast_at(df, {path: kind_of_text(kind) for path, kind in wider.items()})
@@ -540,18 +540,18 @@ class SparkRows:
         return {field.name: field.dataType.simpleString() for field in schema.fields}
 
     def by_path(self, schema: Any) -> dict[str, str]:
-        """Return the types of the columns of a schema, and of the fields within them, as `types_by_path` does."""
+        """Return the types of columns and of the fields within them, by path; see `types_by_path`."""
         return types_by_path(schema.jsonValue())
 
     def required(self, schema: Any) -> list[str]:
-        """Return the columns of a schema that take no NULL."""
+        """Return the columns of a schema that must not be NULL."""
         return [field.name for field in schema.fields if not field.nullable]
 
     def filled(self, rows: DataFrame, schema: Any, named: Collection[str]) -> DataFrame:
-        """Return rows whose columns without a value get the types of a table's schema, or are left out.
+        """Return rows in which a column without a value gets the table's type, or is left out if the table lacks it.
 
-        Columns in `named` that the table lacks stay unchanged. In Spark's rows only columns of type void count as
-        columns without a value, because to find others the rows would have to be read.
+        A column in `named` is never left out. In Spark's rows only a column of type void counts as one without a value,
+        because to find others the rows would have to be read.
         """
         there = kinds_by_path(schema.jsonValue())
         found: DataFrame = _filled_from(rows, self.by_path(rows.schema), there.get, named)
@@ -577,7 +577,7 @@ class SparkRows:
         return dict(zip(conditions, rows.select(*counts).collect()[0], strict=True))
 
     def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
-        """Return the rows of a merge that are not deletes, with the columns of a history, and without `DELETED`."""
+        """Return the events of a merge that are rows, without `DELETED`. They get the columns of a history, as NULL."""
         found = rows.where(NOT_DELETED).drop(DELETED)
         types = {field.name: field.dataType for field in found.schema.fields}
         ends = {name: F.lit(None).cast(types[like]) for name, like in rules.ends(found.columns).items()}
@@ -585,7 +585,7 @@ class SparkRows:
 
 
 class _ArrowRows:
-    """The same operations for tables of pyarrow; `given_frames` turns frames of pandas into these."""
+    """The operations of `SparkRows` for tables of pyarrow, to which `given_frames` converts frames of pandas."""
 
     frames = ARROW_FRAMES
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StagedRows:
-    """The location of an attempt's rows: files in its folder, or a branch of a table. A branch has no `place`."""
+    """The location of an attempt's rows: files of `place`, or a branch or staging table, which has no `place`."""
 
     folder: str
     place: Place | None = None
@@ -44,7 +44,7 @@ class StagedRows:
         return [self.place.uri(f"{self.folder}/{name}") for name in self.names] if self.place else []
 
     def read(self, name: str, last: int | None = None) -> bytes:
-        """Return the content of a file, or its last bytes; FileNotFoundError if the file is gone."""
+        """Return the content of a file, or its last `last` bytes; FileNotFoundError if the file is gone."""
         data = self.place.read(f"{self.folder}/{name}", last) if self.place else None
         if data is None:
             raise FileNotFoundError(f"{self.folder}/{name}")
@@ -78,20 +78,20 @@ class StagedRows:
 
 
 def _hidden_partition(name: str) -> str:
-    """Return the partition folder that hides a file from readers; '' if none does, or only a folder of Spark's own."""
+    """Return the partition folder, such as `_day=1`, that hides a file from readers; '' if none does."""
     for folder in name.split("/")[:-1]:
         if is_hidden(folder):
-            # Spark's own hidden folders have no "=" with a value: `_temporary`, `.spark-staging-…`.
+            # Spark's own hidden folders, such as `_temporary`, have no "=" in their names.
             return folder if "=" in folder else ""
     return ""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The last file that an attempt writes into its folder: its attempt and target, how to publish it, sizes, schema.
+    """The last file in an attempt's folder. It names attempt and target, and lists the files, their sizes and schema.
 
-    `files` is None once a decision has taken the attempt back, so its files are deleted or about to be. For `terms` see
-    `Output.terms`.
+    `files` is None if a decision took the attempt back: its files are deleted, or will be. `terms` says how to publish
+    the files; see `Output.terms`.
     """
 
     attempt: Attempt
@@ -129,15 +129,15 @@ class Manifest:
 def is_beside(of: Output | Retraction, target: str) -> bool:
     """Return whether a record names the default staging place of a target.
 
-    Any other place is trusted only if the job's script names it. An attacker who can write the record could name a
-    folder of his own, with files like those that an attempt stages.
+    Any other place is trusted only if the job's script names it. Someone who can alter the record could name a folder
+    of his own in it, with files that look like those of an attempt.
     """
     return is_same_folder(of.staging, staging_beside(target))
 
 
 def _checked_files(found: Any) -> dict[str, int]:
     for name, size in found.items() if isinstance(found, dict) else ():
-        # Reject a path out of the folder: an attempt writes only below its folder.
+        # Refuse a path such as `../a`, which leads out of the folder: an attempt writes only below it.
         if not is_plain(name) or type(size) is not int:
             raise ImplausibleError("it names what is not a file below its folder")
     return dict(found)
@@ -148,20 +148,20 @@ def _folders(names: Collection[str]) -> list[str]:
 
 
 class Attempts(ABC):
-    """What attempts store where no reader looks, each under its `Output.folder`, until the head names one attempt."""
+    """The staged rows of all attempts, each under its `Output.folder`: a folder, a staging table or a branch."""
 
     called = "folder"
     """The word in logs for what one attempt stores."""
 
     def has(self, folder: str, job: str) -> bool:
-        """Return whether a folder's name shows that an attempt of the job made it. No record is trusted for this."""
+        """Return whether a folder is of the job with the mark `job`. Only its name counts, not any record."""
         found = attempt_of(folder)
         return found is not None and found.job == job
 
     def own(self, output: Output) -> str:
         """Return the folder of an output; UnprovenError if its name is not that of an attempt of the job.
 
-        So a false record cannot make this package delete what belongs to another job, or another table.
+        This check prevents that an altered record makes this package delete what belongs to another job or table.
         """
         if not self.has(output.folder, output.job):
             raise UnprovenError(output.target, output.version, f"{output.folder!r} is not of an attempt of the job")
@@ -174,18 +174,18 @@ class Attempts(ABC):
         Raises
         ------
         StagedFilesLostError
-            The rows are gone, at least a part of them.
+            Some or all of the rows are gone.
         UnprovenError
             The rows are of another attempt or for another target than the output says. They must not be published.
         """
 
     @abstractmethod
     def left(self, job: str) -> list[str]:
-        """Return the `Output.folder` of each attempt of a job, as `mark_of` writes it, that has left something."""
+        """Return the `Output.folder` of each attempt of the job with the mark `job` that has left something."""
 
     @abstractmethod
     def left_at(self, folder: str) -> str:
-        """Return what an attempt has left and where, such as "2 files in s3://…"."""
+        """Return a text of what an attempt has left and where, such as "2 files in s3://…"."""
 
     @abstractmethod
     def clear(self, folder: str) -> None:
@@ -197,17 +197,17 @@ class Attempts(ABC):
 
     @abstractmethod
     def withdraw(self, retraction: Retraction) -> bool:
-        """Make the staged rows of a retraction's versions unpublishable; return whether any were for its target.
+        """Prevent that staged rows of a retraction's versions are published; return whether any are for its target.
 
-        A repeated call still returns True for such an attempt, until `retract` deletes the note about it.
+        Repeated calls return the same, because they find the notes that this leaves. `retract` deletes the notes.
         """
 
     def to_retract(self, retraction: Retraction) -> list[str]:
-        """Return a text for each attempt whose rows or manifest are left for the versions of a retraction."""
+        """Return a text, such as "2 files in s3://…", for each attempt that `covered` returns."""
         return [self.left_at(folder) for folder in self.covered(retraction)]
 
     def covered(self, retraction: Retraction) -> list[str]:
-        """Return the folder of each attempt that has left rows or a manifest for the versions of a retraction."""
+        """Return the folder of each attempt at a retraction's versions that has left rows or a manifest."""
         left = self.left(retraction.job)
         return [folder for folder in left if retraction.covers(version_of(folder, retraction.epoch))]
 
@@ -217,9 +217,9 @@ class Attempts(ABC):
             self.drop(folder)
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
-        """Delete what losing attempts staged for batches up to this one; return the number of these attempts."""
-        # Runs may be staging later versions, or have won and wait to be published. Even a process that pauses here for
-        # a day must not delete these rows.
+        """Delete what losing attempts staged for versions up to this output's; return the number of these attempts."""
+        # Keep later versions, which other runs may be staging, and those in `kept`, which are committed and not yet
+        # published. Even a process that pauses here for a day must not delete them.
         losers = []
         for folder in self.left(output.job):
             version = version_of(folder, output.epoch)
@@ -241,23 +241,23 @@ class Staging(Attempts):
     def stage(
         self, batch: BatchId, output: Output, write: Callable[[Place, str], Any], schema: FileSchema | None = None
     ) -> tuple[Output, StagedRows]:
-        """Let `write` fill a folder of this attempt alone, for an output; it may return `WrittenFiles`, or a row count.
+        """Call `write`, which returns `WrittenFiles` or a row count, to fill a new folder of this attempt.
 
-        Returns the output with its folder, relative to the staging place, and the counts of files and bytes, and of
-        rows if the writer counted them.
+        Returns the output with the folder, relative to the staging place, and with the numbers of files and bytes, and
+        of rows if the writer counted them.
         """
         folder = folder_of(batch, output.fence, new_token()[:8])
         try:
             made = write(self.place, folder)
         except InvalidValueError as error:
-            # Delete the folder after this error only. After others, Spark's tasks may still write, so later runs sweep.
+            # Delete the folder only if all rows are written. Otherwise Spark may still write there: a later run sweeps.
             if error.reason == "unfit_partition":
                 self.drop(folder)
             raise
         rows, staged = made if isinstance(made, WrittenFiles) else (made, self.place.files(folder))
         self._last, self._found = folder, list(staged)
         if isinstance(rows, int) and rows == 0:
-            # Delete a file without rows: each reader would have to open one more file for each run without new rows.
+            # Publish no file without rows: otherwise readers open one more file for each run without new rows.
             self.place.delete(staged)
             staged = {}
         sizes: dict[str, int] = {}
@@ -273,8 +273,8 @@ class Staging(Attempts):
                     f"a value of partition_by makes the folder {_hidden_partition(within)!r}, which readers such as "
                     "Spark skip, so its rows would be lost. Change the value, or choose another column.",
                 )
-        # Spark wrote where this process does not look: on the disk of another machine, or in a store of another
-        # address. Without this error, the batch would be published as empty, and its rows lost.
+        # If Spark counted rows but there is no file, it wrote where this process does not look: to the disk of another
+        # machine, or to another store. Without this error, an empty batch would be published, and the rows lost.
         if isinstance(rows, int) and rows > 0 and not sizes:
             raise TargetError(
                 self.place.uri(""),
@@ -282,8 +282,8 @@ class Staging(Attempts):
                 "Name a folder that Spark and this process reach in the same place, such as s3://…, and give "
                 "s3_client= if the store is none of AWS.",
             )
-        # Write the manifest last: an attempt without one has not finished. Publishers read the manifest, not a listing:
-        # a task of a dead driver may still add a file with rows of another file.
+        # Write the manifest last: an attempt without one has not finished. Publishers move only the files listed in it,
+        # because a task of a dead driver may still add a file whose rows another file has already.
         columns = replace(schema, attempt=folder).to_bytes() if schema is not None and rows != 0 else None
         made_by = Attempt(output.job, output.epoch, output.version, output.fence)
         self._write(folder, Manifest(made_by, output.target, output.terms, sizes, columns))
@@ -303,18 +303,18 @@ class Staging(Attempts):
         return replace(listed, sizes={name: there[f"{output.folder}/{name}"] for name in listed.names})
 
     def is_own_place(self, of: Output | Retraction) -> bool:
-        """Return whether a record names this staging place."""
+        """Return whether a record's `staging` is this staging place."""
         return is_same_folder(of.staging, self.place.uri(""))
 
     def listed(self, output: Output) -> StagedRows | None:
-        """Return the files that the manifest of an attempt lists; None if it is gone, or was taken back.
+        """Return the files in an attempt's manifest; None if the manifest is gone, or the attempt was taken back.
 
         Raises
         ------
         UnprovenError
             The manifest names another attempt or target than the output. Nothing may be published.
         TargetError
-            The job stages in another place now than it did then, and a look at the new place would find no files.
+            The output was staged in another place than the one where the job stages now.
         """
         if output.staging and not self.is_own_place(output):
             raise TargetError(
@@ -325,7 +325,7 @@ class Staging(Attempts):
         found = self._read(output.folder, output.target, output.version)
         if found is None or found.files is None:
             return None
-        # Trust the manifest, which the attempt wrote. Anyone who may write to the table could have written the output.
+        # Compare the output, which may have been altered in the table, with the manifest, which the attempt wrote.
         if found.attempt != Attempt(output.job, output.epoch, output.version, output.fence):
             raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder is of another attempt")
         if not found.is_for(output.target):
@@ -345,8 +345,8 @@ class Staging(Attempts):
         self.place.write(f"{folder}/{MANIFEST}", manifest.to_bytes())
 
     def clear(self, folder: str) -> None:
-        # Delete the manifest last: while it exists, another process can finish if this one dies. A later run
-        # sweeps a file that a task of Spark has added since the listing.
+        # Delete the manifest last, so that another process can finish if this one dies. A file that a Spark task adds
+        # after the listing stays until a later run sweeps it.
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}", self._found if folder == self._last else None)
 
     def drop(self, folder: str) -> None:
@@ -362,8 +362,8 @@ class Staging(Attempts):
         return f"{count_of(count, 'file')} in {self.place.uri(folder)}"
 
     def withdraw(self, retraction: Retraction) -> bool:
-        # Keep the manifests, and note in them that their files were taken back: if this process dies before the target
-        # has a record, a later process finds the notes. `retract` deletes the manifests.
+        # Keep each manifest, and note in it that its files were taken back: if this process dies before the target has
+        # recorded that, a later process finds the note. `retract` deletes the manifests.
         is_for_target = False
         for folder in self.covered(retraction):
             try:

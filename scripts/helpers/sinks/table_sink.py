@@ -4,9 +4,9 @@
 
     stage     each attempt writes its rows where no reader looks, apart from all other attempts
     commit    the head names one attempt; this happens in the head alone, not here
-    publish   one commit adds the rows and the record, unless the batch is recorded; if another writer commits
-              between the look at the table and this commit, the sink looks again
-    sweep     the staged rows are deleted, those of losing attempts too
+    publish   if the batch is not recorded yet, one commit adds the rows and the record; if another writer commits
+              after the sink has looked for the record, the commit fails and the sink tries again
+    sweep     the staged rows of this attempt and of losing attempts are deleted
 
 Each format, and each connector of a format, has its own `TableLog`.
 """
@@ -74,9 +74,9 @@ class TableShape:
     Attributes
     ----------
     types
-        The type of each column, as `Rows.types` writes it.
+        The type of each column as a text, such as "bigint": see `SparkRows.types`.
     required
-        The columns that take no NULL.
+        The columns that must not be NULL.
     partition_by
         The columns that the table is partitioned by.
     no_merge
@@ -84,7 +84,7 @@ class TableShape:
     conditions
         The condition that each row must meet, by the name of the constraint in errors.
     schema
-        The schema, in the form that the engine's frames have it.
+        The schema as an object of the engine: a `StructType` of Spark, or a schema of pyarrow.
     """
 
     types: Mapping[str, str]
@@ -104,7 +104,7 @@ class Append:
 
 @dataclass(frozen=True)
 class MergeRows:
-    """Merge the events of an attempt. If it `repeats`, merge them even if the batch is recorded already."""
+    """Merge the events of an attempt. If `repeats` is true, merge them even if the batch is recorded already."""
 
     staged: StagedRows
     rules: Merge
@@ -113,9 +113,9 @@ class MergeRows:
 
 @dataclass(frozen=True)
 class Nothing:
-    """Add or remove no row.
+    """Change no row, and only record a version.
 
-    If attempts staged files, this conflicts with every commit that read the table earlier, as a commit of rows does.
+    With `staged_files`, it conflicts with every commit whose writer read the table earlier, as a commit of rows does.
     """
 
     staged_files: bool
@@ -124,8 +124,8 @@ class Nothing:
 class TableLog(Protocol):
     """One table, and how a connector commits to it.
 
-    It records the versions of a job separately for each epoch: after a restore versions start again at a lower number,
-    and would be skipped.
+    The table has a record for each job and epoch. Without the epoch, batches after a restore would be skipped, because
+    their versions start again at a lower number.
     """
 
     format: str
@@ -148,7 +148,7 @@ class TableLog(Protocol):
     def recorded(self, of: Output | Retraction) -> int:
         """Return the last version that the table has recorded of a job and epoch; 0 for none.
 
-        If each version has its own record, return an output's version if recorded, or a retraction's last published.
+        Where each version has its own record, as in a database, look only for the output's or retraction's versions.
         """
 
     def witnessed(self, job: str, *, others: bool) -> Witnessed:
@@ -157,11 +157,11 @@ class TableLog(Protocol):
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         """Make a change and record a version in one commit; do nothing if that or a later version is recorded.
 
-        If another writer commits between the look at the table and the commit, the error has the meaning "moved".
+        If another writer commits after this has read the table, it raises an error whose `meaning` is "moved".
         """
 
     def delete(self, retraction: Retraction) -> int:
-        """Delete the rows of a retraction's batches, by their column; return how many."""
+        """Delete the rows whose batch column names a batch of a retraction; return how many."""
 
     def count(self, retraction: Retraction) -> int:
         """Count the rows that `delete` would delete."""
@@ -169,8 +169,8 @@ class TableLog(Protocol):
     def meaning(self, error: Exception) -> Meaning | None:
         """Return the meaning of an error; None if the connector did not raise it.
 
-        "moved": another writer committed, or staged files were deleted while they were read, so look again. "missing":
-        there is no such table. "refused": any other error.
+        "moved": another writer committed, or staged files were deleted while they were read, so the caller reads the
+        table again. "missing": there is no such table. "refused": any other error.
         """
 
 
@@ -233,17 +233,17 @@ class TableSink(ABC):
         rows
             The rows that `check` returned.
         replaces
-            A table does not show which attempt wrote a row, so nothing is replaced: the rows of the first attempt stay.
-            A merge is repeated.
+            True for a run that saves nothing, which may have several attempts. Appended rows do not show which attempt
+            wrote them, so those of the first attempt stay. A merge is repeated.
 
         Raises
         ------
         KeyColumnError, InvalidValueError
-            A merge cannot order the rows, or no partition can keep one of their values. The staged rows are deleted.
+            A merge cannot order the rows, or a partition column has an unfit value. The staged rows are deleted.
         TargetSchemaError, TargetError, InvalidValueError
             The rows do not fit the table. Most misfits are found before any row is written.
         TargetError
-            Something cannot be listed, read or written.
+            A file or the table cannot be listed, read or written.
         """
         log, rules = self._log, self.rules
         made = Output(
@@ -256,7 +256,7 @@ class TableSink(ABC):
     def publish(self, output: Output) -> None:
         """Append or merge the staged rows in one commit that records the batch; do nothing if it is recorded already.
 
-        The caller must know from the head that the attempt won. Can be called again, late, and concurrently.
+        The caller must know from the head that this attempt was committed. Late and repeated calls do no harm.
 
         Raises
         ------
@@ -267,7 +267,7 @@ class TableSink(ABC):
         TargetError
             The commit failed for a lasting reason, or because other writers kept committing in between. Call again.
         """
-        # `rows` is None if no writer counted them.
+        # Publish also if `rows` is None, because nobody counted the rows.
         if output.rows != 0:
             self._done(lambda: self._publish(output), TRIES, SAFE_TO_REPEAT, output)
 
@@ -302,8 +302,8 @@ class TableSink(ABC):
     def retract(self, retraction: Retraction) -> int:
         """Delete what attempts staged, and published rows by the batch column; return how many rows.
 
-        Without that column published rows stay, with a WARNING: after a compaction, nothing in a table shows which rows
-        a commit has added.
+        Without a batch column, published rows stay and a WARNING is logged: after a compaction, nothing else in a table
+        shows which batch a row is of.
 
         Raises
         ------
@@ -313,16 +313,16 @@ class TableSink(ABC):
         log = self._log
         places = self._done(lambda: self._attempts(retraction))
         withdrawn = [self._decided(partial(place.withdraw, retraction)) for place in places]
-        # If a publisher creates the table after this check, it finds no staged rows any more, so it adds none.
+        # A publisher that creates the table after this check adds no row, because the staged rows are withdrawn.
         is_there = self._done(log.exists)
         recorded = self._decided(lambda: log.recorded(retraction)) if is_there else 0
-        # Leave a table alone if it has no batch of this job and the job staged nothing for it: it is of another job.
+        # Leave the table alone if it has no batch of this job and the job staged nothing for it: it is another job's.
         is_touched = is_there and bool(recorded or any(withdrawn))
         if is_touched:
             # Record the versions first: a later publisher finds them recorded, so it adds no row after the delete.
             nothing = Nothing(staged_files=bool(retraction.staging))
             self._decided(lambda: log.commit(retraction, retraction.closed, nothing))
-        # Delete the staged files only now: until here they prove that the table has something of this job.
+        # Delete the staged files only now: if this call dies before, they show the next call that the job wrote here.
         for place in places:
             self._done(partial(place.retract, retraction))
         if is_touched and self._has_column(retraction):
@@ -347,21 +347,21 @@ class TableSink(ABC):
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return where attempts stage now, or staged for an output or retraction; the place of an output is last."""
+        """Return the places where attempts stage now, or those of an output or retraction: an output's is the last."""
 
     @abstractmethod
     def _staging_now(self) -> str:
-        """Return where attempts stage, as the value of `Output.staging`."""
+        """Return the URI or schema where attempts stage, the value of `Output.staging`."""
 
     @abstractmethod
     def _stage(self, batch: BatchId, made: Output, rows: Any) -> Output:
-        """Write rows where no reader looks, and check them; return `made` with the place where they are."""
+        """Write rows where no reader looks, and check them; return `made` with the place and the counts filled in."""
 
     # --- helpers ----------------------------------------------------------------------------------
 
     def _publish(self, output: Output) -> None:
         rules = Merge.by(output.merge) if output.merge is not None else None
-        # Attempts of a run that saves nothing share a version. Merging the same rows again does no harm.
+        # All attempts of a run that saves nothing have one version, so append only the first. A merge may be repeated.
         if output.replaces and rules is None and self._has(output):
             logger.warning(
                 "event=kept target=%s batch=%s: an earlier attempt published this batch, and its rows stay",
@@ -403,7 +403,7 @@ class TableSink(ABC):
         return shape is not None and retraction.batch_column in shape.types
 
     def _decided(self, action: Callable[[], T]) -> T:
-        """Run an action of a decision to take batches back, with retries if the table's log needs them."""
+        """Run an action of a decision, with retries if `TableLog.retries_decisions`; otherwise the next run retries."""
         return self._done(action, TRIES if self._log.retries_decisions else 1)
 
     def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
@@ -414,7 +414,7 @@ class TableSink(ABC):
         after
             A sentence to append to the text of an error.
         output
-            The output that is published. If given, every error becomes a TargetError; if not, only the connector's.
+            The output that is published. With it, every error becomes a TargetError; without it, only the connector's.
 
         Raises
         ------
@@ -427,7 +427,7 @@ class TableSink(ABC):
             except WatermarkError as error:
                 if not (left and error.reason == "locked" and error.is_deadlock):
                     raise
-                # The server rolled this transaction back, so the one that it waited for can end before the next try.
+                # Try again: the server rolled this transaction back, so the one that it waited for can end.
                 logger.info("event=deadlock_retried target=%s error=%s", self.name, error)
             except Exception as error:
                 meaning, reason = self._log.meaning(error), reason_of(error)
@@ -440,8 +440,8 @@ class TableSink(ABC):
                 if not left:
                     raise TargetError(self.name, f"others came between {tries} times: {reason}{after}") from error
                 if output is not None:
-                    # Try again in each case: another publisher or writer committed, or the staged files were deleted
-                    # while they were read, because another process published the batch.
+                    # Try again: another writer committed first, or another process published this batch and deleted the
+                    # staged files while they were read.
                     logger.info(
                         "event=%s_retried target=%s version=%d: %s",
                         self._log.format, self.name, output.version, reason,
@@ -467,7 +467,7 @@ class LakeSink(TableSink):
         """The place where attempts stage files."""
 
     def check(self, df: Any) -> Any:
-        """Raise MissingConnectorError, or InvalidValueError for a wrong `partition_by` or rows that are no frame."""
+        """Return the rows as `stage` takes them; MissingConnectorError, or InvalidValueError for wrong arguments."""
         log, merges = self._log, self.rules is not None
         log.check(merges=merges)
         rows = super().check(df)
@@ -488,7 +488,7 @@ class LakeSink(TableSink):
         log = self._log
         rows = with_batch(rows, self._batch_column, value_of_batch(batch))
         rows, shape = self._checked(rows) if columns_of(rows) else (rows, None)
-        # If the first publication creates the table, it reads from the output by which columns to partition the table.
+        # If the table is created only when it is published, the output must say by which columns to partition it.
         made = replace(made, partition_by=() if log.is_created_when_staged else tuple(self._partition_by))
         output, staged = self._write(batch, made, rows)
         if staged.names and shape is not None:
@@ -496,7 +496,7 @@ class LakeSink(TableSink):
         return output
 
     def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
-        """Write rows where no reader looks; return `made` with the place where they are."""
+        """Write rows where no reader looks; return `made` with the place and the counts filled in, and the files."""
         staging = self._done(lambda: self.staging, after=CHECK)
         return staging.stage(batch, made, partial(write_rows, rows))
 
@@ -515,7 +515,7 @@ class LakeSink(TableSink):
             check_typed(log.rows.by_path(brought.schema), self.name)
             shape = TableShape(types, [], self._partition_by)
             if log.is_created_when_staged:
-                # Do not use a Spark action: an Observation on the rows would take its counts from that action.
+                # Do not run an action on the DataFrame: an Observation on it would report the counts of that action.
                 if spark_of(rows) is not None and java_frame(rows).toJavaRDD().isEmpty():
                     return rows.select(), shape
                 if isinstance(rows, ArrowStream) and rows.is_empty():
@@ -525,7 +525,7 @@ class LakeSink(TableSink):
         if rules is not None and shape.no_merge:
             raise TargetError(self.name, shape.no_merge)
         check_fits(self.name, types, shape.types)
-        # The end columns of a version are filled later.
+        # Leave out the time columns of a history, which the rows lack and the merge fills.
         required = [name for name in shape.required if name in columns_of(rows)]
         if spark_of(brought) is None:
             brought = with_required(self.name, brought, required)
@@ -540,7 +540,7 @@ class LakeSink(TableSink):
             name for name in shape.partition_by if shape.types.get(name, "").partition("(")[0] in log.unfit
         ]  # fmt: skip
         longest = longest_folder(self._staging_now()) if checked else 0
-        # Check the staged rows, not the given ones: Spark would compute those once more, perhaps with other values.
+        # Check the staged rows: Spark would compute the given ones again, perhaps with other values.
         required = shape.required if log.engine == "spark" else ()
         if not (checked or required or shape.conditions or rules):
             return
@@ -550,7 +550,7 @@ class LakeSink(TableSink):
             if rules is not None:
                 rows = log.rows.read(staged)
                 self._done(lambda: log.merging(rules).check(rows))
-                # The end columns of a version are filled later.
+                # Leave out conditions on the time columns of a history, which the merge fills only when it publishes.
                 lacks = naming(rules.ends(columns_of(rows)))
                 asked = {name: text for name, text in asked.items() if not lacks(text)}
                 parts = [log.rows.kept(log.rows.frames.distinct(rows, rules), rules)]
@@ -569,9 +569,9 @@ class LakeSink(TableSink):
         log = self._log
         staged = None if log.is_created_when_staged or log.exists() else self._staged(output)
         if staged is not None:
-            # Create the table without rows, and check the staged rows again before adding them. A decision that takes
-            # the batch back first deletes the staged rows, and then records itself in the table, if there is one. A
-            # table created with its first rows could appear after both steps, with rows that were taken back.
+            # Create the table without rows, and look for the staged rows again before adding them. Meanwhile a decision
+            # may take the batch back: it deletes the staged rows, and then records that in the table, if there is one.
+            # A table that is created with rows could appear after that, with the rows that were taken back.
             like = log.rows.empty(staged)
             kept = like if output.merge is None else log.rows.kept(like, Merge.by(output.merge))
             log.make(kept, output.partition_by)
@@ -579,7 +579,7 @@ class LakeSink(TableSink):
 
 
 def check_counts(target: str, refused: Mapping[str, int], remedy: str = "") -> None:
-    """Raise TargetError for the first constraint that refuses rows, given the number of rows that each refuses."""
+    """Raise TargetError for the first constraint that refuses rows; `refused` has the number of rows by constraint."""
     for constraint, count in refused.items():
         if count:
             raise TargetError(
