@@ -87,14 +87,14 @@ class AfterCommit:
 
 @dataclass(frozen=True)
 class ClearingUp:
-    """Archives or deletes the files that a run, and those before it, have taken; called after the commit.
+    """Archives or deletes source files that this run and earlier runs have taken; called after the commit.
 
     Parameters
     ----------
     run
         The run of the batch.
     taken
-        Returns the files of the batch, and those of earlier batches that are still in the source.
+        A function that returns tables of files: of this batch, and of earlier ones whose files are still in the source.
     """
 
     after: AfterCommit
@@ -108,7 +108,7 @@ class ClearingUp:
         self._clearing().check_rights()
 
     def __call__(self) -> None:
-        """Archive or delete the files that are due."""
+        """Archive or delete the files whose batch readers see, and for which `min_age` is over."""
         at = cache(self.batch.committed_at)
         due = [taken for taken in self._found() if self._is_due(taken, at)]
         if not due:

@@ -48,7 +48,7 @@ METRICS = (
 
 
 def files_read(contexts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Add up the files of all planned contexts; empty without any context of files."""
+    """Return counts of files over all planned contexts, such as ``files_read``; empty if no context has files."""
     files = [FilesPlan.read(planned, "plan") for planned in contexts.values() if planned["kind"] == "files"]
     if not files:
         return {}
@@ -112,13 +112,12 @@ class FrozenBatch:
     id
         The key of the batch for a sink.
     planned_at
-        When the plan was frozen: the time for columns such as ``import_date``, in UTC.
+        The time in UTC when the plan was frozen. Use it for columns such as ``import_date``.
 
-        Every attempt has the same time, so a replay writes the same columns even a day later; the current time would
-        put its rows into another partition. The time is always after that of the version before. If the clock is more
-        than five minutes behind that version, a WARNING is logged, ``event=clock_behind``. A retry of a paused or
-        disabled run inherits no plan, and so has a time of its own. For another zone:
-        ``batch.planned_at.astimezone(ZoneInfo("Europe/London"))``.
+        Every attempt at the batch has the same time, so a replay writes to the same partition even a day later, where
+        the current time would be in another one. Each version has a later time than the one before. If the clock is
+        more than five minutes behind that, ``event=clock_behind`` is logged as a WARNING. A retry of a paused or
+        disabled run has a new time. For another zone: ``batch.planned_at.astimezone(ZoneInfo("Europe/London"))``.
     """
 
     id: BatchId
@@ -131,7 +130,7 @@ def kind_of(state: Any) -> Any:
 
 
 class RowReader(Protocol):
-    """An object that rows are read through: a `RowSource`, `TableCommits` or `Relations`."""
+    """An object that reads the rows of a source: a `RowSource`, `TableCommits` or `Relations`."""
 
     def typed_errors(self) -> AbstractContextManager[Any]:
         """Translate Spark's errors into those of this package while rows are read."""
@@ -177,7 +176,7 @@ class Source(Protocol[T_co]):
         """Take exactly the rows or files of a frozen plan, which also holds the watermark to store at the commit."""
 
     def nothing(self) -> T_co:
-        """Return an empty result for a job that takes nothing of the source."""
+        """Return the result for a job that takes nothing of the source, such as zero rows with the same columns."""
 
 
 class Batch:
@@ -186,20 +185,20 @@ class Batch:
     Parameters
     ----------
     run
-        A run that has begun in its mode.
+        The run, after its begin: an `UnsavedRun` if the job is paused or disabled.
     end
-        The end of that run.
+        Reports the end of the run, and calls the hooks around it.
     publication
-        The output of that run.
+        Commits the run, and publishes its output.
     s3_client
         The client for sources and targets; by default one is made when the first source on S3 is planned.
     committed_at
-        Returns the time at which a version of the job was committed; None if it is not stored any more.
+        A function that returns the time at which a version was committed; None if that is not stored any more.
     may_be_empty
         Whether a clean exit commits although the job read no source.
     writes_itself
-        Whether to log no WARNING about rows that no sink got. True after `freeze`, because the script then writes the
-        rows itself, as do scripts with Glue's names; and for a run that saves nothing, which cannot lose any.
+        Whether to log no WARNING about rows that no sink got. True if the script writes rows without a sink, as after
+        `freeze` or with Glue's names, and for a run that saves nothing, which cannot lose rows.
 
     Attributes
     ----------
@@ -284,7 +283,7 @@ class Batch:
     def settled(self, context: str | None) -> Mapping[str, Any] | None:
         """Return the plan that an earlier attempt froze for a source; None if the source has to be planned now.
 
-        Return `NOTHING` for a context that is not in the inherited plan, or not in the range of runs.
+        Return `NOTHING` if the source is not to be read: the inherited plan or the range of runs lacks its context.
         """
         if not context:
             self.check_open("read")
@@ -356,7 +355,7 @@ class Batch:
         """Add a source to the plan, and the watermark to store for it at the commit, if there is one."""
         self.contexts[context] = planned
         if state is not None:
-            # Carry over the stored columns of the source, even if this run reads no columns.
+            # Keep the columns that the source's present state stores, even if this run has not looked at columns.
             self._states[context] = carried(state, self.run.state(context))
 
     def following(self, context: str) -> Mapping[str, Any] | None:
@@ -369,7 +368,7 @@ class Batch:
         self.add(context, planned, state)
         if self.run.plan is None:
             return
-        # Copy the other parts of the frozen plan unchanged: a large part stays a reference to where it is stored.
+        # Copy the other parts of the frozen plan unchanged: a large part stays a reference to its stored chunks.
         following = dict(self.run.plan.next)
         if state is not None:
             following[context] = state
@@ -386,7 +385,7 @@ class Batch:
         Raises
         ------
         UnreadableFilesError
-            Unreadable files made the block fail. They were removed from the plan; the next run takes the others.
+            Unreadable files made the block fail. They were removed from the plan; the next run takes its other files.
         """
         try:
             yield
@@ -408,7 +407,7 @@ class Batch:
             try:
                 readings.set_aside(found)
             except UnreadableFilesError:
-                pass  # Expected: `set_aside` raises it if files were read already.
+                pass  # Ignore it: `set_aside` always raises this error after files were read.
             except WatermarkError as told:
                 if readings.is_spoiled:
                     self.freeze()
@@ -475,9 +474,10 @@ class Batch:
                 self._given.append((context, ref(rows)))
 
     def wrote(self, df: Any, contexts: set[str]) -> None:
-        """Note the contexts whose rows a sink gets: `contexts` from Spark's plan, and those that `give` noted for `df`.
+        """Note which contexts have rows in `df`, the frame that a sink gets, so that no WARNING is logged for them.
 
-        If neither names a context, note all contexts. Always note contexts that could not be traced to a frame.
+        These are `contexts`, found in Spark's plan, and those for which `give` noted `df`; all contexts if there are
+        none. A context whose rows cannot be traced to a frame is always noted.
         """
         found = contexts.union(context for context, given in self._given if given() is df)
         shown = {*self.frames, *self.counts.names.values(), *(context for context, _ in self._given)}
@@ -531,7 +531,7 @@ class Batch:
     def _commit(self, metrics: dict[str, Any]) -> str:
         read, made = files_read(self.contexts), None
         if isinstance(self.run, Run) and self.run.plan is None and not read.get("files_read"):
-            # No sink got a row, and no file has to be compared again, so the commit itself can store the plan.
+            # Store the plan in the commit itself: no sink got a row yet, and no file has to be compared again.
             made = self.run.unfrozen(*self._planned())
         else:
             self.freeze()
@@ -572,7 +572,7 @@ class Batch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object, metrics: dict[str, Any]
     ) -> None:
         """Commit on a clean exit if the job read any source; otherwise abort and keep the plan."""
-        # A child process that a job forks leaves the same block with SystemExit. Only the parent may end the run.
+        # Do nothing in a forked child, which leaves the same block with SystemExit: only the parent may end the run.
         if error is not None and self.end.is_forked_process:
             return
         with self.end.always:

@@ -36,16 +36,16 @@ _OUTCOMES: Mapping[Outcome, str] = {
 class EndOfRun:
     """Measures one run, calls the hooks around its commit and at its end, and reports it once.
 
-    It must not reference the job, directly or indirectly: otherwise `watch` would not see the job garbage-collected.
+    It must not reference the job, directly or indirectly: otherwise the job is never garbage-collected, and `watch`
+    does not notice that it was forgotten. The caller closes the attribute `always`, an ExitStack, at the end of the
+    run, with or without an error.
 
     Parameters
     ----------
     run
-        The run to measure. One that saves nothing is not reported, as it does not show that the job is up to date.
+        The run to measure. A run that saves nothing is not reported, as it does not show that the job is up to date.
     clock
-        Returns the time as an aware datetime.
-
-    The caller closes the attribute `always`, an ExitStack, when the run has ended, with or without an error.
+        A function that returns the time as an aware datetime.
     """
 
     def __init__(self, run: Run | UnsavedRun, reporters: Sequence[Reporter], clock: Callable[[], datetime]) -> None:
@@ -61,7 +61,7 @@ class EndOfRun:
         return os.getpid() != self._process
 
     def watch(self, job: object) -> None:
-        """End the run when the job is garbage-collected, or Python exits, without a commit."""
+        """Arrange that an uncommitted run is aborted when `job` is garbage-collected or Python exits."""
         weakref.finalize(job, self._end_forgotten_run)
 
     def before_commit(self, check: Callable[[], Any]) -> None:
@@ -88,7 +88,7 @@ class EndOfRun:
         self.always.close()
 
     def tell(self, error: BaseException | None, metrics: Mapping[str, Any] | None = None) -> None:
-        """Report the end of the run: `error` ended it, or None for a commit. A second call does nothing.
+        """Report the end of the run: by the error, or by a commit if `error` is None. A second call does nothing.
 
         Errors in here are only logged, because they must not change how the run ends.
         """
@@ -132,7 +132,7 @@ class EndOfRun:
         }
         values |= {name: found.total_seconds() for name, found in behind.items() if found is not None}
         if outcome == "committed":
-            # Report an age of 0 if no plan is open: the alarm on this age ends only when it gets a lower value.
+            # If no plan is open, report an age of 0: an earlier alarm on the age ends only when it gets a lower value.
             values.setdefault("OpenPlanAgeSeconds", 0)
             for name, counts in _COUNTED.items():
                 # Check the type, because a user may store anything under these names.

@@ -75,7 +75,7 @@ class FileSource:
         return FileDelta(Location.parse(self.source))
 
     def bookmark(self, reach: Reach, partitions: PartitionRule | None = None, *, clears: bool = False) -> FileBookmark:
-        """Return the bookmark of the source for a reach. Refuse options that do not work with `on_changed`."""
+        """Return the bookmark that finds files within a `Reach`. Refuse options that do not work with `on_changed`."""
         made = FileBookmark(
             self.source,
             s3_client=self.batch.client(Location.parse(self.source)),
@@ -88,10 +88,10 @@ class FileSource:
         return made
 
     def reaching(self, reach: Reach, name: str) -> dict[str, Any]:
-        """Return the arguments for making a bookmark of the source: the options, and how far to read."""
+        """Return the arguments of `FileBookmark` for a run of this reach: the state to start from, and the options."""
         run, options = self.batch.run, self.options
         if reach.everything:
-            # Ignore `start_from`, so that files before it are read as well.
+            # Ignore `start_from`, because this run reads all files, including those before it.
             options = {**options, "start_from": None}
         return dict(
             state=reach.before, until=reach.until, saves=reach.saves, transformation_ctx=self.context or name,
@@ -120,7 +120,7 @@ class FileSource:
             )  # fmt: skip
 
     def schemas(self, delta: FileDelta | SparkFileDelta, *, whole: bool = False) -> KeptSchemas:
-        """Return the columns that earlier batches stored, and functions that store the columns of this delta.
+        """Return the columns that earlier batches stored, with functions to store the columns of this delta.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class FileSource:
             Whether the delta has all rows of its partitions.
         """
         kept = SchemaKeeping(self.batch)
-        # Hide whole partitions from `contexts_of`: it warns of aggregates, which are correct over all rows.
+        # Hide whole partitions from `contexts_of`, which warns of aggregates over new rows: here they have all rows.
         on_read = partial(self.batch.give, self.context, is_recognisable=not whole)
         return KeptSchemas(
             self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
@@ -143,7 +143,7 @@ class FileSource:
         detail: str,
         check: Callable[[], Any],
     ) -> SourcePart[T]:
-        """Return what the batch takes of the source. `check` runs before the commit, unless `on_changed` is None."""
+        """Return the part of the source that the batch takes. `check` runs before the commit if `on_changed` is set."""
         facts = f"files={planned.count} bytes={planned.bytes} gone={files.gone} {detail}"
         following = None if state is None else state.to_store()
         return SourcePart(data, planned.to_store(), following, facts, None if self.on_changed is None else check)
@@ -206,7 +206,7 @@ class NewFiles(FileSource):
         if self.on_changed is not None:
             # A replay checks before it writes, because an earlier attempt may have written the old content.
             delta = self._unchanged(delta, stored, self.on_changed)
-        # Read the plan again, because the check may have set files aside.
+        # Read the plan from the batch, because the check above may have removed files from it.
         planned = FilesPlan.read(self.batch.contexts.get(self.context or "", stored), "plan")
         return self._taken(replace(found, delta=delta, plan=planned), clearing)
 
@@ -214,17 +214,17 @@ class NewFiles(FileSource):
         delta = found.delta
         if clearing is not None:
             self.batch.end.after_commit(replace(clearing, taken=lambda: (found.still_there, delta.readable)))
-        # The check before the commit never skips a file: the batch was already written with it.
+        # Before the commit, raise for a changed file even if `on_changed` is "skip": it is already in the output.
         check = partial(delta.check_unread, self.batch.s3_client)
         return self.taken(delta, delta, found.plan, found.state, f"has_more={delta.has_more}", check)
 
     def _watched(self, delta: FileDelta, before: Callable[[], FileBookmark]) -> FileDelta:
-        """Return a delta that has the columns of earlier batches, and sets aside files that cannot be read.
+        """Return a delta that knows the columns of earlier batches, and removes unreadable files from the plan.
 
         Parameters
         ----------
         before
-            Returns the bookmark with the state that the plan was made from. A replay reads that state only if needed.
+            A function that returns the bookmark as it was before the plan. It is called only if a file is unreadable.
         """
         delta = replace(delta, schemas=self.schemas(delta))
         if delta.readings is not None:
@@ -240,7 +240,7 @@ class NewFiles(FileSource):
         relist, listed = self.relist, bookmark.listed
         is_due = relist is not None and (listed is None or self.batch.clock() - listed >= relist)
         if is_due and self.listing is not None and listed is not None and self.listing.created <= listed:
-            # Do not read the same report twice: if each run did, events would stay unread and expire.
+            # Do not read the same report in every run: events would stay unread meanwhile, and expire.
             is_due = False
             logger.warning(
                 "event=report_too_old job=%s source=%s created=%s: the source was not listed for %s, and the report of "
@@ -251,15 +251,15 @@ class NewFiles(FileSource):
             reason = f"it was not listed for {relist}" if is_due else None
             return self._recorded(bookmark, self.metadata, reason, reach)
         if self.events is None or is_due or (bookmark.begins and bookmark.options.start_from is not None):
-            # With `start_from`, the first run must list the files that were there before, to remember them. Events do
-            # not name them, so a later listing would take them.
+            # With `start_from`, the first run must list the source to remember the older files, which it skips. Events
+            # do not name these files, so a later listing would take them for new.
             return self.listed(bookmark, reach, self.listing)
         return self._found_by_events(bookmark, self.events, saves=reach.saves)
 
     def _found_by_events(self, bookmark: FileBookmark, events: EventSource, *, saves: bool) -> FilesTaken:
         end = self.batch.end
         if not saves:
-            # Register this before messages are received, so that an error, too, returns them to the queue at once.
+            # Return the messages to the queue at the end. Register this first, so that it holds after an error, too.
             end.call_at_end(partial(end.call, [partial(events.extend, 0)]))
         told = events.receive(bookmark.location, bookmark.options.max_files)
         found = bookmark.find_among(told, self.batch.clock())
@@ -272,8 +272,8 @@ class NewFiles(FileSource):
     def _recorded(
         self, bookmark: FileBookmark, metadata: JournalSource, reason: str | None, reach: Reach
     ) -> FilesTaken:
-        """Return the new files that a journal records; list the source if it is not enough, or for a `reason`."""
-        # Read the journal before a listing: changes during the listing come after this position, for the next run.
+        """Return the new files that a journal records. List the source if records are missing, or for a `reason`."""
+        # Read the journal before a listing: changes during the listing are then after this position, for the next run.
         found = metadata.read(bookmark.location, bookmark.position)
         reason, listing = found.lost or reason, self.listing
         if reason is None and found.changes is not None:
@@ -283,7 +283,7 @@ class NewFiles(FileSource):
             reason = "the journal names more objects than S3 is asked about one by one"
         since = found.since and max(found.since, bookmark.listed or found.since)
         if listing is not None and (since is None or listing.created < since):
-            # Do not use an older report: it lacks objects that were written before the journal's next record.
+            # Do not read a report that ends before the journal begins: objects written in between are in neither.
             reason = f"{reason}; listing= ends before the last listing or the journal's next record, and is not read"
             listing = None
         logger.warning(
@@ -314,13 +314,13 @@ class NewFiles(FileSource):
         return clearing
 
     def _unchanged(self, delta: FileDelta, planned: Stored, on_changed: OnChanged) -> FileDelta:
-        """Check that the files of an inherited plan have not changed; set changed ones aside if that is possible."""
+        """Check that the files of an inherited plan have not changed; remove changed files from it if possible."""
         try:
             return delta.unchanged(on_changed, self.batch.s3_client)
         except ChangedObjectError as error:
             if delta.readings is None or self.context is None:
                 raise
-            # Add the plan to the batch first, because setting files aside amends it.
+            # Add the plan to the batch first, because `set_aside` then amends the batch's plan.
             self.batch.add(self.context, planned, None)
             delta.readings.set_aside(delta.readings.found(error))
         return delta.unchanged(on_changed, self.batch.s3_client)
@@ -365,7 +365,7 @@ class FilesOnSpark(FileSource):
         return self._taken(executors, found)
 
     def resume(self, stored: Stored) -> SourcePart[SparkFileDelta]:
-        """Take the files of a frozen plan, and let executors check that they have not changed."""
+        """Take the files of a frozen plan. Executors check that the files have not changed."""
         executors = self._executors(PLANNED)
         found = executors.resume(stored)
         if self.on_changed is not None:
@@ -394,7 +394,7 @@ def check_same_call(planned: FilesPlan, asked: PlannedPartitions | None, job_id:
     Parameters
     ----------
     asked
-        What the call asks for: the result of `PartitionRule.to_plan`, or None for a call that takes single files.
+        The partitions that the call reads, from `PartitionRule.to_plan`, or None for a call that takes single files.
     """
     if planned.partitions != asked and any(one is not None and one.whole for one in (planned.partitions, asked)):
         raise PlanConflictError(

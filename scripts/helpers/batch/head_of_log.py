@@ -40,9 +40,9 @@ FIELDS_LOST_WITHOUT_HEAD = (
 
 @dataclass(frozen=True)
 class HeadOfLog:
-    """A head made from a log entry, which `write` puts in place of the damaged or missing one.
+    """A head made from the log entry `entry`. `write` stores it in place of the damaged or missing head.
 
-    `item` is the present item of the head, or None. `skipped` lists the keys of newer log entries that are damaged.
+    `item` is the damaged head as it is stored, or None. `skipped` has the keys of newer log entries that are damaged.
     """
 
     item: items.Item | None
@@ -72,7 +72,7 @@ def head_of_log(
     why: str,
     who: str | None,
 ) -> HeadOfLog:
-    """Make a head from the newest undamaged log entry, in a new epoch, after asking the targets. Write nothing.
+    """Make a head, in a new epoch, from the newest undamaged log entry and what targets have recorded. Write nothing.
 
     Parameters and errors are those of `after_restore`.
 
@@ -98,7 +98,7 @@ def head_of_log(
     history, skipped, newest = _log(watermarks, job_id)
     if not history:
         raise InvalidValueError(f"Job {job_id!r} has no log entry that is whole. Restore its items from a backup.")
-    # Only outputs name epochs. In the last epoch, every version up to that of this entry counts as known.
+    # Take epochs from the outputs: log entries name none. In the last, all versions up to this entry's count as known.
     epochs = {output.epoch: output.version for entry in reversed(history) for output in entry.change.outputs}
     entry, last = history[0], next(reversed(epochs), None)
     epochs |= {} if last is None else {last: entry.version}
@@ -114,27 +114,27 @@ def head_of_log(
     except (TargetAheadError, RowsMissingError) as error:
         error.args = (str(error).replace("--after-restore", "--from-log"),)
         raise
-    # Stop at the last rewind or reset: it took back unpublished output, and the log does not say which.
+    # Use only entries after the last rewind or reset: it took back unpublished output, and the log does not say which.
     since = list(takewhile(lambda entry: entry.change.op not in ("REWIND", "RESET"), history))
     waiting = _waiting(job_id, since, asked)
     there = tuple(one for entry in reversed(since) for one in entry.change.outputs if one not in waiting)
     head = replace(head.published(there), unpublished=waiting)
     decided = watermarks.decisions.restored(head, make_order(who, why, clock()), seen, taken, back_to)
-    # Choose a version above all others, so that its log entry is new even if newer entries are damaged or unwritten.
+    # Choose a version above all others, so that its log entry is new even if newer entries are damaged or missing.
     version = max(newest, _number(item, "version")) + 1
     after = replace(decided.after, version=version, epochs=epochs)
     return HeadOfLog(item, entry, skipped, decided._replace(after=after))
 
 
 def _number(item: items.Item | None, name: str) -> int:
-    """Return a number from an item that is otherwise unreadable; 0 if it has none."""
+    """Return the number `name` of an item whose other attributes may be damaged; 0 if it cannot be read."""
     with suppress(*DAMAGE):
         return min(int((item or {})[name]["N"]), MAX_COUNT - 1)
     return 0
 
 
 def _log(watermarks: Watermarks, job_id: str) -> tuple[list[LogEntry], list[str], int]:
-    """Return the readable entries, newest first; the keys of damaged newer ones; and the newest version of all."""
+    """Return the readable entries, newest first; the keys of newer, damaged entries; and the newest version of all."""
     entries: list[LogEntry] = []
     skipped: list[str] = []
     newest = 0
@@ -154,7 +154,7 @@ def _log(watermarks: Watermarks, job_id: str) -> tuple[list[LogEntry], list[str]
 
 
 def _check_states(watermarks: Watermarks, entry: LogEntry) -> None:
-    """Raise CorruptItemError if a state of a version, or a chunk of a state, is damaged or gone."""
+    """Raise CorruptItemError if a state in a log entry, or a chunk of such a state, is damaged or gone."""
     for reference in references(entry.watermarks):
         watermarks.store.read_spilled(entry.job_id, reference)
     for context in entry.watermarks:
@@ -162,7 +162,7 @@ def _check_states(watermarks: Watermarks, entry: LogEntry) -> None:
 
 
 def _waiting(job_id: str, since: Sequence[LogEntry], asked: Sequence[Sink]) -> Outputs:
-    """Return the output that may still wait to be published: all output that is staged. Publishing twice is harmless.
+    """Return the output that may not be published yet: all that is still staged. Publishing it twice is harmless.
 
     For a target that only the job's script can reach, return its newest output, which the script's next run checks.
     """

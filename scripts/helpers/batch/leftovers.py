@@ -60,7 +60,7 @@ def examine_targets(
         if no other copy of the table of watermarks has runs. Staged files of a run that saves nothing stay, because
         such a run takes no lease and may be at work. Files that readers see are never deleted.
     agreed
-        The details of findings that may be repaired; others are not. None repairs all.
+        The `detail` texts of the findings that may be repaired. None: all of them.
     """
     head = watermarks.lookups.head(job_id)
     if head is None:
@@ -115,9 +115,9 @@ def publish_waiting(
     head = watermarks.lookups.head(job_id)
     if head is None or not head.unpublished:
         return []
-    # Take the job as a run does, so that the next run reads the updated list of waiting batches. Otherwise a run at
-    # work would write its older list back with its plan, and it and the next run would look for staged files that
-    # are gone. (To publish a batch twice at once would do no harm in itself.)
+    # Begin a run, so that no other run is at work. With its plan, it would write back its older list of waiting
+    # batches, and then it and the next run would look for staged files that are gone. (It would do no harm that a batch
+    # is published twice at once.)
     with watermarks.begin(job_id, f"publish-{new_token()}") as run:
         publication = Publication(run, spark, s3_client, watermarks.clock)
         found = []
@@ -149,7 +149,7 @@ def forget_target(watermarks: Watermarks, job_id: str, target: str) -> None:
         raise InvalidValueError(
             f"Job {job_id!r} has no published batch at {target!r} that could be missing. Its targets: {known}."
         )
-    # Take the job, because a run at work would write back what it has read: see `publish_waiting`.
+    # Begin a run, so that no other run is at work: it would restore the old entry with its next write of the head.
     with watermarks.begin(job_id, f"forget-{new_token()}") as run:
         run.forget(target)
         run.abort(is_run=False)
@@ -180,7 +180,7 @@ class _Look:
     output: Output
 
     def recorded(self) -> Iterator[Finding]:
-        """Find versions that only the target has recorded, and versions that only the job has recorded."""
+        """Find versions that the target has recorded but the job does not know, and published ones that it lacks."""
         newest = newest_at(self.sink, self.head)
         recorded = self.sink.recorded(mark_of(self.head.job_id), newest=newest)
         for first, last in ahead_of(recorded.epochs, self.head, self.sink).values():
@@ -211,10 +211,10 @@ class _Look:
         waiting = {output.folder for output in self.head.unpublished}
         # Derive the mark from the job's name, because the mark in a stored record may have been altered.
         found = set(self.sink.staged(mark_of(self.head.job_id)))
-        # Leave staged output of the next version: the run at work may commit it. No run commits earlier epochs.
+        # Keep staged output of the next version, which the run at work may commit. No run commits other versions.
         at_work = self.head.next_batch.version if self.head.claim is not None else 0
         leftovers = sorted(each for each in found - waiting if version_of(each, self.head.epoch) != at_work)
-        # Repair only if the head has not changed: a commit since then may have chosen one of the leftovers.
+        # Delete only if the head has not changed: a commit after it was read may name one of these folders.
         repair = repair and self.watermarks.latest(self.head.job_id).identity == self.head.identity
         for folder in leftovers:
             what = f"{folder} for {self.sink.name}: {self.sink.left_at(folder)}"
@@ -236,7 +236,7 @@ class _Look:
             )
 
     def seen(self, sink: FileSink) -> Iterator[Finding]:
-        """Find files that readers see and that no version explains."""
+        """Find files that readers see, but that no version of the job has published."""
         unexplained = self._unknown(sink)
         if unexplained:
             more = f" and {len(unexplained) - NAMED:,} more" if len(unexplained) > NAMED else ""
@@ -248,7 +248,7 @@ class _Look:
             )
 
     def _unknown(self, sink: FileSink) -> list[str]:
-        """Return the files that no version has written."""
+        """Return the names of visible files that no version of the job has published."""
         explained = _Explained.by(self.head, self.history)
         unexplained: list[str] = []
         for name in sink.visible():
@@ -257,7 +257,7 @@ class _Look:
             batch = batch_of(name)
             if batch is not None:
                 job, epoch, version = batch
-                # Files of other jobs are not reported.
+                # Skip the published files of other jobs.
                 if job == mark_of(self.head.job_id) and explained.lacks_output(epoch, version):
                     unexplained.append(name)
             elif not self.output.beside_others:
@@ -267,15 +267,15 @@ class _Look:
 
 @dataclass(frozen=True)
 class _Explained:
-    """The batches of a job that its history explains.
+    """The batches that a job has published according to its history.
 
     Attributes
     ----------
     epochs
-        The job's current epoch, and those of earlier outputs. Other epochs cannot be judged: after a restore, it is
-        unknown what was committed after the backup.
+        The job's current epoch, and the epochs of outputs in the history. Files of other epochs are not reported,
+        because after a restore it is unknown what was committed after the backup.
     oldest
-        The oldest version of the history. Files of expired versions are not judged.
+        The oldest version of the history. Files of older versions are not reported.
     outputs
         The epoch and version of each batch that a version has published.
     """
@@ -297,7 +297,7 @@ class _Explained:
     def lacks_output(self, epoch: str, version: int) -> bool:
         """Return whether the history reaches back to a batch, but has no version that published it.
 
-        Output of a run that saves nothing is not judged, because its epoch is none of `epochs`.
+        False for output of a run that saves nothing, because its epoch is not in `epochs`.
         """
         return epoch in self.epochs and version >= self.oldest and (epoch, version) not in self.outputs
 

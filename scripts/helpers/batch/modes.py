@@ -38,17 +38,17 @@ PAGE = 100
 def last_success(
     watermarks: Watermarks, job_id: str, run_id: str, job_runs: Iterable[Mapping[str, Any]] = ()
 ) -> LogEntry | None:
-    """Return the version that the last successful run at or before this one made.
+    """Return the version that a run id stands for: the run's own last commit, or else the last success before the run.
 
-    A run that committed stands for its last commit, even if an operator has rewound or reset the job since.
-    Run ids have no order, so a run that never committed is placed by its start time. The table stores that
-    time for the run that has the job now and for runs that `JobRuns` started; others need `job_runs`.
+    A run's own commit counts even if an operator has rewound or reset the job after it. For a run that never committed,
+    the start time decides, because run ids have no order. The table has that time for the run that holds the job now
+    and for runs that `JobRuns` started; for any other run, `job_runs` must have it.
 
     Parameters
     ----------
     job_runs
         The ``JobRuns`` that Glue's ``get_job_runs`` returns, or any maps with ``Id`` and an aware ``StartedOn``.
-        Read only for a run whose start the table does not store.
+        Read only for a run whose start time is not in the table.
 
     Returns
     -------
@@ -73,12 +73,12 @@ def last_success(
     if started is None:
         raise NothingThereError(reason="unplaced_run", job_id=job_id, run_id=run_id)
     oldest = 1
-    # Compare when runs started, because the caller names a run. If a start time is missing, use the commit time.
+    # Compare start times with the start of the given run. If a version has no start time, use its commit time.
     for entry in _history(watermarks, job_id):
         if entry.change.op in SUCCESS and (entry.change.started_at or entry.change.at) <= started:
             return entry
         oldest = entry.version
-    # Raise if versions below `oldest` have expired: the wanted success may be among them.
+    # If versions before `oldest` have expired, the last success may have been one of them.
     if oldest > 1:
         raise NothingThereError(reason="unplaced_run", job_id=job_id, run_id=run_id)
     return None
@@ -87,7 +87,7 @@ def last_success(
 def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | None:
     """Return the last commit of a run, found by the run's item, so that a long history need not be read."""
     below: int | None = None
-    # Read the run's item, unless the head names the run: its item is written after the head, and may still be missing.
+    # If the head names the run, skip the run's item, which is written after the head and may still be missing.
     if head.last is None or head.last.run_id != run_id:
         try:
             version = watermarks.get_watermark(head.job_id, run_id).get("version")
@@ -97,14 +97,14 @@ def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | No
     for entry in _history(watermarks, head.job_id, below):
         if entry.change.op in SUCCESS and entry.change.run_id == run_id:
             return entry
-        # The run's item named this version as its last commit. If the entry is not this commit, look no further.
+        # With `below`, the first entry is the version that the run's item names. If it is not the commit, give up.
         if below is not None:
             break
     return None
 
 
 def _history(watermarks: Watermarks, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
-    """Yield the versions of a job, newest first. With `below`, the first request asks only for the next lower one."""
+    """Yield versions of a job, newest first, or those before `below`, of which the first request reads only one."""
     page = PAGE if below is None else 1
     while entries := watermarks.history(job_id, limit=page, before=below):
         yield from entries
@@ -145,7 +145,7 @@ class UnsavedRun:
     watermarks, job_id, run_id
         As in `Watermarks.begin`.
     mode
-        A mode that does not save. `begin` finds the versions that it reads from and up to.
+        The mode, which is one that does not save. `begin` finds the versions `at` and `until` for it.
     at
         The version to read from; None for the very beginning.
     until
@@ -189,7 +189,7 @@ class UnsavedRun:
 
     def until(self, context: str) -> Any:
         """Return the watermark that ends the range; None if the range took nothing of the context."""
-        # If both ends stand for the same success, the range contains no run, although the context has a watermark.
+        # If both ends stand for one version, the range has no run in it, even though the context has a watermark.
         if self._until is None or self.until_version == self.version:
             return None
         return self._watermarks.lookups.state_at(self._until, context)
@@ -221,7 +221,7 @@ class UnsavedRun:
         return self._closed is not None
 
     def freeze(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
-        """Fix what the batch takes, for this process only."""
+        """Fix what the batch takes, in the memory of this process only."""
         if self._closed:
             raise run_closed(self.job_id, self.run_id, self._closed, "freeze")
         if self.plan is None:
@@ -229,7 +229,7 @@ class UnsavedRun:
         return self.plan
 
     def amend(self, contexts: Mapping[str, Any], next_watermarks: Mapping[str, Any]) -> Plan:
-        """Replace what the batch takes, for this process only."""
+        """Replace what the batch takes, in the memory of this process only."""
         self.plan = None
         return self.freeze(contexts, next_watermarks)
 
@@ -326,8 +326,8 @@ def begin(
     if mode.is_range:
         assert mode.from_run is not None
         assert mode.to_run is not None
-        # Duplicate `job_runs`, which may be an iterator, because each end reads it from the start. It is read lazily:
-        # if the table knows the run's start, no request to Glue is sent.
+        # Duplicate `job_runs`, which may be an iterator, because each end of the range reads it from its first element.
+        # It is read lazily: if the table has the start times, no request is sent to Glue.
         runs_for_start, runs_for_end = tee(job_runs)
         start = last_success(watermarks, job_id, mode.from_run, runs_for_start)
         until = last_success(watermarks, job_id, mode.to_run, runs_for_end)
@@ -374,8 +374,8 @@ class Mode:
         ``enable`` reads what is new and saves the watermark. ``pause`` reads what is new, or a range, and saves
         nothing. ``disable`` reads everything and saves nothing.
     from_run, to_run
-        With ``pause``, both: read what the runs after `from_run` took, up to and including `to_run`. Each stands
-        for the last success at or before that run. Without ``pause``, one of them alone is ignored, as in Glue.
+        Run ids, only with ``pause``: read what the runs after `from_run` took, up to and including `to_run`. For a run
+        that failed, the last success before it counts. Without ``pause``, one of them alone is ignored, as in Glue.
 
     Examples
     --------
@@ -390,7 +390,7 @@ class Mode:
     to_run: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse options that exclude each other, with the messages of Glue."""
+        """Raise an error, with the messages of Glue, for options that exclude each other."""
         check_choice("mode", self.name, get_args(ModeName))
         ends = {"--job-bookmark-from": self.from_run, "--job-bookmark-to": self.to_run}
         missing = [option for option, run_id in ends.items() if not run_id]

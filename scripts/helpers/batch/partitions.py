@@ -87,7 +87,7 @@ class NewPartitions(FileSource):
 
     def plan(self, reach: Reach) -> SourcePart[PartitionDelta]:
         """Find the partitions with new files."""
-        # A run that reads everything also reads what lies before `start_from`.
+        # If the run reads everything, read the partitions before `start_from`, too.
         rule = replace(self.rule, start_from=None) if reach.everything else self.rule
         bookmark = self.bookmark(reach, rule)
         found = self.listed(bookmark, reach)
@@ -96,7 +96,7 @@ class NewPartitions(FileSource):
         return self._taken(PartitionDelta(found.delta, rule, found.gone), found.plan, found.state)
 
     def resume(self, stored: Stored) -> SourcePart[PartitionDelta]:
-        """Take the files of a frozen plan, and compare them with what is there now."""
+        """Take the files of a frozen plan, and check that they have not changed."""
         bookmark = self.bookmark(PLANNED, self.rule)
         found = bookmark.resume(stored)
         check_same_call(found.plan, self.rule.to_plan(), self.batch.run.job_id, self.context)
@@ -133,7 +133,7 @@ class LargestPartition(NewPartitions):
 
     def plan(self, reach: Reach) -> SourcePart[PartitionDelta]:
         """Find the largest partition, and decide whether to read it."""
-        # Ignore the stored state: all existing files then count as new, also those of a partition read before.
+        # Ignore the stored state, so that all files count as new, even if an earlier run has read their partition.
         bookmark = self.bookmark(replace(reach, before=None), self.rule)
         context, job_id = self.context or "partition", self.batch.run.job_id
         before = LatestPartition(bookmark.location, self.rule, reach.before, context, job_id)

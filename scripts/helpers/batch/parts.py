@@ -40,7 +40,7 @@ COLUMN = re.compile(r"(?:^|, )([^,]+?)#\d+L?")
 
 @dataclass
 class Node:
-    """A node of a plan. The plan of a subquery is not among the children of any node.
+    """A node of a plan. `below` has its children, without the plans of subqueries.
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class Node:
 
 
 def contexts_of(batch: Batch, sink: Sink, df: DataFrame) -> set[str]:
-    """Return the contexts that the plan of a frame shows, and log a WARNING for rows computed from new rows alone.
+    """Return the contexts whose new rows a frame reads. Log a WARNING if it joins or aggregates new rows alone.
 
-    The set is empty if the plan hides its sources. If the plan cannot be read, no WARNING is logged either.
+    The set is empty if the plan hides its sources or cannot be read. In the latter case, no WARNING is logged.
     """
     try:
         contexts, found = _found(batch, sink, df)
@@ -80,7 +80,7 @@ def _hides_sources(node: Node) -> bool:
 def _found(batch: Batch, sink: Sink, df: DataFrame) -> Part:
     marks = {f"CollectMetrics {name}": context for name, context in batch.counts.names.items()}
     for context, frames in batch.frames.items():
-        # Read only the leaves, because the expressions of a frame of CSV or JSON are long.
+        # Print only the leaves of the plan, because the expressions of a frame of CSV or JSON are long.
         leaves = "".join(analysed_plan(frame).collectLeaves().mkString() for frame in frames)
         marks |= {node.text: context for node in _nodes(leaves, {})}
     nodes = _nodes(analysed_plan(df).toString(), marks)
@@ -134,7 +134,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
         if node.text.startswith(("Join LeftSemi", "Join LeftAnti")):
             return below[0]
         if DISTINCT in found:
-            # Allow this join: it takes the changed keys and reads all rows of these keys from a whole table.
+            # Allow this join: one side has the changed keys, and the other side all rows of a whole table.
             return set(), found - {DISTINCT}
     elif contexts and node.kind in WITHIN and not _is_by_keys(node, keys):
         found.add(WITHIN[node.kind])
@@ -142,7 +142,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
 
 
 def _is_by_keys(node: Node, keys: set[str]) -> bool:
-    """Return whether the node does not change the result of the merge, or was added by this package."""
+    """Return whether a node is harmless: it groups or orders rows by the merge's keys, or this package added it."""
     by = ONE_ROW_PER_KEY.match(node.text) if keys else None
     if by is None:
         return internal("") in node.text

@@ -40,14 +40,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # --- witness --------------------------------------------------------------------------------------
-# Targets record the versions of a job, which shows whether its table of watermarks was restored, lost or mixed up.
-#
-# Each version that a target has recorded was committed. If the head does not know one, the head was replaced: a run
-# would load rows again under new batch ids, or the target would skip rows under ids that it has recorded.
+# Each target records the versions of a job that were published there. If it has recorded a version that the head does
+# not know, the table of watermarks was restored, lost or mixed up. Without this check a run would load rows again under
+# new batch ids, or the target would skip rows under batch ids that it has recorded.
 
 
 class Witness:
-    """Compares what each target has recorded with the head: once in a run, before the run writes there."""
+    """Compares what a target has recorded with the head ("asks" it): once in a run, before the run writes there."""
 
     def __init__(self, run: Run | UnsavedRun, spark: SparkSession | None, s3_client: S3Client | None) -> None:
         self._run, self._spark, self._s3_client = run, spark, s3_client
@@ -61,7 +60,7 @@ class Witness:
             self.ask_if_reachable(output)
 
     def ask_if_reachable(self, output: Output | Retraction, sink: Sink | None = None) -> None:
-        """Ask an output's target, through `sink` or one opened here. Log errors of the target; raise those of `ask`."""
+        """Ask a record's target, through `sink` or a sink opened here. Only log it if the target does not answer."""
         try:
             sink = sink or opened(output, self._spark, self._s3_client)
             if sink is not None:
@@ -69,7 +68,7 @@ class Witness:
         except (TargetAheadError, StaleError, StoreUnavailableError):
             raise
         except WatermarkError as error:
-            # The write asks again, with the sink that the script gives it, and fails if the error is still there.
+            # Go on: when the script writes, the run asks again through the script's sink, and then an error is raised.
             logger.info("event=target_not_asked job=%s target=%s error=%s", self._run.job_id, output.target, error)
 
     def ask(self, sink: Sink) -> None:
@@ -108,8 +107,8 @@ class Witness:
     def note_loss(self, sink: Sink) -> None:
         """Log, once, that a target lacks a version that was published there, and store that in the head.
 
-        Call this before a batch with rows is published or deleted at the target. The target records either, and then
-        no longer shows that earlier versions are missing. The head keeps the loss even if this run dies.
+        Call this before a batch with rows is published or deleted at the target: the target records that version, and
+        then no longer shows that earlier versions are missing. The head keeps the loss even if this run dies.
         """
         place = place_of_name(sink.name)
         if place in self._lost and isinstance(self._run, Run):
@@ -122,7 +121,7 @@ class Witness:
 
 
 def ahead_of(recorded: Mapping[str, int], head: Head, sink: Sink) -> dict[str, tuple[int, int]]:
-    """Return for each epoch the first and last version that a target has recorded and the head does not know."""
+    """Return, by epoch, the first and last of the versions that a target has recorded and the head does not know."""
     known = head.last_versions_at(sink.name)
     return {
         epoch: (known.get(epoch, 0) + 1, last)
@@ -138,9 +137,9 @@ def newest_at(sink: Sink, head: Head) -> Output | None:
 
 
 def lacking(output: Output | None, held: Mapping[str, int], head: Head) -> tuple[Output, int] | None:
-    """Return the last published output if a target lacks it, and the last version that the target has, or 0.
+    """Return `output` and the last version that the target has, or 0, if the target lacks the published `output`.
 
-    Return None if the target lacks nothing.
+    Return None if the target has it. `held` has the last version of each epoch that the target has.
     """
     if output is None or held.get(output.epoch, 0) >= output.version:
         return None
@@ -152,7 +151,7 @@ def lacking(output: Output | None, held: Mapping[str, int], head: Head) -> tuple
 
 
 def warn_of_loss(job_id: str, sink: Sink, output: Output, version: int) -> None:
-    """Log that a target lacks an output, and has the versions up to `version`; see `lacking`."""
+    """Log that a target lacks an output and has only the versions up to `version`; see `lacking`."""
     # Imported here, because hardly any run needs the doctor.
     from scripts.helpers.decisions.doctor import way_forward
 
@@ -218,9 +217,10 @@ def answers_of(
     spark: SparkSession | None = None,
     s3_client: S3Client | None = None,
 ) -> tuple[Seen, tuple[Retraction, ...]]:
-    """Ask the targets of a history and those in `asked`; see `after_restore`. Adds the sinks of the history to `asked`.
+    """Ask the targets of a history and of the sinks in `asked`, to which the sinks of the history are added.
 
-    Return the recorded versions that the head does not know, and the retractions of the versions to take back.
+    Return the recorded versions that the head does not know, and with `retract` retractions of these; see
+    `after_restore`.
     """
     job_id, newest = head.job_id, newest_outputs(history).values()
     for output in newest:
@@ -248,12 +248,12 @@ def answers_of(
 
 
 def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], now: datetime) -> None:
-    """Raise RowsMissingError if a target lacks the newest versions that it should have.
+    """Raise RowsMissingError if a target lacks rows of the newest versions in the history.
 
-    The restored head knows no rewind or reset that followed the backup. Each of these takes back all versions above
-    a certain one, so if the target has the newest version, no version was taken back.
+    A rewind or reset after the backup may have deleted them, and the restored head does not know that. Rewind and reset
+    take back all versions above a certain one, so if the target has the newest version, none was taken back.
     """
-    # Stop at a version without watermarks: nothing before it counts as loaded.
+    # Stop at a version without watermarks, such as a reset: nothing before it counts as loaded.
     entries = takewhile(lambda entry: entry.watermarks, history)
     claimed = [output for entry in entries for output in entry.change.outputs if not head.has_retracted(entry.version)]
     missing = [(sink.name, versions) for sink in sinks if (versions := _missing_versions(sink, claimed, now))]
@@ -264,7 +264,7 @@ def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], 
 
 
 def _missing_versions(sink: Sink, outputs: Sequence[Output], now: datetime) -> list[int]:
-    """Return the versions that a target lacks, newest first: all versions after the newest one of which it has rows."""
+    """Return the versions, newest first, that are newer than all versions of which the target has rows."""
     missing = []
     for output in outputs:
         if not (output.is_retractable and output.has_rows and is_sink_of(sink, output)):
@@ -298,16 +298,16 @@ and put one back. One request takes minutes; a copy in many parts can last as lo
 
 
 class Publication:
-    """The output of one run, from staging to publishing.
+    """Commits a run with its staged output, and publishes output, also that of earlier runs.
 
     Parameters
     ----------
     run
-        A run that has begun.
+        The run, after its begin.
     spark, s3_client
-        Used to reach the output of earlier runs.
+        Used to open the sinks of earlier runs' output.
     clock
-        Returns the time as an aware datetime.
+        A function that returns the time as an aware datetime.
 
     Attributes
     ----------
@@ -347,7 +347,7 @@ class Publication:
         """
         for record in self._proven(self.due):
             sink = opened(record, self._spark, self._s3_client)
-            # If no sink can be opened here, leave the record to the script's first write, which has the login.
+            # If only the script's sink can reach the target, leave the record to `finish`, at the script's first write.
             if sink is not None:
                 self._finish(sink, record)
             elif isinstance(record, Retraction):
@@ -363,7 +363,7 @@ class Publication:
         self.witness.ask_last()
 
     def finish(self, sink: Sink) -> None:
-        """Delete and publish what is due at a target that could be reached only once the script gave its sink.
+        """Delete and publish what is due at the target of a sink that the script has given.
 
         Raises
         ------
@@ -371,8 +371,8 @@ class Publication:
             Output cannot be deleted, or cannot be published.
         """
         for record in self._proven(self.due):
-            # Skip retractions that `finish_earlier` could do without the script. Publish earlier output in any case: a
-            # table that has recorded this batch accepts no earlier one.
+            # Skip retractions that `finish_earlier` has done without the script. Publish all earlier output first,
+            # because a table that has recorded this run's batch accepts no earlier one.
             is_new = isinstance(record, Output) or opened(record, self._spark, self._s3_client) is None
             if is_new and is_sink_of(sink, record):
                 self._finish(sink, record)
@@ -380,7 +380,7 @@ class Publication:
     def publish_waiting(self, sinks: Sequence[Sink]) -> Iterator[tuple[Output, WatermarkError | None]]:
         """Delete and publish all that is due; yield each output, with the error if it could not be published.
 
-        After a failure, the later records of the same target wait: a table that has recorded a version accepts no
+        After a failure, later records of the same target are not tried: a table that has recorded a version accepts no
         earlier one.
         """
         assert isinstance(self.run, Run)
@@ -413,7 +413,7 @@ class Publication:
 
         This publishes nothing.
         """
-        # From here on never drop the staged output: the commit may take effect even if its answer is lost.
+        # From here on, `drop` keeps the staged output: the commit may take effect even if its answer is lost.
         self.is_tried = True
         return self.run.commit(tuple(output for _, output in self.staged), plan, **metrics)
 
@@ -456,11 +456,11 @@ class Publication:
 
     @property
     def due(self) -> Sequence[Output | Retraction]:
-        """The output that decisions took back, then the output that waits to be published, as far as the run knows."""
+        """The output to delete because decisions took it back, then the output to publish, as far as the run knows."""
         return [*self.run.retracting, *self.run.unpublished] if isinstance(self.run, Run) else []
 
     def _proven(self, records: Sequence[T]) -> Iterator[T]:
-        """Yield the records that belong to this job according to its head. Only log others, and do not touch them."""
+        """Yield the records that can be of this job by its head. Log any other, which nobody may publish or delete."""
         for record in records:
             assert isinstance(self.run, Run)
             why = doubt(record, self.run.head.last_versions)
@@ -504,7 +504,7 @@ class Publication:
             self._warn_of(output, error.detail)
             return
         except StagedFilesLostError:
-            # Raise only if the output still waits: an operator who took it back has deleted the staged files.
+            # Raise only if the head still lists the output. If not, an operator took it back and deleted its files.
             if self.run.is_unpublished(output):
                 raise
             logger.warning(
@@ -524,14 +524,14 @@ class Publication:
         assert isinstance(self.run, Run)
         recorded, last = self.witness.recorded(sink), self.run.head.last
         before = recorded.epochs.get(output.epoch, 0) if recorded is not None else 0
-        # Skip most sweeps if no attempt failed since the last version: only a suspended one can have left files.
+        # Skip most sweeps if no run failed since the last version: only a suspended process can have left files.
         if last is not None and last.failed == 0 and output.version == before + 1 and output.version % SWEEP_EVERY:
             return
         kept = [output.folder for output in self.run.unpublished]
         self._clear(lambda output: sink.sweep(output, kept, recorded), output)
 
     def _clear(self, delete: Any, output: Output) -> None:
-        """Delete files that no reader sees. A failure does no harm to the target, and `doctor` reports what is left."""
+        """Delete staged files. Only log a failure: readers do not see these files, and `doctor` reports them."""
         try:
             delete(output)
         except TargetError as error:
@@ -539,7 +539,7 @@ class Publication:
 
 
 def take_back(sink: Sink, retraction: Retraction) -> int:
-    """Delete the rows or files that an operator took back from a target; return how many files or rows were deleted.
+    """Delete the output of a retraction at its target; return how many published files or rows were deleted.
 
     Raises
     ------
@@ -562,7 +562,7 @@ def take_back(sink: Sink, retraction: Retraction) -> int:
 
 
 def take_back_now(watermarks: Watermarks, job_id: str, sink: Sink, retraction: Retraction) -> int | None:
-    """Call `take_back` outside a run. Return None if a run has begun meanwhile: that run deletes the output."""
+    """Call `take_back` outside a run. Return None if it must be left to a run that has begun meanwhile."""
     head = watermarks.latest(job_id)
     newest = newest_at(sink, head)
     lost = lacking(newest, sink.recorded(mark_of(job_id), newest=newest).held, head)

@@ -46,11 +46,11 @@ def rows_since(
     """Return the new rows of a source; see `IncrementalJob.rows_since`."""
     policy, options = policy_in(options)
     found = batch.take(context, _source_of(batch, source, cursor_column, context, options))
-    # Keep the columns after `take`, which has made the state that stores them.
-    # Read `name` only of sources of this package: a frame may have a column called `name`.
+    # Store the columns only after `take`, which has made the state that they are stored in.
+    # Use `source.name` only for sources of this package: of a frame, it may be a column called `name`.
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
     rows = SchemaKeeping(batch).rows(context, name, found, policy)
-    # A frame of Spark need not be recognised: `contexts_of` finds it by the node of the plan that counts its rows.
+    # Do not track a Spark frame as an object: `contexts_of` finds it by the node of the plan that counts its rows.
     batch.give(context, rows, is_recognisable=not hasattr(rows, "sparkSession"))
     return rows
 
@@ -110,7 +110,7 @@ class CursorRows:
     kind = "rows"
 
     def plan(self, reach: Reach) -> SourcePart[Any]:
-        """Fix the window of rows to take, and the watermark that follows, which also stores the ranges read so far."""
+        """Fix the window of rows to take, and the next watermark, which also has the ranges of cursors read so far."""
         with self.rows.asking():
             window = self._window(reach)
             state = None
@@ -176,7 +176,7 @@ class TableCommits:
     kind = "table"
 
     def plan(self, reach: Reach) -> SourcePart[Any]:
-        """Fix the commits to take, and the watermark that follows."""
+        """Fix the commits to take, and the next watermark."""
         table, options, context, job_id = self.table, self.options, self._name, self.batch.run.job_id
         if reach.everything:
             _warn_of_unused(options.max_versions, "max_versions", job_id, table.name)
@@ -211,12 +211,12 @@ class TableCommits:
         batch = self.batch
         # Note the table's folder: a target inside it is refused, because each run would read its own output.
         batch.folders.append(self.table.folder())
-        # Without Spark, rows are read here. An error suggests discarding the plan only if one is replayed.
+        # Without Spark, rows are read here. Only in a replay does an error suggest that the plan be discarded.
         with self.typed_errors(is_planned=batch.run.replay):
             found = self.table.rows(span)
         is_lazy = hasattr(found, "sparkSession")
         if is_lazy:
-            # Spark reads the rows only when they are written, so translate errors then. Rows in memory cannot fail.
+            # Spark reads the rows only when they are written, so translate its errors then. Rows in memory are read.
             batch.add_reader(self)
         if self.context and is_lazy:
             found = batch.counts.watch_all(self.context, found, is_empty=span.is_empty)
@@ -237,7 +237,7 @@ def relationalize(batch: Batch, df: DataFrame | Any, root: str, context: str | N
 
 @dataclass(frozen=True)
 class NestedRows:
-    """Nested rows whose related tables need ids."""
+    """Nested rows, which become related tables whose rows get ids."""
 
     batch: Batch
     df: DataFrame | Any
@@ -247,7 +247,7 @@ class NestedRows:
     kind = KIND
 
     def plan(self, reach: Reach) -> SourcePart[dict[str, DataFrame]]:
-        """Fix the first id of the tables."""
+        """Fix the first id that this batch gives to rows of the tables."""
         run, context = self.batch.run, self.context
         if not context:
             return self._taken(IdBlock.unsaved(new_token()))
@@ -255,18 +255,18 @@ class NestedRows:
         if not isinstance(run, Run):
             return self._taken(IdBlock.unsaved(f"{run.job_id}/{run.run_id}", slot, context, reach.before))
         others = [name for name, state in run.watermarks.items() if kind_of(state) == KIND]
-        # Use `run.state`, which checks each state, and reads it back if its value is stored in chunks.
+        # Use `run.state`, not the watermarks themselves: it checks each state, and reads back one stored in chunks.
         states = {name: run.state(name) for name in {context, *others}}
         return self._taken(IdBlock.of_batch(context, run.version + 1, slot, states))
 
     def resume(self, stored: Stored) -> SourcePart[dict[str, DataFrame]]:
-        """Take the ids of a frozen plan."""
+        """Give the rows the same ids as the frozen plan."""
         context = self.context or ""
         return self._taken(IdBlock.of_plan(context, stored, self.batch.run.state(context)))
 
     def nothing(self) -> dict[str, DataFrame]:
-        """Return tables with new ids for a range of runs. Raise PlanConflictError for a plan that has no ids."""
-        if not self.batch.run.replay:  # A run over a range of runs, none of which used this context.
+        """Return tables with new ids for a range of runs. In a replay, raise PlanConflictError: its plan has no ids."""
+        if not self.batch.run.replay:  # No run of the range used this context.
             taken = self.plan(Reach())
             self.batch.add(self.context or "", taken.plan, None)
             return taken.data
@@ -298,7 +298,7 @@ def _warn_of_unused(limit: int | None, name: str, job_id: str, source: str) -> N
 
 
 def as_rows(source: Any, name: str) -> RowSource:
-    """Return a source of rows unchanged; wrap a frame of Spark, pandas or pyarrow, or a DynamicFrame, in one.
+    """Return `source` as a source of rows: unchanged if it is one; a frame of any kind is wrapped in one.
 
     Raises
     ------

@@ -22,12 +22,12 @@ MAX_NAMES = 20
 
 
 class SchemaKeeping:
-    """Stores the schemas of the sources of one batch in the watermarks that follow its plan.
+    """Stores the columns of a batch's sources in the watermarks that the batch's commit will store.
 
     Parameters
     ----------
     batch
-        A batch that has begun.
+        The batch, whose run has begun.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -40,12 +40,11 @@ class SchemaKeeping:
     def keep(self, context: str | None, source: str, name: str, decision: Decision) -> None:
         """Log how the columns changed, and add them to the watermark to store at the commit.
 
-        A frozen plan is replaced by one that differs only in the columns. A replayed plan stays as it is if the earlier
-        attempt stored the same columns.
+        If the plan is frozen already, it is replaced by one with these columns, unless it has the same ones.
         """
         self._tell(context, source, name, decision)
         batch = self._batch
-        # Rows left for the next run are not part of the plan, so their columns do not go into its watermark.
+        # Store nothing for a source that the plan leaves for the next run.
         if not context or batch.contexts.get(context, NOTHING) == NOTHING:
             return
         following = batch.following(context)
@@ -58,7 +57,7 @@ class SchemaKeeping:
             )  # fmt: skip
             return
         known = schemas_of(following).get(name)
-        # Compared as lists, because the order of the columns is stored, too.
+        # Compare lists, not dicts, because the order of the columns is stored, too.
         if known is not None and list(known.items()) == list(decision.kept.items()):
             return
         after = with_schema(following, name, decision.kept)
@@ -72,7 +71,7 @@ class SchemaKeeping:
         batch.amend(context, batch.contexts[context], after)
 
     def rows(self, context: str | None, source: str, found: Any, policy: OnSchemaChange | None) -> Any:
-        """Return rows with the columns that a policy allows, and store these columns. Without one, keep all columns.
+        """Return rows with the columns that a policy allows, and store these. Without a policy, return rows unchanged.
 
         Raises
         ------

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class References:
-    """The files that all jobs of a table refer to.
+    """The files of ledgers that the jobs of a table refer to.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class References:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The files that a sweep would delete or keep. It keeps `leftovers.held` for the open run of the job `held_by`."""
+    """The unused files of a ledger's folder. `leftovers.held` are kept for the open run of the job `held_by`."""
 
     folder: LedgerFolder
     leftovers: Leftovers
@@ -63,7 +63,7 @@ class LedgerSweep:
     job_id
         The job. Other jobs of the table may share its folder.
     ledger_uri
-        The folder of the job's ledger. The job's code names it; the job's state does not.
+        The folder of the job's ledger, as the job's code gives it. The stored state does not have it.
     s3_client
         A boto3 S3 client; by default one from boto3's default session.
 
@@ -104,7 +104,7 @@ class LedgerSweep:
         """Delete the files that `to_sweep` returned, unless a job refers to them by now; return the number of files.
 
         Before the first delete, this raises the fence of each job that uses the folder, so that a process that read the
-        job earlier can write nothing. A job with a run at work keeps its fence, and files that run may use are kept.
+        job earlier can write nothing. A job with a run at work keeps its fence, and the files that this run may use.
 
         Raises
         ------
@@ -113,8 +113,8 @@ class LedgerSweep:
         AccessRefusedError, CredentialsError, SourceUnavailableError, LedgerError
             The files cannot be deleted. Some may be gone by then; another `sweep` deletes the rest.
         """
-        # Look again, because the operator may have confirmed an hour later. Use the earlier listing: it has no file
-        # that was written since.
+        # Read the jobs again, because the operator may have confirmed an hour later. Use the earlier listing of the
+        # folder: it has no newer files, so none of these is deleted.
         again, references = self._to_sweep(shown.folder, older_than)
         agreed = set(shown.leftovers.files)
         going = [file for file in again.leftovers.files if file in agreed]
@@ -126,7 +126,7 @@ class LedgerSweep:
         for job_id in sorted(users | {self._job_id}):
             head = references.heads[job_id]
             if head.claim is not None and now < head.claim.lease_until:
-                continue  # Do not raise the fence: it would end the run, which may not even use these files.
+                continue  # Do not raise the fence: that would end the run at work, which may not even use these files.
             if not isinstance(self._watermarks.store.swap(head, head.fenced()), Written):
                 raise StaleError(f"Job {job_id!r} changed during the sweep, and nothing was deleted. Sweep again.")
         return self._files.delete([file.name for file in going])
@@ -157,7 +157,7 @@ class LedgerSweep:
         return References({name: frozenset(jobs) for name, jobs in used_by.items()}, heads)
 
     def _states(self, head: Head) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the states by context, each map with its place: of the head, of its open plan, and of each version."""
+        """Yield maps of states by context, each with the name of its place, for the head, its plan and each version."""
         yield from places_of(head)
         for entry in self._watermarks.lookups.history_of(head):
             yield STATES, entry.watermarks

@@ -93,7 +93,7 @@ def verify(
     is_exact = not first.is_time if exact is None else exact
     found = []
     for span in spans:
-        # Count the target first: then a row whose cursor changes meanwhile never looks missing at the target.
+        # Count the target before the source: a row whose cursor changes in between then never looks missing there.
         target_counts = engine.counts(other, _window(other, names, span), compared.kinds)
         source_counts = engine.counts(rows, _window(rows, names, span), compared.kinds)
         difference = Difference()
@@ -110,7 +110,7 @@ def verify(
 
 def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job_id: str, context: str) -> None:
     """Log how many rows of the source are not compared because they have no cursor."""
-    # Ask only from the watermark on, so that few rows are read. A database counts the NULLs by its index.
+    # Ask for facts from the watermark on, so that few rows are read: a database counts the NULLs by its index.
     nulls = rows.facts((column,), (_as_column_type(column, watermark),), descending=False).nulls
     if nulls:
         logger.warning(
@@ -130,11 +130,11 @@ def _smallest(rows: RowSource, column: CursorColumn) -> Cursor | None:
 
 
 def _window(rows: RowSource, names: Sequence[str], span: Span) -> RowWindow:
-    """Return the window of an interval in the types of one side; CursorError if a bound does not fit them."""
+    """Return an interval as a window of `rows`, with their types; CursorError if a bound does not fit these types."""
     ends = [(*as_list(end),) if end is not None else None for end in span]
     used = max(len(end) for end in ends if end is not None)
     columns = tuple(rows.columns(names[:used], strings=True))
-    # `_bound` fills missing columns with None, which sorts before all rows that share the first values.
+    # A bound may name fewer columns than `used`. `_bound` fills the others with None, which sorts before all values.
     low, high = (None if end is None else _bound(columns, end) for end in ends)
     return RowWindow(columns, low, high)
 
@@ -214,7 +214,7 @@ class SparkEngine:
     ) -> Difference:
         """Compare the rows of an interval by their hashes."""
         with source.typed_errors(), target.typed_errors():
-            # Read the target eagerly, before the source: see `verify`.
+            # Read the target now, before the source: see the comment in `verify`.
             there = self._hashes(target, _window(target, names, span), kinds).groupBy("hash").count()
             there = there.withColumnRenamed("count", "there").localCheckpoint(eager=True)
             here = self._hashes(source, _window(source, names, span), kinds).groupBy("hash").count()

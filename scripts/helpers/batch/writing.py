@@ -60,31 +60,31 @@ def write(
         contexts = contexts_of(batch, sink, df)
     batch.wrote(df, contexts)
     batch.publication.witness.ask(sink)
-    # A run that saves nothing continues even without new rows: it replaces rows that an earlier attempt published.
+    # In a run that saves nothing, go on even without new rows, to replace what an earlier attempt published.
     if batch.saves and not columns_of(df) and not batch.publication.due:
         return None
     # Freeze the plan before the first byte is written, so that another attempt would write the same rows.
     is_frozen_before = batch.run.plan is not None
     batch_id = batch.freeze().id
-    # Check that the run still has the job if the plan was frozen earlier. A freeze by this call has checked that.
+    # If the plan was frozen earlier, check that the run still has the job. A freeze just now has checked that.
     if is_frozen_before:
         batch.run.check()
-    # Publish earlier batches that only this sink can reach before the new rows: readers see batches in order.
+    # First publish earlier batches whose target only this sink can reach, so that readers see batches in order.
     batch.publication.finish(sink)
     with batch.setting_aside_unreadable(), batch.typed_errors():
         try:
             output = sink.stage(batch_id, batch.run.fence, rows, replaces=not batch.saves)
         except TargetError as error:
-            # Raise the source's error, if there is one: the sink blames its table for any error during the write.
+            # If the source caused the error, raise that one: the sink blames its table for any error during the write.
             if found := source_error(error):
                 raise found from error
-            # Another run that took over deletes the files staged here, so their absence says nothing about the target.
+            # If another run took over, raise FencedError: the error only shows that it deleted what was staged here.
             with suppress(StoreUnavailableError):
                 batch.run.check()
             raise
     try:
         if batch.saves:
-            # Check that the record can be read back: if the head had an unreadable record, no run could begin.
+            # Check that the record can be read back, because no run could begin with an unreadable record in the head.
             Output.from_record(output.record(), "its record", output.job_id)
     except ImplausibleError as error:
         sink.drop(output)
@@ -106,11 +106,11 @@ def _written_twice(batch: Batch, sink: Sink) -> PlanConflictError:
 
 def _is_staged_beside_another(batch: Batch, sink: Sink, output: Output) -> bool:
     """Return whether the batch was staged for this table before, under another name of the table."""
-    # For example as `repairs` and `public.repairs`, or through two catalogs. A table records a batch once, so it would
-    # take only the first of the two outputs: the rows of the second would be lost without an error.
+    # The names may be `repairs` and `public.repairs`, or of two catalogs. A table records a batch only once, so it
+    # would take only one of the two outputs, and the rows of the other would be lost without an error.
     staged = [other.folder for _, other in batch.publication.staged if other.sink == output.sink]
-    # Only output staged within the database, or on a branch of the table, identifies its table. A staging folder
-    # may be shared by several targets, and each path has only one spelling by now.
+    # Compare only staging tables and branches, which are next to or in the table. Several targets may share a
+    # staging folder, and for a target with a path, `place_of_name` has made all spellings equal.
     if not staged or output.sink not in KINDS_STAGED_IN_TABLE or "://" in output.staging:
         return False
     return not set(staged).isdisjoint(sink.staged(output.job))
@@ -119,7 +119,7 @@ def _is_staged_beside_another(batch: Batch, sink: Sink, output: Output) -> bool:
 def _check_apart_from_sources(batch: Batch, sink: Sink, df: Any) -> None:
     """Raise TargetError if a folder of the target is within a folder of a source, or the other way round."""
     sources = batch.folders
-    # Ask for the target's folders only if there are sources to compare: it may cost a request to a catalog.
+    # Get the target's folders only if there are sources to compare, because that may take a request to a catalog.
     for place in sink.places(df) if sources else ():
         for source in sources:
             if is_within(place, source):
