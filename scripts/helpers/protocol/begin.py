@@ -56,7 +56,7 @@ def begin_run(
     check_run_id(run_id)
     if lease <= timedelta(0):
         raise InvalidValueError(f"The lease is {lease.total_seconds():g} seconds; it must be above 0.")
-    # Check the lease before anything is read. One of years would block the job after a crash, or overflow the calendar.
+    # Check this before anything is read: a lease of years would block the job after a crash, or overflow the calendar.
     if lease > max_lease:
         raise InvalidValueError(
             f"The lease is {lease.total_seconds():.15g} seconds; the limit is {max_lease.total_seconds():.15g}. Give a "
@@ -66,7 +66,7 @@ def begin_run(
     lookups = changes.lookups
     store, clock = lookups.store, lookups.clock
     token = new_token()
-    # Do not retry the claim for longer than its lease lasts, because it would then be written when its lease is over.
+    # Do not retry the claim for longer than its lease lasts: it would be written with a lease that is over.
     budget = min(BUDGET_SECONDS, lease.total_seconds())
     before, head = changes.read_to_claim(job_id)
     for _ in TO_BEGIN.races(store.sleep):

@@ -84,14 +84,14 @@ class Changes:
         self._store = lookups.store
 
     def read_for_change(self, job_id: str) -> tuple[Head | None, Head]:
-        """Read the head and complete its log; return the stored head, or None, and the head to change."""
+        """Do as `read_to_claim`, and write the log entry of the head's version if it is missing."""
         stored, head = self.read_to_claim(job_id)
-        # Complete the log before the change: the next head no longer has the content of a missing entry.
+        # Write the entry before the change: the next head no longer has the content of a missing entry.
         self.complete_log(head)
         return stored, head
 
     def read_to_claim(self, job_id: str) -> tuple[Head | None, Head]:
-        """Return the stored head, or None, and the head to change. Its log entry may still be missing."""
+        """Return the stored head, or None, and the head to change: the stored one, or the first one of a new job."""
         self.lookups.check_job(job_id)
         stored = self._store.read_head(job_id)
         if stored is None:

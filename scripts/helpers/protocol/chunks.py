@@ -136,7 +136,7 @@ def spill_large(
     TooLargeError
         An entry is too large for chunks, or the map is too large even with every large entry in chunks.
     """
-    # Below, each entry is measured as a map of its own, which counts 6 bytes for itself and its types.
+    # Add 6 bytes for each entry, because below each is measured as a map of its own, with 6 bytes for the two maps.
     if _size(entries, what) + 6 * len(entries) <= MAX_BYTES:
         return dict(entries), {}
     sizes = {name: _size({name: value}, what) for name, value in entries.items()}
@@ -144,12 +144,12 @@ def spill_large(
     for index, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):
         if total <= MAX_BYTES:
             break
-        # Leave entries with references in the head: cleanup finds no references in chunks, and would delete their data.
+        # Keep an entry with a reference in the head: cleanup sees no references in chunks, and would delete its data.
         if sizes[name] < WORTH_BYTES or references({name: kept[name]}):
             continue
         reference, parts = cut(kept[name], f"{kind}#{token}-{index}", f"{what} {name!r}")
         earlier = known.get(name) if known else None
-        # Compare all but the id: an equal count, length and hash mean the same bytes, stored by an earlier run.
+        # Compare the references except for their ids: an equal count, length and hash mean that the bytes are stored.
         if isinstance(earlier, Spilled) and earlier[1:] == reference[1:]:
             kept[name] = earlier
         else:

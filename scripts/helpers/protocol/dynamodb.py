@@ -219,7 +219,7 @@ class DynamoTable:
             return AccessRefusedError(f"dynamodb:{self.client.meta.method_to_api_mapping[action]}", table_name)
         if code in _TRANSIENT or status >= 500:
             return StoreUnavailableError(table_name, action, code)
-        # DynamoDB has no separate code for a table with other keys.
+        # Search the message, because DynamoDB has no separate code for a table with other keys.
         if code == "ValidationException" and "key" in message.lower():
             return TableSchemaError(table_name)
         return ConfigurationError(f"DynamoDB refused {action} on table {table_name!r}: {code}.")

@@ -169,7 +169,7 @@ class Head:
     `retracted` are ranges of versions (first, last) whose output is gone, so no rewind may go back to them.
     `epochs` are the former epochs of the job, each with its last version: their output may still wait to be published.
     `answers` are the last versions of former epochs that an operator let a target keep after a restore, by epoch and
-    `target_key`: each is for one target. Older items have such versions in `epochs`, which are for all targets.
+    `target_key`: each is for one target. In older items such versions are in `epochs`, where they hold for all targets.
     `releases` are the claims that operators ended since the last version; the next version records them in the history.
     `recent` are the newest commits, oldest first, which show what is usual for the job.
     `logged` is the newest version whose log entry was known to exist when the head was written; 0 if unknown.
@@ -213,14 +213,14 @@ class Head:
 
     @property
     def last_versions(self) -> Mapping[str, int]:
-        """The epochs of the job, each with the last version of it that may be at some target."""
+        """The epochs of the job, each with its last version that some target may have."""
         found = {**self.epochs, self.epoch: self.version}
         for epoch, answered in self.answers.items():
             found[epoch] = max(found.get(epoch, 0), *answered.values())
         return found
 
     def last_versions_at(self, target: str) -> Mapping[str, int]:
-        """Return the epochs of the job, each with the last version of it that may be at `target`."""
+        """Return the epochs of the job, each with its last version that `target` may have."""
         found, key = {**self.epochs, self.epoch: self.version}, target_key(target)
         for epoch, answered in self.answers.items():
             found[epoch] = max(found.get(epoch, 0), answered.get(key, 0))
@@ -421,7 +421,7 @@ class Head:
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
     def released(self, *, is_run: bool = True, failure: str | None = None) -> Head:
-        """Abort: end the claim; the plan stays for the next run. If `is_run` is False, `begun` skips the claim."""
+        """Abort: end the claim; the plan stays for the next run. If `is_run` is False, `begun` does not count it."""
         if not is_run:
             return replace(self, claim=None, last=self.fenced().last)
         return replace(self, claim=None, failure=failure)
@@ -480,7 +480,7 @@ class Head:
         the head after `rewound` or `reset`, if the watermarks cover rows that are gone.
         """
         decided = back or self._decided("SET", self.watermarks, order, self._run_in_force)
-        # The new retractions are of the epoch that ends here. Add them when the epoch has changed, as former output.
+        # Add the new retractions after the epoch has changed, because `_retracting` must see theirs as a former one.
         taken = (*decided.retracting[len(self.retracting) :], *taken)
         epochs = {**self.epochs, self.epoch: self.version}
         after = replace(decided, epoch=new_epoch(), epochs=epochs, retracting=self.retracting)
@@ -545,11 +545,11 @@ class Head:
         return not output.is_retractable or not any(one.covers(output.version) for one in taken)
 
     def _at_targets_of(self, entry: LogEntry) -> Outputs:
-        """Return what targets must have after going back to a version: rows of later versions are read again."""
+        """Return `at_targets` after going back to a version. It leaves out later versions, which are read again."""
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # `at_targets` has only the last output of each target, so keep only the fact that earlier rows are lost.
+            # Drop a later output, unless it shows that rows of kept versions are lost: then lower it to `version`.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
@@ -558,7 +558,7 @@ class Head:
     def _without_output(self, after: Head, version: int, outputs: Outputs, retract: bool, order: Order) -> Head:
         """Take back output of versions above `version`; without `retract` only of versions with unpublished output."""
         unseen = tuple(output for output in self.unpublished if output.version > version)
-        # A version is read again for all of its targets, so take it back also from targets that have its rows already.
+        # If one target of a version waits, the version is read again, so take it back from its other targets, too.
         waiting = {(output.epoch, output.version) for output in unseen}
         partly = tuple(
             output for output in outputs if (output.epoch, output.version) in waiting and output.is_retractable
@@ -573,7 +573,7 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # A table records a retraction by `closed` as its last version: a version above all batches of a former epoch.
+        # A table records `closed` for a retraction. In a former epoch, note it as known: the target would seem ahead.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 

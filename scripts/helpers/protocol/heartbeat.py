@@ -52,4 +52,4 @@ def _keep_beating(owner: weakref.ref[Any], beat: Callable[[Any], bool], seconds:
         alive = owner()
         if alive is None or not beat(alive):
             return
-        del alive  # Without this, the frame would keep the object alive until the next beat.
+        del alive  # Drop this reference, which would otherwise keep the object alive until the next beat.

@@ -101,8 +101,8 @@ def head_to_item(head: Head) -> Item:
         item |= _written(CLAIM, head.claim)
     if head.plan:
         item |= {"planId": {"S": head.plan.plan_id}, "plan": {"M": _plan_to_map(head.plan)}}
-    # `logged` equal to the head's version says that its log entry exists. Any other value is left out. If `logged` is
-    # missing, as in heads of older versions of this package, the next begin checks whether the entry exists.
+    # Store `logged` only if it is the head's version, whose log entry then exists. If `logged` is missing, as in heads
+    # of older versions of this package, the next begin looks for the entry.
     if head.logged != head.version:
         item.pop("logged", None)
     return item
@@ -257,7 +257,7 @@ def _head(item: Item) -> Head:
 
 def _log_entry(item: Item) -> LogEntry:
     version = _whole(item, "version")
-    # A history's next page starts below the version of its last entry. An entry under a wrong key could repeat forever.
+    # Refuse an entry under another version's key: a history, whose pages continue below its version, might never end.
     if item[RANGE_KEY]["S"] != log_key(version):
         raise ImplausibleError(f"it says that it is version {version}")
     return LogEntry(
@@ -382,7 +382,7 @@ def _lease_in(item: Item, name: str) -> timedelta | None:
 
 def _whole(item: Item, name: str) -> int:
     text = attribute_of(item, name, "N")
-    # DynamoDB returns a whole number without a decimal point. Longer texts are refused, as they take long to parse.
+    # Accept at most 40 digits without a point, as DynamoDB returns whole numbers: longer texts are slow to parse.
     if not _WHOLE.fullmatch(text):
         raise ImplausibleError(f"{name} is not a whole number")
     found = int(text)
@@ -406,7 +406,7 @@ class _Codec(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """An attribute and the field that it stores. It is not written for the value `default`; `...` means always."""
+    """An attribute and the field that it stores. It is not written if the field is `default`; `...`: always written."""
 
     attribute: str
     field: str

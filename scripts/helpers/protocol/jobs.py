@@ -143,7 +143,7 @@ class _Tally:
             return True
 
     def count_request(self, items_read: int) -> None:
-        """Count a request for the items of one job, which is sent beside the pages of the walk."""
+        """Count a request for the items of one job, which is not a page of the walk."""
         with self._lock:
             before = self.cost
             self.cost = ListCost(before.requests + 1, before.items + items_read, before.units + 1)
@@ -206,10 +206,10 @@ class _Walk:
         self._job, self._head, self._first, self._last, self._has_ours = None, None, "", "", False
 
     def _listed_without_head(self, job_id: str) -> ListedJob:
-        """Return a job without a head as it is listed: `problem` says whether the head is gone or never existed."""
+        """Return the entry of a job without a head. Its `problem` says whether the head is gone or never existed."""
         found: list[items.Item] = []
         for first, last in LEGACY_RANGES:
-            # Skip a range that must be empty: `_first` is the job's first key, `_last` its last if that is past a head.
+            # Query only where keys may be: from the first key seen to the last or to the head, as the walk skips keys.
             if self._first <= last and first <= max(self._last, BEFORE_HEAD):
                 page = list(self._store.query(Between(job_id, first, last, limit=2), pages=1))
                 self._tally.count_request(len(page))
@@ -222,11 +222,11 @@ class _Walk:
         return ListedJob(job_id, None, problem if len(found) == 1 else "items of the original class; see adopt")
 
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:
-        """Choose the next page size by the other items per head in this page, less a head that the page `jumped` to."""
+        """Choose the next page size by the number of other items for each head, without a head that it `jumped` to."""
         heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
         # Count a chunk by its size, because it is as large as hundreds of log entries.
         waste = sum(1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES for item in page if not _is_head(item))
-        # Shrink faster than grow: too large a page reads many useless items, too small a page costs one more request.
+        # Shrink faster than grow: too large a page reads many other items, too small a page costs one more request.
         if waste <= GROW_BELOW * heads:
             self._limit = min(MAX_PAGE, self._limit * 2)
         elif waste > SHRINK_ABOVE * heads:

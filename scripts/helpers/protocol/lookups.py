@@ -39,7 +39,7 @@ Check = Callable[[str, str, Any], Any]
 
 
 def places_of(head: Head) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return pairs of a place and its values by context: ``("watermarks", {...})`` and, with a plan, two more."""
+    """Return pairs such as ``("watermarks", {context: state})``: for the watermarks, and two more for an open plan."""
     of_plan = [] if head.plan is None else [(PLANS, head.plan.contexts), (NEXT, head.plan.next)]
     return [(STATES, head.watermarks), *of_plan]
 
@@ -108,7 +108,7 @@ class Lookups:
         return self.history_of(self.latest(job_id), limit, before)
 
     def history_of(self, head: Head, limit: int | None = None, before: int | None = None) -> History:
-        """Return the versions of the head's job, newest first, up to the head's own; `before` leaves out later ones."""
+        """Return the versions of the head's job, newest first: the head's own and older, or those below `before`."""
         # Take the newest version from the head: its log entry may not be written yet.
         job_id, below = head.job_id, head.version
         entries: list[LogEntry] = []
@@ -181,9 +181,9 @@ class Lookups:
     # --- for the modules that change a job --------------------------------------------------------
 
     def check_job(self, job_id: str) -> None:
-        """Check a job's name. The name of a derived job, such as a backfill's slice, starts with the name checked."""
+        """Check a job's name. For a derived job, such as a slice of a backfill, check that of the job it serves."""
         served = served_by(job_id) if isinstance(job_id, str) else None
-        # A derived name of full length may have been cut, and with it the name of the job that it serves. Skip those.
+        # Skip a derived name of full length, in which the name of the job that it serves may have been cut.
         if served is None or len(job_id) < MAX_NAME or not job_id.isprintable():
             check_job_id(served or job_id, self.job_id_rule)
 
@@ -211,7 +211,7 @@ class Lookups:
         )
 
     def without_head(self, job_id: str) -> tuple[Head | None, dict[str, items.Item]]:
-        """Read, for a job whose head was just found missing, the items of the original class, by run id.
+        """Return None and the items of the original class, by run id, for a job whose head was just found missing.
 
         If a first run has stored a head since, return it, and no items. CorruptItemError if the head was deleted.
         """

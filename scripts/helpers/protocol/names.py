@@ -90,7 +90,7 @@ def new_epoch() -> str:
 
 
 def is_epoch(text: str) -> bool:
-    """Return whether `new_epoch` can have made a name. The epoch of a run that saves nothing has mode and run id."""
+    """Return whether a name is one of `new_epoch`; False for the epoch of a run that saves nothing: mode and run id."""
     return re.fullmatch("e[0-9a-f]{8,16}", text) is not None
 
 
@@ -127,7 +127,7 @@ def derived_id(job_id: str, kind: str, *parts: str) -> str:
 
 
 def served_by(job_id: str) -> str | None:
-    """Return the name, or its beginning if cut, of the job that a derived job serves; None for any other job's name."""
+    """Return the name of the job that a derived job serves, maybe cut at its end; None for any other job."""
     found = _DERIVED.fullmatch(job_id) if len(job_id) <= MAX_NAME else None
     return found[1] if found else None
 

@@ -65,7 +65,7 @@ class Output:
     snapshot, table
         The Iceberg snapshot that holds the rows, and the id of the table (Iceberg or database).
     columns
-        Whether a file with the names and types of the columns is staged beside the data files.
+        Whether the names and types of the columns are staged, in the manifest of the attempt.
     beside_others
         Whether the target may hold files that this package did not write.
     lacks_after
@@ -221,9 +221,9 @@ class Retraction:
 
     @property
     def closed(self) -> int:
-        """The version that is recorded at a table so that it refuses late runs of these batches: `last` + 1.
+        """The version that a table records for this decision, so that late runs of these batches fail: `last` + 1.
 
-        That is the version of the decision, and of no batch. Recording `last` would look as if it had been published.
+        It is the version of the decision, so no batch has it. If `last` were recorded, its batch would seem published.
         """
         return self.last + 1
 
@@ -247,7 +247,7 @@ def target_key(target: str) -> str:
 
 
 def shows_batches(sink: str, batch_column: str | None) -> bool:
-    """Return whether the batch of published output can be seen: files have it in their names, rows in a column."""
+    """Return whether published output shows its batch: files in their names, rows of a table in a batch column."""
     return sink == "files" or bool(batch_column)
 
 
@@ -278,8 +278,8 @@ def make_retractions(
         return found.get(key)
 
     for output in unseen:
-        # Take back this version and all later ones. A target publishes in order, so it has later ones only if this
-        # output waits for another target. Then they must go too: a table refuses versions below the last it recorded.
+        # Take back this version and all later ones. A target may have later versions if this output waits for another
+        # target. They must go too, because a table refuses versions below the last one that it has recorded.
         made = add(output, output.version)
         # Without a batch column, the rows cannot be found and stay in the table. Keep their number to report it.
         if made is not None and output.rows and not output.is_retractable:

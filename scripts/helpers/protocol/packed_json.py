@@ -57,12 +57,12 @@ def plain_json(text: bytes, most: int) -> Any:
     Values are counted before parsing: a megabyte of ``[[],[],`` takes 30 MB of memory, one of long texts just 1 MB.
     """
     marks = sum(map(text.count, _MARKS))
-    # Some of these characters may be inside texts. Counting without the texts is slow, so do it only for too many.
+    # Some of these characters may be inside texts. To count without the texts is slow, so do it only if there are many.
     if marks > most:
         bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
         quotes = bare.count(b'"')
         marks = quotes
-        # Each value and each name has at most two quotes. More quotes mean too many values, without splitting the text.
+        # Do not split the text if the quotes alone show too many values and names: each has at most two quotes.
         if quotes <= 4 * most:
             marks = sum(sum(map(outside.count, _MARKS)) for outside in bare.split(b'"')[::2])
     if marks > most:

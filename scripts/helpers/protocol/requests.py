@@ -177,8 +177,8 @@ def put_chunk(job_id: str, chunks_id: str, index: int, data: bytes) -> Put:
 
 def unchanged_conditions(item: Item) -> tuple[Expected, ...]:
     """Build the conditions that hold only while an item is as it was read; only its expiry may have changed."""
-    # A log entry is written once. A rewritten run item has another version, a rewritten head another epoch, fence or
-    # version. An item of the original class has none of these attributes.
+    # Compare what a new write changes: the version of a run item, the epoch, fence or version of a head. A log entry is
+    # written once, and an item of the original class has none of these attributes.
     names = ("version", "epoch", "fence", "commitId", "committedAt")
     return tuple(Expected(name, "equal" if name in item else "absent", item.get(name)) for name in names)
 

@@ -193,7 +193,7 @@ class Run:
         with self._calls:
             before = self.plan
             plan = self._put_plan("amend", contexts, next_watermarks, Head.amended)
-            assert before is not None  # Without a frozen plan `Head.amended` has raised.
+            assert before is not None  # Without a frozen plan, `Head.amended` would have raised an error.
             self._delete_unused(before, plan)
             return plan
 
@@ -245,7 +245,7 @@ class Run:
     def _delete_unused(self, before: Plan, after: Plan) -> None:
         """Delete the chunks of a plan that was replaced. A failure does no harm: `doctor` deletes them."""
         gone = unused(before, after.contexts, after.next, self._head.watermarks)
-        # A later plan may have the same blob again: no longer count its chunk as written, so that it is written again.
+        # No longer count these chunks as written, so that a later plan with the same blob writes them again.
         self._written -= {reference.id for reference in gone}
         try:
             for reference in gone:
@@ -411,7 +411,7 @@ class Run:
                 self._head = outcome.now
                 return True
             if outcome.to is not None and self._is_claimed_by_us(outcome.to):
-                return True  # A freeze whose answer was lost has taken effect. The retry of the freeze reads that head.
+                return True  # A freeze whose answer was lost has changed the head. Its retry will read that head.
             logger.warning("event=fenced job=%s run=%s: another run took over", self.job_id, self.run_id)
             return False
 
@@ -481,7 +481,7 @@ class Run:
         return Plan(plan_id, contexts, following, now, later), plan_chunks | state_chunks
 
     def _kept(self) -> set[str]:
-        """Return the ids of stored values that last as long as this run's new state, so that it may refer to them."""
+        """Return the ids of stored values that the new state may refer to, as they are kept as long as the state."""
         plan = self._head.plan
         values = [self._head.watermarks, *([plan.contexts, plan.next] if plan else [])]
         return {reference.id for reference in references(values)} | self._written

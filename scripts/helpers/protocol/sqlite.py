@@ -232,7 +232,7 @@ class SqliteTable:
             found = os.stat(self.path)
         except OSError as error:
             raise TableNotFoundError(self.name, None, str(self.path)) from error
-        # SQLite keeps recent writes in a second file, named after the first. A hard link's name would lead to another.
+        # Refuse a hard link: SQLite names the file of recent writes after the table's file, so there would be two.
         if found.st_nlink > 1 and self.path.is_file():
             raise TableSchemaError(self.name, "has another name: a hard link leads to its file. Delete one of the two")
         # If another file now has this path, open that one: writes to the replaced file would be lost.
@@ -359,7 +359,7 @@ def _item(job: str, key: str, text: str) -> Item:
 
 
 def _expiry(item: Item) -> int | None:
-    """Return when an item expires, in seconds since 1970 UTC; None for a value that DynamoDB would not delete it by."""
+    """Return when an item expires, in seconds since 1970 UTC; None for a value that DynamoDB would ignore."""
     if items.TTL_ATTRIBUTE not in item:
         return None
     try:
@@ -378,7 +378,7 @@ def _file_system(path: Path) -> str:
     kinds = {}
     for line in lines:
         at, kind = line.split(" ")[1:3]
-        # A later mount hides an earlier one at the same place.
+        # Let a later line replace an earlier one, because a later mount hides an earlier one at the same place.
         kinds[re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), at)] = kind
     within = [at for at in kinds if os.path.commonpath([path, at]) == at]
     return kinds[max(within, key=len)] if within else ""

@@ -187,7 +187,7 @@ class _Encoder:
             return {"S": self.moment(value, path)}, {"S": "datetime"}
         if isinstance(value, date):
             return {"S": value.isoformat()}, {"S": "date"}
-        if isinstance(value, Spilled):  # A reference is a tuple, which `nested` would refuse.
+        if isinstance(value, Spilled):  # Encode it here: it is a tuple, which `nested` would refuse.
             return self.mapping(value._asdict(), path, depth)[0], {"S": SPILLED}
         return self.nested(value, path, depth)
 
@@ -246,7 +246,7 @@ class _Encoder:
             raise self.refuse(path, f"has digits after decimal place {-LAST_PLACE}", "Round it.")
 
     def moment(self, value: datetime, path: str) -> str:
-        # pandas' NaT is a datetime that does not equal itself; it would be stored as the text "NaT".
+        # Refuse pandas' NaT, a datetime that does not equal itself: it would be stored as the text "NaT".
         if value != value:
             raise self.refuse(path, "is NaT, which is not a time", "Leave it out or store None.")
         if value.utcoffset() is None:
