@@ -1,4 +1,4 @@
-"""Read the columns of rows of Spark, pandas or pyarrow, and fit the rows to the columns of a decision."""
+"""Return the columns of rows of Spark, pandas or pyarrow, and give rows the columns that a `Decision` allows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DECIMAL = re.compile(r"decimal(?:128)?\((\d+), ?(-?\d+)\)")
 
 
 def engine_of(rows: Any) -> str:
-    """Return the engine of some rows: "spark", "pandas" or "arrow". Each engine has its own types and schemas."""
+    """Return "spark", "pandas" or "arrow" for some rows. A state has a schema for each, because their types differ."""
     if hasattr(rows, "sparkSession"):
         return "spark"
     return "pandas" if hasattr(rows, "dtypes") else "arrow"
@@ -55,7 +55,7 @@ def columns_of_rows(rows: Any) -> dict[str, Kind]:
 
 
 def fitted_rows(rows: Any, decision: Decision) -> Any:
-    """Return rows with the columns of a decision: missing columns are NULL, and columns left out are dropped."""
+    """Return rows with exactly the columns of `Decision.target`: other columns are dropped, missing ones are NULL."""
     engine = engine_of(rows)
     if engine == "spark":
         from scripts.helpers.schemas.spark_frames import fitted
@@ -63,7 +63,7 @@ def fitted_rows(rows: Any, decision: Decision) -> Any:
         return fitted(rows, decision)
     if engine == "pandas":
         return _fitted_pandas(rows, decision.target)
-    # If rows come in batches, fit each batch.
+    # Fit each batch of an `ArrowStream`, which has the method `mapped`.
     fit = partial(_fitted_arrow, target=decision.target)
     return rows.mapped(fit) if hasattr(rows, "mapped") else fit(rows)
 
@@ -89,7 +89,7 @@ def _fitted_arrow(table: pa.Table, target: Columns) -> pa.Table:
 
 
 def kind_of_arrow(shown: str) -> str:
-    """Return Spark's name of a type that pyarrow shows as `shown`; return `shown` if Spark has no such type."""
+    """Return Spark's name for a type of pyarrow, by its text `shown`; return `shown` if Spark has no such type."""
     decimal = _DECIMAL.fullmatch(shown)
     if decimal is not None:
         return f"decimal({decimal[1]},{decimal[2]})"
@@ -99,7 +99,7 @@ def kind_of_arrow(shown: str) -> str:
 
 
 def arrow_type(kind: Kind) -> pa.DataType | None:
-    """Return the pyarrow type of a kind. None if its unit or fields are unknown, so values are not cast to it."""
+    """Return the pyarrow type of a kind; None for one whose unit or fields the kind does not have: do not cast then."""
     decimal = decimal_size(str(kind))
     if decimal is not None:
         return pa.decimal128(*decimal)
@@ -108,7 +108,7 @@ def arrow_type(kind: Kind) -> pa.DataType | None:
 
 
 def arrow_type_at(path: str, types: Mapping[str, str]) -> pa.DataType | None:
-    """Return the pyarrow type at a path of `kinds.types_by_path`; None if the path or such a type does not exist."""
+    """Return the pyarrow type at a path of `kinds.types_by_path`; None if there is no such path or pyarrow type."""
     kind = types.get(path)
     if kind in ("timestamp", "timestamp_ntz"):
         return pa.timestamp("us", "UTC" if kind == "timestamp" else None)
@@ -124,6 +124,6 @@ def arrow_type_at(path: str, types: Mapping[str, str]) -> pa.DataType | None:
 
 
 def _is_deeper(path: str, start: int, types: Mapping[str, str]) -> bool:
-    """Return whether a path enters a nested type after `start`. Names may have dots or brackets, so check the types."""
+    """Return whether a path leads into a nested type after position `start`, by the types, as names may have dots."""
     marks = re.compile(r"[.\[{]").finditer(path, start)
     return any(types.get(path[: mark.start()]) == _NESTED[mark[0]] for mark in marks)

@@ -22,7 +22,7 @@ NOT_SPARK = ("arrow", "pandas")
 
 
 def with_schema(state: Mapping[str, Any], name: str, columns: Columns) -> dict[str, Any] | None:
-    """Return a state with a schema added, or replaced under its name; None if `schemas_of` could not read it."""
+    """Return a state with the schema `name` added or replaced; None if that is too large for `schemas_of` to read."""
     kept = {**schemas_of(state), name: columns}
     # Sort, so that the same schemas give the same bytes and an unchanged state is not seen as a change.
     rows = [[each, list(map(list, found.items()))] for each, found in sorted(kept.items())]
@@ -40,7 +40,7 @@ def schemas_of(state: Any, name: str = "state") -> Mapping[str, Columns]:
     Raises
     ------
     ImplausibleError
-        `with_schema` cannot have written the entry. The message calls the state `name`.
+        `with_schema` cannot have written the entry. The message names the state as the argument `name` does.
     """
     if not isinstance(state, Mapping) or "kind" not in state or state.get(ENTRY) is None:
         return {}

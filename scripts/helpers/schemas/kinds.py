@@ -38,10 +38,10 @@ MAX_DEPTH, MAX_FIELDS, MAX_NAME = 100, 50_000, 8_192
 
 
 def known_kind(found: Any, depth: int = 0) -> Kind:
-    """Return a type with only known names and shapes in it; InvalidValueError for any other type.
+    """Return a type if all names and shapes in it are known; InvalidValueError for any other type.
 
-    A user-defined type (UDT) is replaced by its storage type: Spark imports, and some versions unpickle, the class
-    that a UDT names. Metadata of fields, such as comments, is dropped: this package does not read it, but Spark 4 does.
+    A user-defined type (UDT) is replaced by its storage type, because Spark imports the class that a UDT names, and
+    some versions unpickle it. Metadata of fields is dropped: this package does not read it, but Spark 4 does.
     """
     if isinstance(found, str) and (_NAME.fullmatch(found) or decimal_size(found)):
         return found
@@ -66,7 +66,7 @@ def _known_field(found: Any, depth: int) -> dict[str, Any]:
 
 
 def known_name(found: Any) -> str:
-    """Return a column's name, or a type that Spark never sees; InvalidValueError if it is too long or not a text."""
+    """Return a text unchanged: a column's name or a type of pyarrow. InvalidValueError if it is too long or no text."""
     if not isinstance(found, str) or len(found) > MAX_NAME:
         raise InvalidValueError(f"a name is not a text of up to {MAX_NAME:,} characters")
     return found
@@ -99,14 +99,14 @@ def types_by_path(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 def kinds_by_path(schema: Mapping[str, Any]) -> dict[str, Kind]:
-    """Return the same paths as `types_by_path`, with each type as it is in the struct."""
+    """Return the types by path as `types_by_path` does, but in the form of Spark's JSON, which may be a map."""
     return {path: kind for field in schema["fields"] for path, kind in _walk(field["name"], field["type"])}
 
 
 def _walk(path: str, kind: Kind) -> Iterator[tuple[str, Kind]]:
     parts = {}
     if isinstance(kind, Mapping):
-        kind = kind.get("sqlType", kind)  # A user-defined type is stored as another type.
+        kind = kind.get("sqlType", kind)  # Use the type as which a user-defined type is stored.
     if isinstance(kind, Mapping):
         parts = {f".{field['name']}": field["type"] for field in kind.get("fields", ())}
         parts |= {mark: kind[part] for part, mark in _MARKS.items() if part in kind}
@@ -116,7 +116,7 @@ def _walk(path: str, kind: Kind) -> Iterator[tuple[str, Kind]]:
 
 
 def kind_with(kind: Kind, wanted: Mapping[str, Kind], path: str) -> Kind:
-    """Return the type `kind`, which is at `path`, with the types of `wanted` at this path and inside it."""
+    """Return the type `kind`, which is at `path`, with each part replaced for whose path `wanted` has a type."""
     if path in wanted or not isinstance(kind, Mapping):
         return wanted.get(path, kind)
     found = {**kind, **{part: kind_with(kind[part], wanted, path + _MARKS[part]) for part in _MARKS.keys() & kind}}
@@ -128,7 +128,7 @@ def kind_with(kind: Kind, wanted: Mapping[str, Kind], path: str) -> Kind:
 
 
 def kind_of_text(text: str) -> Kind:
-    """Return a plain type by its name in Spark SQL."""
+    """Return the name in Spark's JSON of a type that is not nested, by its name in SQL: ``bigint`` is ``long``."""
     return _JSON.get(text, text)
 
 
@@ -216,7 +216,7 @@ def _common_structs(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[st
 
 
 def new_fields(before: Kind, now: Kind, name: str) -> list[str]:
-    """Return, as dotted names, the fields inside a column that are in its type `now` but not in `before`."""
+    """Return the dotted names of fields inside the column `name` that its type `now` has but `before` does not."""
     if not isinstance(before, Mapping) or not isinstance(now, Mapping) or before.get("type") != now.get("type"):
         return []
     if before["type"] == "array":
@@ -237,7 +237,7 @@ def new_fields(before: Kind, now: Kind, name: str) -> list[str]:
 
 
 def differing_by_case(columns: Columns) -> list[str]:
-    """Return paths, at any depth, that differ from another path only by case."""
+    """Return the paths of columns and of fields within them that differ from another path only by case."""
     fields = [{"name": name, "type": kind} for name, kind in columns.items()]
     spelled: dict[str, list[str]] = {}
     for path in types_by_path({"fields": fields}):

@@ -35,16 +35,16 @@ class ColumnChange(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The origin of columns, and how reliable their types are.
+    """Where the columns of a source come from, and how reliable their types are.
 
     Attributes
     ----------
     source, context
-        The source and context, for error texts.
+        The names of the source and of its context, for error texts.
     is_text
-        The types were inferred from texts (CSV, JSON): values may fit a type other than the inferred one.
+        Whether the types were inferred from texts (CSV, JSON), so that the values may fit another type, too.
     may_lack
-        A record may leave a column out (JSON), so a column that no record has does not count as gone.
+        Whether records may leave a column out (JSON), so that a column that no record has does not count as gone.
     """
 
     source: str
@@ -60,15 +60,15 @@ class Decision:
     Attributes
     ----------
     target
-        The columns that the rows get, in their order.
+        The columns, with their types, that the rows of the batch get, in this order.
     kept
-        The columns that the state keeps.
+        The columns that the state stores after this batch.
     changes
-        The changes since the kept columns.
+        How the source's columns differ from those that the state stored before.
     left_out
-        Columns of the source that are not in `target`, and fields inside its columns, by dotted names.
+        The source's columns and nested fields that the batch leaves out, such as ``note`` and ``address.zip``.
     rescued
-        Columns whose values go to the rescue column: columns left out, and columns of another type.
+        The columns whose values go to the rescue column: new ones that are left out, and those of another type.
     """
 
     target: Columns
@@ -84,7 +84,7 @@ def check_policy(policy: object) -> None:
 
 
 def changes_between(kept: Columns, found: Columns) -> list[ColumnChange]:
-    """Return the changes, in the order of the columns. A type whose values all fit the kept type is not a change.
+    """Return the changes, in the order of the columns. A new type is none if the kept type holds all its values.
 
     Names are compared case-insensitively, as Spark does.
     """
@@ -108,7 +108,7 @@ def changes_between(kept: Columns, found: Columns) -> list[ColumnChange]:
 def decide(
     given: Given, kept: Columns | None, found: Columns, policy: OnSchemaChange, *, rescues: bool = False
 ) -> Decision:
-    """Return the decision about the columns that a source has now.
+    """Return which of the columns `found` in a source a batch reads.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def _stops(change: ColumnChange, policy: OnSchemaChange, given: Given, rescues: 
     if change.what == WIDER and policy == "add":
         return False
     if not given.is_text:
-        # Stop: typed values are not checked one by one, so a cast could lose some of them.
+        # Stop, because values that have a type are not checked one by one, so a cast could lose some of them.
         return True
-    # A change to "string" does not stop: a column without any value is inferred so, too. Reading checks the values.
+    # Go on if the type is inferred as "string", as it is for a column without any value. Reading checks each value.
     return policy == "raise" and change.now != "string"

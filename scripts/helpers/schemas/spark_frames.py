@@ -1,4 +1,4 @@
-"""Fit a Spark DataFrame to the columns of a decision."""
+"""Give a Spark DataFrame the columns that a `Decision` allows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def columns_of_schema(schema: T.StructType) -> dict[str, Kind]:
 def struct_of(columns: Columns) -> T.StructType:
     """Return columns as a Spark schema in which every column may be NULL.
 
-    Only this function makes types from JSON. It checks them first: Spark imports or unpickles the class in a UDT.
+    Make types from JSON only here, where they are checked: Spark would import the class in a user-defined type.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def struct_of(columns: Columns) -> T.StructType:
         fields.append({"name": name, "type": known_kind(kind), "nullable": True, "metadata": {}})
     try:
         return T.StructType.fromJson({"type": "struct", "fields": fields})
-    except Exception as error:  # The error for a type of a later Spark depends on the version.
+    except Exception as error:  # Catch any error: for a type of a later Spark, versions of Spark raise different ones.
         raise InvalidValueError("A kept type is one of a later Spark. Use that, or reset the context.") from error
 
 
@@ -40,12 +40,12 @@ def type_of(kind: Kind) -> T.DataType:
 
 
 def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, beside: Sequence[str] = ()) -> DataFrame:
-    """Return rows with the columns of a decision, and the rescued values as JSON in a separate column.
+    """Return rows with the columns of a decision, and with its rescued values as JSON in the column `rescue`.
 
     Parameters
     ----------
     rescue
-        Name of the rescue column; None for none.
+        The name of the rescue column; None: the rows get none.
     beside
         Columns of the frame that are not from the source; they come last, unchanged.
     """
@@ -69,7 +69,7 @@ def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, besi
 
 
 def json_of_values(values: list[Column]) -> Column:
-    """Return named values as JSON text without NULL values; NULL if all values are NULL."""
+    """Return named columns as one JSON text, such as ``{"a":1}``, without NULL values; NULL if all values are NULL."""
     if not values:
         return F.lit(None).cast("string")
     text = F.to_json(F.struct(*values), {"ignoreNullFields": "true"})

@@ -1,7 +1,7 @@
 """`DeltaTable`: read what was committed to a Delta table since a version, with Spark or without it.
 
 Spark can read the rows appended between two versions only as a stream. So this module looks up in the log which files
-the commits of a span added, and reads these files as Delta does. Feeds of changes are read by the connector.
+the commits that a batch takes added, and reads these files as Delta does. The connector reads Delta's feed of changes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DeltaCommit:
     moved
         Paths of files whose rows were moved to other files.
     feed
-        Paths of change files, which list the changed rows; empty if the added and removed files show the changes.
+        Paths of change files, which list the changed rows; empty if only ``added`` and ``removed`` show the changes.
     """
 
     version: int
@@ -123,13 +123,13 @@ def read_commit(version: int, text: str) -> DeltaCommit:
 
 
 def taken_by(commits: Iterable[DeltaCommit], after: int, until: int) -> list[Mapping[str, Any]]:
-    """Return the files that a span's commits appended, without those of commits that removed rows."""
+    """Return the ``add`` actions of the commits in a span that only appended rows."""
     taken = (commit for commit in commits if after < commit.version <= until and commit.kind == "append")
     return [action for commit in taken for action in commit.added]
 
 
 def possibly_vacuumed_files(commits: Sequence[DeltaCommit], after: int | None, until: int, *, feed: bool) -> set[str]:
-    """Return the files that a span needs and a vacuum may have deleted, as the newest version lacks them.
+    """Return the paths of files that a span needs, but that a vacuum may have deleted: the newest version lacks them.
 
     Parameters
     ----------
@@ -148,13 +148,13 @@ def possibly_vacuumed_files(commits: Sequence[DeltaCommit], after: int | None, u
         return {str(action["path"]) for action in taken_by(inside, after, until)} & left
     needed: set[str] = set()
     for commit in inside:
-        # Files of a feed belong to no version of the table, so a vacuum deletes them by their age alone.
+        # Add all change files: they belong to no version of the table, so a vacuum deletes them by their age alone.
         needed |= commit.feed if commit.feed else (commit.paths & left) | commit.removed
     return needed
 
 
 def _paths_taken_out(commits: Iterable[DeltaCommit]) -> set[str]:
-    """Return the files that commits removed from the table, whether their rows were removed or moved."""
+    """Return the paths of files that commits removed from the table, even if their rows are now in other files."""
     return {path for commit in commits for path in commit.removed | commit.moved}
 
 
@@ -220,7 +220,7 @@ class DeltaTable(TableSource):
         return self.name
 
     def head(self) -> TableHead:
-        # Commits never change, but the folder may have another table now, so forget the commits that were read.
+        # Forget the commits that were read: they never change, but the folder may have another table by now.
         self._read = {}
         with self._typed():
             self._engine.check()
@@ -238,7 +238,7 @@ class DeltaTable(TableSource):
         if newest < after:
             return TableHistory(lost="rollback")
         commits = self._commits(after, newest)
-        # Compare the times, because a table restored from a copy has other commits under the same numbers.
+        # Compare the times, because a table restored from a copy may have other commits under the same numbers.
         first = commits[0] if commits and commits[0].version == after else None
         if first is not None and at is not None and first.at is not None and first.at != at:
             return TableHistory(lost="rollback")
@@ -255,7 +255,7 @@ class DeltaTable(TableSource):
         except Exception as error:
             if not self._engine.is_of_connector(error):
                 raise
-            # Delta refuses to read a feed across a commit that renamed, dropped or retyped a column.
+            # "incompatible": Delta reads no feed across a commit that renamed, dropped or retyped a column.
             on = "" if "incompatible" in str(error).lower() else "Set delta.enableChangeDataFeed=true on the table. "
             raise SourceError(
                 self.name,
@@ -268,7 +268,7 @@ class DeltaTable(TableSource):
         assert span.until is not None
         with self._typed():
             newest = self._engine.newest()[0]
-        # If the table no longer has the version `until`, it was rolled back by hand, and the span is lost as well.
+        # Without the version `until`, the table was rolled back by hand, and the span is lost.
         if newest < span.until:
             return True
         after = span.until if span.whole else (span.after or 0)
@@ -283,7 +283,7 @@ class DeltaTable(TableSource):
     # --- internals of DeltaTable ----------------------------------------------------------------
 
     def _commits(self, first: int, last: int) -> list[DeltaCommit]:
-        """Return the commits from one version to another, without those whose file is gone."""
+        """Return the commits of the versions `first` to `last`, without those whose file in the log is gone."""
         versions = range(first, last + 1)
         with self._typed():
             found = self._engine.commits([version for version in versions if version not in self._read])
@@ -355,7 +355,7 @@ class _SparkEngine:
         for action in taken:
             files.add(java.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps({"add": action})))
         sequence = java.scala.collection.JavaConverters.asScalaBufferConverter(files).asScala().toSeq()
-        # Delta's own stream reads its files like this: with partition values, deletion vectors and mapped columns.
+        # Make the frame as Delta's own stream does: with partition values, deletion vectors and mapped columns.
         frame = log.createDataFrame(snapshot, sequence, False, java.scala.Option.apply(None))
         return without_code(frame_of_java(frame, self._spark), self._uri)
 
@@ -378,7 +378,7 @@ class _SparkEngine:
     def is_gone(self, error: Exception) -> bool:
         if names_java_class(error, "Cannot time travel Delta table", "DELTA_VERSION_NOT_FOUND"):
             return True
-        # The error must name this table: while a sink stages, one of its own files may be missing instead.
+        # Accept only an error that names this table: while a sink stages, its own file may be the missing one.
         return names_java_class(error, *GONE_IN_SPARK) and names_java_class(error, self._uri.partition("://")[2])
 
     def _path(self, folder: Any, name: str) -> Any:
@@ -418,7 +418,7 @@ class _ArrowEngine:
         return [path for path, info in zip(paths, found, strict=True) if info.type == pafs.FileType.NotFound]
 
     def whole(self, span: TableSpan) -> pa.Table:
-        # For an empty span read only the columns of the newest version: the span's own version may be gone.
+        # For an empty span, read only the columns, and of the newest version: the span's own one may be gone.
         table = self._table(None if span.is_empty else span.until)
         schema = delta_schema(table)
         found = schema.empty_table() if span.is_empty else self._scanned(table, schema)
@@ -470,13 +470,13 @@ class _ArrowEngine:
             raise SourceError(self._uri, "there is no Delta table. Check the path.") from error
 
     def _scanned(self, table: Any, schema: pa.Schema) -> pa.Table:
-        # Releases before 1.6 have no `scan`, and cannot read tables with deletion vectors at all.
+        # Use `scan`, which reads deletion vectors. Releases before 1.6 lack it, and cannot read such tables.
         if hasattr(table, "scan"):
             return pa.table(table.scan()).select(schema.names).cast(schema)
         return table.to_pyarrow_table().select(schema.names).cast(schema)
 
     def _bytes(self, file: str) -> bytes | None:
-        """Return the content of a file of the table; None if it does not exist."""
+        """Return the content of a file of the table; None if there is no such file."""
         try:
             return self._place.read(file)
         except TargetError as error:
@@ -502,7 +502,7 @@ class _ArrowEngine:
 def _rows_of_file(
     data: bytes, schema: pa.Schema, partition_columns: Sequence[str], values: Mapping[str, str | None]
 ) -> pa.Table:
-    """Return the rows of a file with all columns of the table, including partition columns and those added since."""
+    """Return the rows of a file with all columns of the table: also partition columns, and later columns as NULL."""
     # Spark writes times as INT96. Read them in microseconds, because nanoseconds end in 2262.
     rows = pq.read_table(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     columns = []
@@ -517,8 +517,8 @@ def _rows_of_file(
 
 
 def _value(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """Return the value of a partition, which the log stores as text."""
-    # The protocol also allows an empty text for NULL.
+    """Return the value of a partition column from its text in the log."""
+    # Treat an empty text as NULL, too: the protocol allows both.
     if text is None or text == "":
         return pa.scalar(None, kind)
     if pa.types.is_timestamp(kind) and kind.tz is not None:

@@ -1,4 +1,4 @@
-"""Return rows of a table to the user, with Spark or without it, and with the columns that a feed adds."""
+"""Return rows of a table in the form that the user gets, with Spark or without, and add the columns of a feed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ordered_changes(changes: DataFrame) -> DataFrame:
 
 
 def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame:
-    """Return rows of a whole table as a feed in which each row is an insert."""
+    """Return rows of a whole table with the columns of a feed. Each row is an insert."""
     check_no_feed_columns(rows.columns, name)
     return rows.select(
         "*",
@@ -48,7 +48,7 @@ def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame
 
 def whole_rows(spark: SparkSession, format: str, table: str, span: TableSpan, name: str) -> DataFrame:
     """Return all rows of a table at the end of a span; see `TableEngine.whole`."""
-    # For an empty span read only the columns of the newest version: the span's own version may be gone.
+    # For an empty span, read only the columns, and of the newest version: the span's own version may be gone.
     found = rows_at(spark, format, table, None if span.is_empty else span.until)
     found = without_code(found, name)
     return with_feed_literals(found, span, name) if span.is_feed else found
@@ -94,17 +94,17 @@ def of_arrow(rows: Any, returns: Returns) -> Any:
     """Return a pyarrow table as it is, or as pandas if `returns` is "pandas". Return a Spark frame unchanged."""
     if returns == "arrow" or hasattr(rows, "sparkSession"):
         return rows
-    # Use Arrow's types to keep every value exact: NumPy has no integers with NULL, and no decimals.
+    # Use Arrow's types, which hold every value exactly: NumPy has no integers with NULL, and no decimals.
     return rows.to_pandas(types_mapper=pd.ArrowDtype)
 
 
 def with_feed_columns(rows: pa.Table, span: TableSpan, name: str, schema: pa.Schema | None = None) -> pa.Table:
-    """Return rows as a feed: changes cast to the types of the table, or rows of a whole table as inserts.
+    """Return rows with the columns of a feed: changes, cast to the table's types, or rows of a whole table as inserts.
 
     Parameters
     ----------
     schema
-        Schema of the table if the rows are changes that `deltalake` read; None for rows of a whole table.
+        The schema of the table, if the rows are changes that `deltalake` read; None for rows of a whole table.
     """
     instant = pa.timestamp("us", "UTC")
     if schema is None:
@@ -119,7 +119,7 @@ def with_feed_columns(rows: pa.Table, span: TableSpan, name: str, schema: pa.Sch
         changes = rows.column(CHANGE).cast(pa.string())
         versions = rows.column(VERSION).cast(pa.int64())
         times = rows.column(TIME)
-        # `deltalake` returns times in UTC without a zone.
+        # Add the zone UTC, which the times of `deltalake` are in without naming it.
         times = times.cast(instant) if times.type.tz else pc.assume_timezone(times.cast(pa.timestamp("us")), "UTC")
     order = pc.if_else(pc.is_in(changes, pa.array(GONE)), 0, 1).cast(pa.int32())
     for column, values in ((CHANGE, changes), (VERSION, versions), (TIME, times), (ORDER, order)):

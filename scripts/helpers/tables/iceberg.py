@@ -93,7 +93,7 @@ class Metadata:
         found: list[Snapshot] = []
         for snapshot in self.lineage(end):
             found.append(snapshot)
-            # The snapshot `after` itself may have expired, as long as none after it has.
+            # Compare the parent's id, because the snapshot `after` itself may have expired.
             if snapshot.parent == after:
                 return found[::-1]
         return None
@@ -185,7 +185,7 @@ class IcebergTable(TableSource):
 
     def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:
         found = self._metadata()
-        # The table had snapshots. If it has no current one now, it was set back to before its first one.
+        # The table had a snapshot, `after`. If it has no current one now, it was set back to before its first one.
         since = None if head.newest is None else found.since(after, head.newest)
         if since is not None:
             return TableHistory([snapshot.told for snapshot in since])
@@ -194,8 +194,8 @@ class IcebergTable(TableSource):
         before = {snapshot.id for snapshot in found.lineage(after)}
         kept = [] if head.newest is None else list(found.lineage(head.newest))
         common = next((snapshot.id for snapshot in kept if snapshot.id in before), None)
-        # A tag may keep the watermark's snapshot while later ones expire. Then the oldest snapshot in `kept` has a
-        # parent that is gone or, if the writer dropped the parent's id, a gap before its sequence number.
+        # A tag may keep the snapshot `after` while later ones expire. That is so if the parent of the oldest snapshot
+        # in `kept` is gone or, where the writer dropped the parent's id, the sequence number before it is.
         there = {0, *(snapshot.sequence for snapshot in found.snapshots.values())}
         if common is None and kept and (kept[-1].parent is not None or max(kept[-1].sequence - 1, 0) not in there):
             return TableHistory(lost="expired")
@@ -275,8 +275,8 @@ class _SparkEngine:
         self._table()
         catalog, _, table = self._name.partition(".")
         view = f"glue_watermarks_{new_token().replace('-', '_')}"
-        # If a commit only copies a row to another file, the raw changelog lists the row as deleted and inserted. The
-        # procedure leaves such rows out.
+        # Use the procedure, not the raw changelog: if a commit only copies a row to another file, the changelog lists
+        # the row as deleted and inserted, and the procedure leaves it out.
         after, until = in_quotes(str(span.after)), in_quotes(str(span.until))
         ends = sql("map('start-snapshot-id', {}, 'end-snapshot-id', {})", after, until)
         parts = SPARK.quote(catalog), in_quotes(quoted_table(table)), in_quotes(view), ends
@@ -293,7 +293,7 @@ class _SparkEngine:
         if names_java_class(error, "Cannot find snapshot", "Cannot find the end snapshot", "is not a parent ancestor"):
             return True
         is_file = names_java_class(error, "FileNotFoundException", "NotFoundException", "NoSuchKey")
-        # The error must name this table: while a sink stages, one of its own files may be missing instead.
+        # Accept only an error that names this table: while a sink stages, its own file may be the missing one.
         return (
             is_file
             and bool(self._location)

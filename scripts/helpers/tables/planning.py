@@ -2,12 +2,13 @@
 
 ::
 
-    no watermark           the whole table, or from where `start_from` says
+    what is found          option          what the batch takes
+    no watermark           start_from      the whole table, or the commits after that one
     another uuid           on_loss         SourceLostError, or the whole table
-    set back               on_loss         SourceLostError, or the whole table
+    rolled back            on_loss         SourceLostError, or the whole table
     commits or files gone  on_loss         SourceLostError, or the whole table
-    rows removed           on_overwrite    SourceError, or skip those commits, or the whole table; a feed returns them
-    otherwise              the commits after the watermark, at most `max_versions` of them
+    rows removed           on_overwrite    SourceError, or no such commits, or the whole table; a feed has these rows
+    otherwise              max_versions    the commits after the watermark, at most that many
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def plan_span(
     state
         The `TableSpan.state_after` of an earlier run; None on a first run.
     context, job_id
-        The name of the source in its job, for messages; the job, for commands in error messages.
+        The name of the source in its job, and the name of the job, for error messages and the commands in them.
 
     Raises
     ------
@@ -49,7 +50,7 @@ def plan_span(
     SourceError
         The state is from another kind of source.
     SourceLostError, SourceError
-        The table has changed in a way for which `options` is ``raise``; see the table above.
+        The table has changed in a way for which an option says ``raise``; see the list at the top of this module.
     """
     planning, head = _Planning(source, options, context, job_id), source.head()
     if state is None:
@@ -89,11 +90,10 @@ def span_between(
     job_id: str,
     options: TableOptions,
 ) -> TableSpan:
-    """Return the span from one watermark to a later one, which the runs between them took.
+    """Return the span from the watermark `before` to the later watermark `until`: what the runs between them took.
 
-    If `before` is None, that is the whole table as of the later watermark, or what was committed after the first run's
-    `start_from`. If the later watermark does not follow the earlier one, as after a rewind in between, the span is
-    empty.
+    If `before` is None, the span is the whole table as of `until`, or what was committed after the first run's
+    `start_from`. If `until` is not later than `before`, because the job was rewound in between, the span is empty.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def span_between(
 
 @dataclass(frozen=True)
 class _Planning:
-    """A source with the options of a read, and the names for messages."""
+    """Plans one read of a source by its options. The names of the context and the job are for messages."""
 
     source: TableSource
     options: TableOptions
@@ -151,7 +151,7 @@ class _Planning:
             return whole
         after = head.newest if start == "now" else int(start)
         if after is None:
-            # The table has no snapshot, so there is no commit to start after and no row to leave out.
+            # Take the whole table, as it has no snapshot: there is no commit to start after, and no row to leave out.
             return replace(whole, sequence=None)
         if start == "now":
             return replace(whole, after=after, whole=False, sequence=None, start=after, commits=0)
@@ -164,7 +164,7 @@ class _Planning:
         return self.since(head, after, None, after)
 
     def since(self, head: TableHead, after: int, at: datetime | None, start: int | None = None) -> TableSpan:
-        """Return the span after a commit; if more than appends happened, do what the options say."""
+        """Return the span after a commit. If commits did more than append rows, do what the options say."""
         source, options = self.source, self.options
         history = source.history(after, at, head)
         if history.lost == "rollback":
@@ -196,13 +196,13 @@ class _Planning:
                 "commits added or removed",
                 self.context, source.name, len(overwrites), ",".join(operations),
             )  # fmt: skip
-        # Check for deleted files last, as that takes requests. With files gone, each replay of the span would fail.
+        # Check for deleted files last, because that takes requests. Without the check, a replay would always fail.
         if source.is_lost(span):
             return self.reread(head, "expired", self._lost("expired"))
         return span
 
     def _lost(self, reason: str, common: int | None = None) -> SourceLostError:
-        """Return the error to raise. `common`: the last commit that the histories before and after a rollback share."""
+        """Return a SourceLostError. `common` is the last commit that is in the history before and after a rollback."""
         job = f"{quote(self.job_id)} --context {quote(self.context)}"
         detail = (
             "" if common is None else
@@ -228,7 +228,7 @@ class _Planning:
 def check_not_lost(
     source: TableSource, span: TableSpan, context: str, job_id: str, *, is_planned: bool = False
 ) -> None:
-    """Raise SourceLostError if commits or files of a span are gone. `is_planned`: the span is from a frozen plan."""
+    """Raise SourceLostError if commits or files of a span, which is in a frozen plan if `is_planned`, are gone."""
     if not span.is_empty and source.is_lost(span):
         raise SourceLostError(
             source.name, reason="expired_plan" if is_planned else "expired", context=context, job_id=job_id

@@ -1,4 +1,4 @@
-"""The interface of a table that is read by its versions, and what it reports before a span is planned. Pure."""
+"""The interface of a table that is read by its versions, and what it reports before a batch is planned. Pure."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class TableHead:
     at
         The time of that commit; None if unknown.
     sequence
-        The ``_commit_version`` of the commit `newest`. Later commits in the table's history have higher numbers.
+        The number of the commit `newest` in the order of commits, which a feed has as ``_commit_version``.
     highest
-        The highest `sequence` of any commit, including other branches and some commits that were rolled back.
+        The highest `sequence` of any commit, also of other branches, and of some commits that were rolled back.
     """
 
     identity: Mapping[str, Any]
@@ -75,9 +75,9 @@ class TableHistory:
     commits
         The commits, oldest first, up to the newest; empty if `lost` is set.
     lost
-        None if all commits are known. ``expired``: some are gone. ``rollback``: the history lacks the given commit.
+        None if no commit is missing. ``expired``: some were deleted. ``rollback``: the given commit was rolled back.
     common
-        After a rollback, the last commit that the old and the new history share, if known.
+        After a rollback, the last commit that is in the history before it and after it; None if unknown.
     """
 
     commits: Sequence[Commit] = ()
@@ -89,7 +89,7 @@ class TableEngine(Protocol):
     """Reads the log of a table, and its files."""
 
     def whole(self, span: TableSpan) -> Any:
-        """Return all rows at the end of a span; no rows, but the same columns, if the span is empty."""
+        """Return all rows of the table at the end of a span; for an empty span, no rows, with the same columns."""
 
     def is_of_connector(self, error: Exception) -> bool:
         """Return whether an error comes from the connector."""
@@ -99,9 +99,9 @@ class TableEngine(Protocol):
 
 
 class TableSource(ABC):
-    """A table that `rows_since` reads by its versions: `DeltaTable` and `IcebergTable`.
+    """A table that `rows_since` reads by its versions: a `DeltaTable` or an `IcebergTable`.
 
-    Its name is for messages and logs, and contains no credentials.
+    `name` is for messages and logs, and contains no credentials.
     """
 
     format: Format
@@ -116,7 +116,7 @@ class TableSource(ABC):
         self.name, self._returns = name, returns or "pandas"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what identifies the table."""
+        """Return what identifies the table; see `TableHead.identity`."""
         return self.head().identity
 
     @abstractmethod
@@ -133,7 +133,7 @@ class TableSource(ABC):
 
     @abstractmethod
     def is_lost(self, span: TableSpan) -> bool:
-        """Return whether a span can no longer be read, as far as this is known without reading its rows."""
+        """Return whether a span can no longer be read, as far as the log and the list of files show."""
 
     @abstractmethod
     def folder(self) -> str:
@@ -160,7 +160,7 @@ class TableSource(ABC):
         Parameters
         ----------
         reads_rows
-            Do not translate errors about missing commits or files, because `raising_expired` does.
+            Whether the block reads rows. Then errors about missing commits or files are left to `raising_expired`.
         """
         try:
             yield
@@ -180,7 +180,7 @@ def raising_expired(
     try:
         yield
     except TargetError as error:
-        # A target of the same format wraps all errors of the connector in a TargetError, even those about the source.
+        # Look at the cause: a target of the same format wraps all errors of the connector, even those of this source.
         if isinstance(error.__cause__, Exception) and is_gone(error.__cause__):
             raise lost from error
         raise

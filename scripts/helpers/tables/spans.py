@@ -1,4 +1,4 @@
-"""The span of a table's history that one batch takes, and the state that is stored for the next one. Pure."""
+"""The span of a table's history that one batch takes, and the state that is stored for the next batch. Pure."""
 
 from __future__ import annotations
 
@@ -149,11 +149,11 @@ class TableState:
     format
         ``delta`` or ``iceberg``.
     value
-        The last commit that was taken; None while an Iceberg table has none.
+        The number of the last commit that was taken; None while an Iceberg table has none.
     at
         The time of that commit; None if unknown.
     start
-        The commit after which the first run started; None if it took everything.
+        The number of the commit after which the first run started; None if the first run took the whole table.
     source
         The identity of the table (see `rows.identity`).
     others
@@ -201,9 +201,9 @@ class TableSpan:
     format
         ``delta``, whose commits are versions, or ``iceberg``, whose commits are snapshots.
     after
-        The span takes the commits after this one; None if there is no commit before it.
+        The number of the last commit before the span; None if there is no such commit.
     until
-        The last commit that the span takes; None while an Iceberg table has none.
+        The number of the last commit that the span takes; None while an Iceberg table has none.
     whole
         Whether the span takes all rows of the table as of `until`, whichever commit wrote them.
     changes
@@ -213,7 +213,7 @@ class TableSpan:
     at
         The time of the commit `until`; None if unknown.
     start
-        The commit after which the first run started; None if it took everything.
+        As `TableState.start`.
     source
         The identity of the table (see `rows.identity`).
     commits
@@ -284,7 +284,7 @@ class TableSpan:
 
     @property
     def state_after(self) -> dict[str, Any]:
-        """The watermark of this context after the span is processed, as it is stored."""
+        """The watermark to store once the span is processed."""
         return TableState(self.format, self.until, self.at, self.start, self.source).to_store()
 
 
@@ -303,7 +303,7 @@ def check_same_kind(stored: Mapping[str, Any], format: Format, context: str, nam
 
 
 def commit_in(fields: Fields, name: str) -> int | None:
-    """Return the number of a version or snapshot in a state or plan; None if there is none."""
+    """Return the number of the version or snapshot that a state or plan has under `name`; None if it has none."""
     found: int | None = fields.whole(name, None, most=MAX_NUMBER)
     return found
 
