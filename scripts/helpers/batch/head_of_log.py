@@ -162,7 +162,7 @@ def _check_states(watermarks: Watermarks, entry: LogEntry) -> None:
 
 
 def _waiting(job_id: str, since: Sequence[LogEntry], asked: Sequence[Sink]) -> Outputs:
-    """Return the output that may not be published yet: all that is still staged. Publishing it twice is harmless.
+    """Return the output that is perhaps not published yet: all that is still staged. To publish it twice is harmless.
 
     For a target that only the job's script can reach, return its newest output, which the script's next run checks.
     """

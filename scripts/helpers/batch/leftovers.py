@@ -115,9 +115,9 @@ def publish_waiting(
     head = watermarks.lookups.head(job_id)
     if head is None or not head.unpublished:
         return []
-    # Begin a run, so that no other run is at work. With its plan, it would write back its older list of waiting
-    # batches, and then it and the next run would look for staged files that are gone. (It would do no harm that a batch
-    # is published twice at once.)
+    # Begin a run, so that no other run is at work. Another run would write its older list of waiting batches back with
+    # its plan, and then that run and the next would look for staged files that are gone. (To publish a batch twice at
+    # once does no harm.)
     with watermarks.begin(job_id, f"publish-{new_token()}") as run:
         publication = Publication(run, spark, s3_client, watermarks.clock)
         found = []

@@ -460,7 +460,7 @@ class Publication:
         return [*self.run.retracting, *self.run.unpublished] if isinstance(self.run, Run) else []
 
     def _proven(self, records: Sequence[T]) -> Iterator[T]:
-        """Yield the records that can be of this job by its head. Log any other, which nobody may publish or delete."""
+        """Yield the records that can be of this job, judged by its head. Log any other, and do nothing with it."""
         for record in records:
             assert isinstance(self.run, Run)
             why = doubt(record, self.run.head.last_versions)

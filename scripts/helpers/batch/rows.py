@@ -216,7 +216,7 @@ class TableCommits:
             found = self.table.rows(span)
         is_lazy = hasattr(found, "sparkSession")
         if is_lazy:
-            # Spark reads the rows only when they are written, so translate its errors then. Rows in memory are read.
+            # Spark reads the rows only when they are written, so errors are translated then. Other rows are read now.
             batch.add_reader(self)
         if self.context and is_lazy:
             found = batch.counts.watch_all(self.context, found, is_empty=span.is_empty)

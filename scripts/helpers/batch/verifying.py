@@ -110,7 +110,7 @@ def verify(
 
 def _warn_of_nulls(rows: RowSource, column: CursorColumn, watermark: Cursor, job_id: str, context: str) -> None:
     """Log how many rows of the source are not compared because they have no cursor."""
-    # Ask for facts from the watermark on, so that few rows are read: a database counts the NULLs by its index.
+    # Let `facts` begin at the watermark, so that it reads few rows. A database counts the NULLs by its index.
     nulls = rows.facts((column,), (_as_column_type(column, watermark),), descending=False).nulls
     if nulls:
         logger.warning(

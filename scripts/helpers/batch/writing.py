@@ -75,10 +75,10 @@ def write(
         try:
             output = sink.stage(batch_id, batch.run.fence, rows, replaces=not batch.saves)
         except TargetError as error:
-            # If the source caused the error, raise that one: the sink blames its table for any error during the write.
+            # Raise the source's error if that is the cause: the sink blames its table for any error during the write.
             if found := source_error(error):
                 raise found from error
-            # If another run took over, raise FencedError: the error only shows that it deleted what was staged here.
+            # Raise FencedError if another run took over: it has deleted what was staged here, so the target is fine.
             with suppress(StoreUnavailableError):
                 batch.run.check()
             raise

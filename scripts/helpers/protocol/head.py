@@ -573,7 +573,7 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # A table records `closed` for a retraction. In a former epoch, note it as known: the target would seem ahead.
+        # For a retraction, a table records `closed`. In a former epoch, note it, or the target would seem to be ahead.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 

@@ -222,7 +222,7 @@ class _Walk:
         return ListedJob(job_id, None, problem if len(found) == 1 else "items of the original class; see adopt")
 
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:
-        """Choose the next page size by the number of other items for each head, without a head that it `jumped` to."""
+        """Choose the next page size by this page's other items per head, not counting one that the walk `jumped` to."""
         heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
         # Count a chunk by its size, because it is as large as hundreds of log entries.
         waste = sum(1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES for item in page if not _is_head(item))

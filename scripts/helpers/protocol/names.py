@@ -90,7 +90,7 @@ def new_epoch() -> str:
 
 
 def is_epoch(text: str) -> bool:
-    """Return whether a name is one of `new_epoch`; False for the epoch of a run that saves nothing: mode and run id."""
+    """Return whether `new_epoch` can have made a name; False for the mode and run id of a run that saves nothing."""
     return re.fullmatch("e[0-9a-f]{8,16}", text) is not None
 
 

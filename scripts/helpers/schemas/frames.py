@@ -99,7 +99,7 @@ def kind_of_arrow(shown: str) -> str:
 
 
 def arrow_type(kind: Kind) -> pa.DataType | None:
-    """Return the pyarrow type of a kind; None for one whose unit or fields the kind does not have: do not cast then."""
+    """Return the pyarrow type of a kind; None if the kind does not show its unit or fields, so that none is cast."""
     decimal = decimal_size(str(kind))
     if decimal is not None:
         return pa.decimal128(*decimal)

@@ -40,7 +40,7 @@ def schemas_of(state: Any, name: str = "state") -> Mapping[str, Columns]:
     Raises
     ------
     ImplausibleError
-        `with_schema` cannot have written the entry. The message names the state as the argument `name` does.
+        `with_schema` cannot have written the entry. In the message, the state is called `name`.
     """
     if not isinstance(state, Mapping) or "kind" not in state or state.get(ENTRY) is None:
         return {}

@@ -84,7 +84,7 @@ def check_policy(policy: object) -> None:
 
 
 def changes_between(kept: Columns, found: Columns) -> list[ColumnChange]:
-    """Return the changes, in the order of the columns. A new type is none if the kept type holds all its values.
+    """Return the changes, in the order of the columns. A new type is no change if the kept type holds all its values.
 
     Names are compared case-insensitively, as Spark does.
     """

@@ -273,7 +273,7 @@ class Statements:
         return sql("DELETE FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
     def versions(self, of: Output | Retraction, kept: SQL = KEPT) -> Bound:
-        """Return the query for an output's version if it is recorded, or for those of a retraction that meet `kept`."""
+        """Return the query for recorded versions: an output's own, or those of a retraction for which `kept` holds."""
         which, values = (OF_BATCH, [of.version]) if isinstance(of, Output) else (kept, [of.first, of.last])
         return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
@@ -292,7 +292,7 @@ class Statements:
         return statement, self._of(of, of.first, of.last)
 
     def statements_by_batch(self, verb: SQL, of: Output | Retraction, versions: Sequence[int]) -> list[Bound]:
-        """Return statements, DELETE or SELECT by `verb`, on the rows whose batch column has the value of a version."""
+        """Return statements that begin with `verb`, such as DELETE, for the rows of some versions, by batch column."""
         found: list[Bound] = []
         column = self.sql.quote(of.batch_column or "")
         for start in range(0, len(versions), BATCHES_AT_ONCE):
@@ -486,7 +486,7 @@ times as many round trips."""
 
 
 def arriving(types: Mapping[str, str]) -> list[Arriving]:
-    """Return, for the types of the rows by column, how each column arrives; leave out the one that marks deletes."""
+    """Return the columns of the landing table for rows of these types, without the column that marks deletes."""
     found = []
     for position, (name, kind) in enumerate(types.items()):
         base = kind.partition("(")[0].partition(" ")[0]
@@ -957,7 +957,7 @@ class DatabaseSink(TableSink):
         return f"{type(self).__name__}({self.name!r})"
 
     def is_of(self, record: Output | Retraction) -> bool:
-        """Return whether a record is of this table, even if only one of them is written with its schema `public`."""
+        """Return whether a record is of this table, even if only one of the names has a schema (`public.repairs`)."""
         place, table = f"{self._log.access.place}/", self._log.table
         # Another database may have a table of the same schema and name.
         if not record.target.startswith(place):
@@ -1473,7 +1473,7 @@ class _Attempt:
                     why, wider = misfit(error), f"Declare it as {self._sql.declaration(column)}, or change"
                     if why is None:
                         raise
-                    # For a time, advise only to change the rows: the database has no type with a wider range.
+                    # For a column of times, advise only to change the rows: the database has no type of a wider range.
                     raise self._unfit(
                         f"column {column.name!r} is {found.declared}, and the rows have it as {column.kind}: {why}. "
                         f"{'Change' if column.kind in TIMES else wider} the rows. Nothing is written."

@@ -355,7 +355,7 @@ def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dia
 
 
 def _required_within(kind: Any, path: str, value: SQL, dialect: Dialect) -> Iterator[tuple[str, SQL]]:
-    """Yield, for each field or element within a value that must not be NULL, its path and the condition that it is not.
+    """Yield the path of each field or element within a value that must not be NULL, and the condition `IS NOT NULL`.
 
     Delta and readers require the field even if the struct around it is NULL. No engine checks fields within lists and
     maps when it writes, and `pyarrow` cannot read a table with a NULL there.
@@ -726,7 +726,7 @@ def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
             raise ValueError(most)
         return low, high
     if isinstance(least, float):
-        # Give no bounds for floats: Spark answers MAX by them and takes NaN for the largest; Parquet's leave out NaN.
+        # Give no bounds for floats: Parquet's leave out NaN, the largest number for Spark, which answers MAX by bounds.
         raise ValueError(most)
     return (least.isoformat(), most.isoformat()) if isinstance(least, date) else (least, most)
 

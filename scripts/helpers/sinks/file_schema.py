@@ -49,7 +49,7 @@ class FileSchema:
 
     @classmethod
     def read(cls, data: bytes | None) -> FileSchema | None:
-        """Read the bytes that `to_bytes` wrote. Only `columns` must be among the fields. None for any other bytes."""
+        """Return the schema that `to_bytes` wrote; None for other bytes. Any field but `columns` may be missing."""
         try:
             found = json.loads(data or b"")
             made = cls(**{each.name: found[each.name] for each in fields(cls) if each.name in found})

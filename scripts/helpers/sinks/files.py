@@ -562,7 +562,7 @@ class FileSink:
             columns=new is not None, job_id=batch.job_id,
         )  # fmt: skip
         output, staged = self.staging.stage(batch, made, partial(self._write, rows, schema), new)
-        # Before its first publication here, note that the job writes here: see `_is_noted`. One note is enough.
+        # Before the job's first publication at this target, note that the job writes here: see `_is_noted`.
         if staged.names and not any(found and found[0] == made.job for found in map(batch_of, ours)):
             self.staging.place.write(f"{made.job}/{NOTE}", self.name.encode())
         self._own = {output: staged}

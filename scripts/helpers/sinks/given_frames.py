@@ -85,7 +85,7 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
         Which rows are deletes: for Spark a condition in SQL or a Column, for pandas the name of a column or a function
         that returns a Series. A row for which it is NULL is no delete. None: no row is a delete.
     missing
-        A frame with the columns of the keys and of `sequence_by`: one more delete for each key missing in the source.
+        A frame with the columns of the keys and of `sequence_by`. Each row is a delete of a key that the source lacks.
 
     Raises
     ------
@@ -176,8 +176,8 @@ def _marked_in_pandas(
     if missing is None:
         return events
     gone = missing[named].assign(**{DELETED: True})
-    # Concatenate as objects: otherwise pandas makes floats of whole numbers in columns that `missing` lacks. But keep
-    # such a column if its type is pyarrow's: as objects, its lists would become NumPy arrays, with NaN for NULL.
+    # Concatenate as objects: otherwise pandas makes floats of whole numbers in columns that `missing` lacks. Of these
+    # columns, keep those of pyarrow's types as they are: as objects, lists become NumPy arrays, with NaN for NULL.
     held = {name: kind for name, kind in events.dtypes.items() if isinstance(kind, pd.ArrowDtype) and name not in named}
     objects = {name: "object" for name in events.columns if name not in held}
     wide = gone.reindex(columns=events.columns).astype("object").astype(held)

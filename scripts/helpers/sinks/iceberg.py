@@ -487,9 +487,9 @@ class IcebergSink(LakeSink):
     is discarded. Spark computes the frame up to its first row, to find out whether there are any.
 
     With Spark, each attempt stages its rows on a branch. The files of a losing attempt stay until
-    ``expire_snapshots`` deletes them, as it does with old snapshots. It never deletes a committed batch that waits to
-    be published. Without Spark, publishing copies the staged files into the table's folder; for a table with
-    partitions or a sort order, `pyiceberg` reads and writes the rows again.
+    ``expire_snapshots`` deletes them, like those of old snapshots. The branch of a committed batch never expires
+    before the batch is published. Without Spark, publishing copies the staged files into the table's folder; for a
+    table with partitions or a sort order, `pyiceberg` reads and writes the rows again.
 
     Parameters
     ----------
@@ -577,7 +577,7 @@ class IcebergSink(LakeSink):
     def places(self, df: Any) -> list[str]:
         if (found := self._done(self._log.found)) is not None:
             return self._leads_to(str(found.location()), self._log.properties(found))
-        # A catalog that refuses to plan a table will give it a folder of its own. Rows without columns create no table.
+        # Return no folder if the catalog does not plan tables: it makes a new one. Without columns, no table is made.
         with suppress(TargetError):
             return self._done(lambda: self._leads_to(*self._log.planned_table())) if columns_of(df) else []
         return []

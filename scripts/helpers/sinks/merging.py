@@ -179,7 +179,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 # Engines that run the SQL of a merge: Spark on DataFrames, DuckDB on tables of pyarrow.
 #
 # The SQL has no names that users chose. It reads **relations**: the columns that it compares, under reserved names, and
-# a column `ROW` that stands for the rest of the row. It returns a relation, which the engine turns back into rows:
+# a column `ROW` that stands for the whole row. It returns a relation, which the engine turns back into rows:
 #
 #     Spark      ROW is the whole row as a struct; Spark runs the query only when the rows are written
 #     DuckDB     ROW is the row's number; pyarrow takes the row of that number from its table
@@ -226,7 +226,7 @@ class _SparkEngine:
         return tuple(self.sql(text, **relations).collect()[0])
 
     def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
-        """Return the rows of a relation: with the columns of its source `of`, or for those in `filled` with its own.
+        """Return the rows of `of` that a relation has, with the columns in `filled` replaced by those of the relation.
 
         A column of `filled` that is not in `of` gets the type of the column `like` in `of`.
         """

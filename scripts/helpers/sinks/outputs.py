@@ -33,7 +33,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Attempt(NamedTuple):
-    """The attempt that a folder or staging table is of. `job` is the job's mark; a table has a hash with the target."""
+    """The attempt that a folder or table belongs to. `job` is the job's mark, for a table a hash of target and mark."""
 
     job: str
     epoch: str
@@ -88,7 +88,7 @@ def folder_of(batch: BatchId, fence: int, token: str) -> str:
 
 
 def attempt_of(folder: str) -> Attempt | None:
-    """Return the attempt that a folder's or table's name shows; None for other names. A table shows only hashes."""
+    """Return the attempt that a folder or table belongs to by its name; None for other names. A table has hashes."""
     for pattern, base in ((_ATTEMPT, 10), (_TABLE, 36)):
         if found := pattern.fullmatch(folder):
             return Attempt(found[1], found[2], int(found[3], base), int(found[4], base))
@@ -190,7 +190,7 @@ def batch_value(of: Output | Retraction, version: int) -> str:
 
 
 def batch_values(of: Retraction) -> tuple[str, str]:
-    """Return the batch column's values for a retraction's first and last version. They sort, as all have one width."""
+    """Return the batch column's values for a retraction's first and last version. Values sort, as all are as long."""
     return batch_value(of, of.first), batch_value(of, of.last)
 
 

@@ -110,7 +110,7 @@ def check_partition_types(partition_by: Sequence[str], types: Mapping[str, str],
 
 
 def longest_folder(uri: str) -> int:
-    """Return the most bytes that the name of a partition's folder may have in the file system or S3, by the URI."""
+    """Return the most bytes that a partition folder's name may have at a URI: more in S3 than in a file system."""
     return MAX_KEY if uri.partition(":")[0] in S3_SCHEMES else MAX_NAME
 
 

@@ -161,7 +161,7 @@ class Attempts(ABC):
     def own(self, output: Output) -> str:
         """Return the folder of an output; UnprovenError if its name is not that of an attempt of the job.
 
-        This check prevents that an altered record makes this package delete what belongs to another job or table.
+        This check keeps an altered record from making this package delete what belongs to another job or table.
         """
         if not self.has(output.folder, output.job):
             raise UnprovenError(output.target, output.version, f"{output.folder!r} is not of an attempt of the job")
@@ -197,7 +197,7 @@ class Attempts(ABC):
 
     @abstractmethod
     def withdraw(self, retraction: Retraction) -> bool:
-        """Prevent that staged rows of a retraction's versions are published; return whether any are for its target.
+        """Withdraw the staged rows of a retraction's versions from publication; return whether any are for its target.
 
         Repeated calls return the same, because they find the notes that this leaves. `retract` deletes the notes.
         """

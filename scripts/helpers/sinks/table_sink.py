@@ -256,7 +256,7 @@ class TableSink(ABC):
     def publish(self, output: Output) -> None:
         """Append or merge the staged rows in one commit that records the batch; do nothing if it is recorded already.
 
-        The caller must know from the head that this attempt was committed. Late and repeated calls do no harm.
+        The caller must know from the head that this attempt was committed. Calls may be late, repeated and concurrent.
 
         Raises
         ------

@@ -194,8 +194,8 @@ class IcebergTable(TableSource):
         before = {snapshot.id for snapshot in found.lineage(after)}
         kept = [] if head.newest is None else list(found.lineage(head.newest))
         common = next((snapshot.id for snapshot in kept if snapshot.id in before), None)
-        # A tag may keep the snapshot `after` while later ones expire. That is so if the parent of the oldest snapshot
-        # in `kept` is gone or, where the writer dropped the parent's id, the sequence number before it is.
+        # A tag may keep the snapshot `after` while later ones expire. Then the parent of the oldest snapshot in `kept`
+        # is gone or, if the writer dropped the parent's id, no snapshot has the sequence number before its own.
         there = {0, *(snapshot.sequence for snapshot in found.snapshots.values())}
         if common is None and kept and (kept[-1].parent is not None or max(kept[-1].sequence - 1, 0) not in there):
             return TableHistory(lost="expired")

@@ -7,7 +7,7 @@
     another uuid           on_loss         SourceLostError, or the whole table
     rolled back            on_loss         SourceLostError, or the whole table
     commits or files gone  on_loss         SourceLostError, or the whole table
-    rows removed           on_overwrite    SourceError, or no such commits, or the whole table; a feed has these rows
+    rows removed           on_overwrite    SourceError, or skip those commits, or the whole table; a feed returns them
     otherwise              max_versions    the commits after the watermark, at most that many
 """
 
@@ -228,7 +228,7 @@ class _Planning:
 def check_not_lost(
     source: TableSource, span: TableSpan, context: str, job_id: str, *, is_planned: bool = False
 ) -> None:
-    """Raise SourceLostError if commits or files of a span, which is in a frozen plan if `is_planned`, are gone."""
+    """Raise SourceLostError if commits or files of a span are gone; `is_planned` for the span of a frozen plan."""
     if not span.is_empty and source.is_lost(span):
         raise SourceLostError(
             source.name, reason="expired_plan" if is_planned else "expired", context=context, job_id=job_id
