@@ -287,7 +287,7 @@ class Batch:
         """
         if not context:
             self.check_open("read")
-            # A source without a context is not tracked. The run is committed even if it has no other source.
+            # Do not track a source without a context. Commit the run even if it has no other source.
             self.may_be_empty = True
             return None
         stored = self.inherited(context)
@@ -417,13 +417,13 @@ class Batch:
             self.freeze()
             raise UnreadableFilesError(str(readings.location), found) from error
         if not isinstance(error, WatermarkError):
-            # Imported here, because hardly any run needs it.
+            # Import this here, because hardly any run needs it.
             from scripts.helpers.reading.search import source_error
 
             typed: WatermarkError | None = source_error(error)
             if self.reads_files:
-                # An action in the script, such as `collect`, wraps the error of a file in one of Spark. The import is
-                # here, because jobs that read only rows need no pyarrow.
+                # Find the error of a file in that of Spark which an action in the script, such as `collect`, raised.
+                # Import this here, because jobs that read only rows need no pyarrow.
                 from scripts.helpers.reading.fetched_lines import unmarked
 
                 typed = unmarked(error) or typed
@@ -446,7 +446,7 @@ class Batch:
         """Translate Spark's errors into those of this package while planned rows and files are read."""
         stack = ExitStack()
         if self.reads_files:
-            # Imported here, because jobs that read only rows need no pyarrow.
+            # Import this here, because jobs that read only rows need no pyarrow.
             from scripts.helpers.reading.small_files import typed_fetch_errors
 
             stack.enter_context(typed_fetch_errors())
@@ -469,7 +469,7 @@ class Batch:
         elif context and is_recognisable and hasattr(rows, "sparkSession"):
             self.frames.setdefault(context, []).append(rows)
         elif context and is_recognisable:
-            # A source that the user wrote may return a type without weak references.
+            # Ignore rows that cannot have weak references, such as those of a source that the user wrote.
             with suppress(TypeError):
                 self._given.append((context, ref(rows)))
 

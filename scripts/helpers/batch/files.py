@@ -299,7 +299,7 @@ class NewFiles(FileSource):
         """Return the hook that archives or deletes files after the commit; None if they stay."""
         if self.after.after_commit is None:
             return None
-        # Each run lists the whole source, unless it reads events or a journal: then only `relist` makes it do so.
+        # Every run lists the whole source, except with events or a journal: then only `relist` leads to a listing.
         sees_all = (self.events is None and self.metadata is None) or self.relist is not None
         self.after.check_clearable(bookmark, sees_all)
         run = self.batch.run

@@ -152,7 +152,7 @@ def lacking(output: Output | None, held: Mapping[str, int], head: Head) -> tuple
 
 def warn_of_loss(job_id: str, sink: Sink, output: Output, version: int) -> None:
     """Log that a target lacks an output and has only the versions up to `version`; see `lacking`."""
-    # Imported here, because hardly any run needs the doctor.
+    # Import this here, because hardly any run needs the doctor.
     from scripts.helpers.decisions.doctor import way_forward
 
     logger.warning(
@@ -489,7 +489,7 @@ class Publication:
             "event=publication_resumed job=%s version=%d target=%s",
             self.run.job_id, output.version, printable(output.target),
         )  # fmt: skip
-        # Ask before publishing, because the published version hides that the target lacks earlier ones.
+        # Ask the target before publishing: once it has this version, it no longer shows that it lacks earlier ones.
         self.witness.ask_if_reachable(output, sink)
         self._publish(sink, output)
         self._sweep(sink, output)

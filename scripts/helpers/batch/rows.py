@@ -150,7 +150,7 @@ class CursorRows:
         batch.add_reader(rows)
         found = rows.rows(window)
         if self.context:
-            # Rows in memory are counted here; Spark counts its rows while it reads them.
+            # Count rows in memory now. Spark counts its rows while it reads them.
             counts = rows.counts(found, window)
             if counts is None:
                 found = batch.counts.watch(self.context, found, window)
@@ -277,7 +277,7 @@ class NestedRows:
         )
 
     def _taken(self, block: IdBlock) -> SourcePart[dict[str, DataFrame]]:
-        # Imported here, because it needs pyspark.
+        # Import this here, because it needs pyspark.
         from scripts.helpers.relational.relations import Relations
 
         relations = Relations(self.df, self.root, block)

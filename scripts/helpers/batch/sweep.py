@@ -148,7 +148,7 @@ class LedgerSweep:
             # Read each head again by itself: one that is damaged, or has a newer format, raises its error here.
             head = self._watermarks.lookups.head(listed.job_id)
             if head is None:
-                continue  # Items of the original class, or a record of the Job Runs API: they refer to no files.
+                continue  # Skip a job with only items of the original class or of the Job Runs API: they name no files.
             heads[head.job_id] = head
             for place, states in self._states(head):
                 for context in states:

@@ -241,7 +241,7 @@ def _spark_text(name: str, kind: str) -> SQL:
     """Write a column as text so that equal values have equal texts, whatever its type on either side."""
     quoted = SPARK.quote(name)
     if is_nested_type(kind):
-        # By default, to_json omits fields that are NULL, and writes times only to the millisecond.
+        # Set all options: by default, to_json omits fields that are NULL, and writes times only to the millisecond.
         return sql(
             "to_json({}, map('ignoreNullFields', 'false', 'timeZone', 'UTC', "
             "'timestampFormat', 'G yyyy-MM-dd HH:mm:ss.SSSSSSXXX', "
@@ -281,7 +281,7 @@ class ArrowEngine:
     def _hashes(self, rows: RowSource, window: RowWindow, kinds: Mapping[str, str]) -> Counter[bytes]:
         table = _table(rows.rows(window))
         values = [_values(table.column(name), kind) for name, kind in kinds.items()]
-        # With 128 bits, two different rows practically never have the same hash.
+        # Use 128 bits, with which two different rows practically never have the same hash.
         return Counter(
             hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
             for row in zip(*values, strict=True)

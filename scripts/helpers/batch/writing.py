@@ -54,7 +54,7 @@ def write(
     _check_apart_from_sources(batch, sink, df)
     contexts: set[str] = set()
     if batch.saves and (batch.frames or batch.counts.names) and hasattr(df, "sparkSession"):
-        # Imported here, because only frames of Spark have a plan to inspect.
+        # Import this here, because only frames of Spark have a plan to inspect.
         from scripts.helpers.batch.parts import contexts_of
 
         contexts = contexts_of(batch, sink, df)

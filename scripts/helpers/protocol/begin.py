@@ -35,7 +35,7 @@ MAX_LEASE_LIMIT = timedelta(days=366)
 
 def check_max_lease(max_lease: timedelta) -> timedelta:
     """Return `max_lease`; raise InvalidValueError unless it is from 15 minutes to 366 days."""
-    # A limit below the default lease is refused here, otherwise every begin() without lease= would be refused.
+    # Refuse a limit below the default lease: with it, every begin() without lease= would be refused.
     if not DEFAULT_LEASE <= max_lease <= MAX_LEASE_LIMIT:
         raise InvalidValueError(
             f"max_lease is {max_lease.total_seconds():.15g} seconds; it must be from {DEFAULT_LEASE.total_seconds():g} "
@@ -134,7 +134,7 @@ def _is_repeated(changes: Changes, head: Head, run_id: str, watermarks: dict[str
     """Return whether a run has already committed these values, and no decision has been made since."""
     store = changes.lookups.store
     stored = store.read(head.job_id, run_id)
-    # An item of the original class has no version, so decisions made after it cannot be found.
+    # Treat an item of the original class as no repeat: it has no version, so later decisions cannot be found.
     if stored is None or "version" not in stored:
         return False
     found = items.run_from_item(stored)

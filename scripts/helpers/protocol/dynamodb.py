@@ -164,7 +164,7 @@ class DynamoTable:
     def create(self) -> None:
         """Create the table with TTL and point-in-time recovery, and wait until it can be used."""
         self._call_once("create_table", create_table(self.name), "ResourceInUseException")
-        # DynamoDB refuses TTL and backups for a table that is still being created.
+        # Wait, because DynamoDB refuses TTL and backups for a table that is still being created.
         self.client.get_waiter("table_exists").wait(TableName=self.name)
         ttl = {"Enabled": True, "AttributeName": items.TTL_ATTRIBUTE}
         request: dict[str, Any] = {"TableName": self.name, "TimeToLiveSpecification": ttl}
@@ -180,7 +180,7 @@ class DynamoTable:
             self._call(action, request)
         except ConfigurationError as error:
             answer = error.__cause__.response if isinstance(error.__cause__, ClientError) else {}
-            # botocore repeats a request whose answer was lost, although the first request may have taken effect.
+            # Ignore the error only after a retry: the first request, whose answer was lost, may have taken effect.
             sent_again = bool(answer.get("ResponseMetadata", {}).get("RetryAttempts"))
             if not (sent_again and answer["Error"]["Code"] == refused_again):
                 raise
@@ -246,10 +246,10 @@ def write_item(table_name: str, write: Write) -> dict[str, Any]:
         short = _short(write.attribute)
         request |= {"Key": write.key, "UpdateExpression": f"SET #{short} = :{short}"}
         names[f"#{short}"], values[f":{short}"] = write.attribute, write.value
-    # DynamoDB refuses each of these parameters if it is empty.
+    # Add each parameter only if it is not empty, because DynamoDB refuses an empty one.
     if write.only_if:
         terms = [_expression(condition) for condition in write.only_if]
-        # AND binds more closely than OR, so a term with OR must be the only one.
+        # Allow a term with OR only if it is the only term, because AND binds more closely than OR.
         assert len(terms) == 1 or not any(" OR " in term for term in terms)
         request["ConditionExpression"] = " AND ".join(terms)
     if names:

@@ -72,7 +72,7 @@ def run_of_record_key(range_key: str) -> str:
 
 def is_job_runs_key(range_key: str) -> bool:
     """Return whether an item belongs to the Job Runs API, and so has no watermarks."""
-    # "!t" is the key of a trigger, which an earlier version stored.
+    # "!t" is the key of a trigger, which an earlier version of this package stored.
     return range_key in (JOB_RECORD_KEY, "!t") or range_key.startswith(RUN_RECORD_PREFIX)
 
 
@@ -456,7 +456,7 @@ HEAD = (
     _Stored("epochs", "epochs", _Codec(_counts, _epochs_in), {}),
     _Stored("answers", "answers", _Codec(_answers, _answers_in), {}),
     _Stored("releases", "releases", _RELEASES, ()),
-    # The next fields were added without a new format, because older versions of the package read a head without them.
+    # The fields below were added later without a new format: older versions of this package ignore them.
     _Stored(
         "recent",
         "recent",

@@ -131,7 +131,7 @@ class Lookups:
         check_run_id(run_id)
         item = self.store.read(head.job_id, run_id)
         version: int | None = items.run_from_item(item).get("version") if item else None
-        # The run item is written after the head: if the run died in between, only the head has the version.
+        # Look in the head, too: if the run died before it wrote its item, only the head has the version.
         if version is None and head.last and head.last.run_id == run_id:
             version = head.version
         if version is None:

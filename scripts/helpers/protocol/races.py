@@ -50,7 +50,7 @@ class Patience:
             if race == self.tries:
                 return
             if race and self.longest_pause:
-                # The exponent is bounded as well: 2.0**1100 is an OverflowError.
+                # Limit the exponent, too, because 2.0**1100 raises an OverflowError.
                 limit = min(self.longest_pause, self.first_pause * 2.0 ** min(race - 1, 60))
                 sleep(random.uniform(0, limit))
             yield race

@@ -103,7 +103,7 @@ class SqliteTable:
         self.name, self.path = name, Path(os.path.realpath(os.path.expanduser(name.removeprefix(SCHEME))))
         self.place = f"{SCHEME}{self.path}"
         self._kept: tuple[int, sqlite3.Connection] | None = None
-        # The row of the head last read or written, and its item. If the next read finds an equal row, it uses the item.
+        # Keep the row of the head last read or written, and its item, which the next read returns for an equal row.
         self._head: tuple[tuple[Any, ...], Item] = ((), {})
         kind = _file_system(self.path)
         if NETWORK.match(kind):
@@ -169,7 +169,7 @@ class SqliteTable:
                     found.append(_item(job, key, item))
                     last = items.key(job, key)
                 elif not isinstance(job, str):
-                    # Another program wrote this job name, which is not text. Return it printable, as a damaged job.
+                    # Return a name that is not text in printable form, as a damaged job: another program wrote it.
                     found.append(_item(ascii(job), key if isinstance(key, str) else ascii(key), ""))
         return ItemPage(found, None)
 
@@ -273,7 +273,7 @@ class SqliteTable:
                     "Restore the file from a backup, or drop what was added to it",
                 )  # fmt: skip
             db.execute("PRAGMA journal_mode = WAL")
-            # Each commit is on the disk before it returns, so it survives a power failure.
+            # Write each commit to the disk before it returns, so that it survives a power failure.
             db.execute("PRAGMA synchronous = FULL")
         except BaseException:
             db.close()
@@ -284,7 +284,7 @@ class SqliteTable:
         _register_fork_hooks()
         if not self.path.is_file():
             raise TableSchemaError(self.name, "is a folder, a pipe or a device. Choose another name")
-        # mode=rw never creates a file. If a wrong name created an empty table, jobs would read everything again.
+        # Use mode=rw, which never creates a file. If a wrong name created an empty table, jobs would read all again.
         db = sqlite3.connect(
             f"{self.path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None,
             check_same_thread=False,
@@ -312,7 +312,7 @@ def _errors(table: SqliteTable, action: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        # UnicodeDecodeError is raised if another program altered the schema, and SQLite's message quotes its bytes.
+        # Catch UnicodeDecodeError, too: SQLite's message quotes the schema, which another program may have altered.
         raise _translated(table, action, str(error)) from error
 
 

@@ -317,7 +317,7 @@ class Store:
             yield items.chunk_key(reference.id, index)
 
     def _pace(self) -> Pace:
-        # A file has no limit on writes, so there is nothing to wait for.
+        # Do not wait for a file, which has no limit on writes.
         return Pace(self.timer, self.sleep if self.client is not None else lambda seconds: None)
 
     def _retry_throttled(self, write: Callable[[], object]) -> None:

@@ -111,12 +111,12 @@ def is_of_deltalake(error: Exception) -> bool:
 def delta_log_on_spark(uri: str, spark: SparkSession) -> Any:
     """Return a Scala pair: the log of a Delta table, and its newest snapshot."""
     java, session = java_of(spark), java_session(spark)
-    # Delta reads the settings of the thread's active session.
+    # Make this session the thread's active one, because Delta reads the settings of that.
     java.org.apache.spark.sql.SparkSession.setActiveSession(session)
     try:
         return java.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, uri)
     except TypeError as error:
-        # Without the jar, py4j returns a Java package for this name, which cannot be called.
+        # The jar is missing: py4j then takes the class for a Java package, which cannot be called.
         raise MissingConnectorError("delta", DELTA_ON_SPARK) from error
 
 
@@ -175,7 +175,7 @@ def check_iceberg_on_spark(name: str, spark: SparkSession) -> None:
 def spark_table(name: str, spark: SparkSession) -> Any:
     """Return a table of Iceberg's Java API, refreshed, because Spark's catalog caches tables for half a minute."""
     java = java_of(spark)
-    # Spark looks up a catalog in the settings of the thread's active session.
+    # Make this session the thread's active one, because Spark looks up the catalog in the settings of that.
     session = java_session(spark)
     java.org.apache.spark.sql.SparkSession.setActiveSession(session)
     table = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, quoted_table(name))
@@ -228,5 +228,5 @@ def arrow_catalog(name: str, given: Any, of: type[SourceError | TargetError], in
             f"~/.pyiceberg.yaml, or {instead}."
         ) from error
     except Exception as error:
-        # The catalog's HTTP client, driver or login can raise any error when it is asked for its settings.
+        # Catch every error: the catalog's HTTP client, driver or login may raise any when the catalog is loaded.
         raise of(name, f"its catalog cannot be reached: {reason_of(error)}") from error

@@ -349,7 +349,7 @@ class Statements:
     def ties_within(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
         """Return the query that counts staged rows tied with another staged row."""
         unequal, differ = sql("s.{0} <> t.{0}", DELETED), self._differ(merge, declared)
-        # Two deletes are equal even if their other columns differ.
+        # Compare other columns only of rows: two deletes are equal even if their other columns differ.
         if differ:
             unequal = sql("{} OR (s.{} = 0 AND ({}))", unequal, DELETED, joined(" OR ", differ))
         return sql(
@@ -555,7 +555,7 @@ class JdbcAccess:
         )  # fmt: skip
         levels = [value for option, value in (properties or {}).items() if option.lower() == "isolationlevel"]
         if any(level.upper() == "NONE" for level in levels):
-            # With NONE, Spark commits each batch of rows on its own, so the rows of a failed task stay.
+            # Refuse NONE, with which Spark commits each batch of rows on its own, so that a failed task leaves rows.
             raise InvalidValueError(
                 "isolationLevel=NONE is refused: rows that a task has written in parts cannot be told from those of "
                 "its other attempts. Leave the option out."
@@ -697,7 +697,7 @@ class DriverSession:
         try:
             yield cursor
         finally:
-            with suppress(Exception):  # Closing fails after a lost connection, and would hide the first error.
+            with suppress(Exception):  # After a lost connection, an error of `close` would hide the first error.
                 cursor.close()
 
     def begin(self) -> None:
@@ -761,12 +761,12 @@ class DriverAccess:
             try:
                 yield session
             except BaseException:
-                # `close` returns a pooled connection to its pool without closing it: its transaction would stay open.
+                # Roll back, because `close` may only return the connection to a pool, with its transaction still open.
                 with suppress(Exception):
                     connection.rollback()
                 raise
         finally:
-            with suppress(Exception):  # Closing a lost connection fails, and would hide the first error.
+            with suppress(Exception):  # After a lost connection, an error of `close` would hide the first error.
                 connection.close()
 
     def fill(self, rows: Any, table: SQL, columns: Sequence[Arriving]) -> None:
@@ -959,7 +959,7 @@ class DatabaseSink(TableSink):
     def is_of(self, record: Output | Retraction) -> bool:
         """Return whether a record is of this table, even if only one of the names has a schema (`public.repairs`)."""
         place, table = f"{self._log.access.place}/", self._log.table
-        # Another database may have a table of the same schema and name.
+        # Compare the database, too, because another one may have a table of the same schema and name.
         if not record.target.startswith(place):
             return False
         if isinstance(record, Output):
@@ -1031,7 +1031,7 @@ class DatabaseSink(TableSink):
         table = staging_table(log.table, batch, made.fence, new_token()[:5])
         attempt = _Attempt(log, self.rules, log.arriving(rows), table)
         made = replace(made, staging=attempt.statements.schema, folder=table, files=1, table=attempt.number)
-        # Appended rows do not show which attempt wrote them, so this attempt cannot replace an earlier one's rows.
+        # Refuse a second attempt of a run that saves nothing: no column shows which rows the first one appended.
         if made.replaces and self.rules is None and self._has(made):
             raise TargetError(
                 self.name,
@@ -1378,7 +1378,7 @@ class _Attempt:
                     f"column {name!r} must have a value, and the rows do not have the column. Add it to them, "
                     "or give it a default.",
                 )
-            # A merge replaces whole rows. With a column missing, a row would mix two events, depending on their order.
+            # Refuse a missing column in a merge, which replaces whole rows: a row would have values of two events.
             if self._rules is not None:
                 raise self._unfit(
                     f"column {name!r} is missing in the rows, and a merge replaces whole rows. Add it to them, "
@@ -1399,7 +1399,7 @@ class _Attempt:
                 try:
                     session.run(create)
                 except Exception:
-                    # Another process may have created it at the same moment.
+                    # Ignore the error if another process has created the table at the same moment.
                     if not log.catalogue(session, [statements.schema, table]):
                         raise
             if rules is not None:

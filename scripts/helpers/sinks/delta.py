@@ -165,7 +165,7 @@ class DeltaSink(LakeSink):
         engine = output.engine if isinstance(output, Output) else None
         if (engine == _SparkLog.engine and spark is None) or not is_beside(output, output.target):
             return None
-        # The engine that staged a batch publishes it: the other engine does not find the staged rows.
+        # Use the engine that staged the batch, because the other engine does not find the staged rows.
         with_spark = None if engine == _ArrowLog.engine else spark
         return cls(
             output.target, spark=with_spark, s3_client=s3_client, staging=output.staging,
@@ -442,7 +442,7 @@ class _SparkLog(_Log):
     def create(self, uri: str, like: DataFrame, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
         if self.has(uri):
             return
-        # "ignore" does nothing if another publisher of this batch has created the table meanwhile.
+        # Use the mode "ignore", which does nothing if another publisher has created the table meanwhile.
         writer = like.limit(0).select(*map(quote, columns)).write.format("delta").mode("ignore")
         # Set the type of timestamps even though there are no rows, because Delta writes a file all the same.
         with timestamps_with_statistics(self._spark):
@@ -721,7 +721,7 @@ def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
         return f"{low}{zone}", f"{high}{zone}"
     if isinstance(least, Decimal):
         low, high = float(least), float(most)
-        # `deltalake` reads a decimal with more digits, or with an exponent, as NULL.
+        # Give no bounds that `deltalake` would read as NULL: decimals with more digits, or with an exponent.
         if kind.precision > EXACT_IN_DOUBLES or "e" in f"{low} {high}":
             raise ValueError(most)
         return low, high

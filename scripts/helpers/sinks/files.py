@@ -161,7 +161,7 @@ def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:
 def partition_folder(column: str, value: Any) -> str:
     """Return the name that Spark gives to the folder of a partition."""
     name = column.translate(ESCAPED)
-    if value is None or value == "" or value != value:  # NaN, or pandas' NaT.
+    if value is None or value == "" or value != value:  # The last is true for NaN, and for pandas' NaT.
         return f"{name}={NULL_FOLDER}"
     return f"{name}={_text_of(value).translate(ESCAPED)}"
 
@@ -712,7 +712,7 @@ class FileSink:
         kind = self._format.lower()
         if spark_of(rows) is None:
             rows = file_rows(rows, self._partition_by)
-        # A frame without columns means that the source had nothing new.
+        # Compare nothing for a frame without columns, which means that the source had nothing new.
         if not columns_of(rows):
             return rows, None
         check_same_format(self.target, ours, kind)

@@ -96,7 +96,7 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
     """
     if not is_pandas(df) and not hasattr(df, "sparkSession"):
         raise InvalidValueError(f"The rows are a {type(df).__name__}. Give a DataFrame of Spark or pandas to a merge.")
-    # A frame without columns means that the source had nothing new.
+    # Return a frame without columns unchanged: it means that the source had nothing new.
     if not len(df.columns) and missing is None:
         return df
     check_names(df)

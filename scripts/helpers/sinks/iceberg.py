@@ -544,9 +544,9 @@ class IcebergSink(LakeSink):
         engine = output.engine if isinstance(output, Output) else None
         named = partial(cls, output.target, s3_client=s3_client, batch_column=output.batch_column or None)
         made = named()
-        # The engine that staged a batch publishes it: the other engine does not find the staged rows.
+        # Use the engine that staged the batch, because the other engine does not find the staged rows.
         if output.staging and engine != _SparkLog.engine:
-            # An error here means that only the script can reach the catalog.
+            # Return None after an error, which means that only the script can reach the catalog.
             with suppress(WatermarkError):
                 made._log.check(merges=False)
                 return made if made._done(lambda: made._is_own_place(output)) else None
@@ -792,7 +792,7 @@ class _SparkLog(_Log):
             if names_java_class(error, "DuplicateWAPCommitException", "CherrypickAncestorCommitException"):
                 return
             if names_java_class(error, "unknown snapshot"):
-                # Another publisher has published the batch and swept its branch meanwhile.
+                # Try again: another publisher has published the batch and swept its branch meanwhile.
                 raise MovedError(str(error)) from error
             raise
 
@@ -870,7 +870,7 @@ class _Branches(Attempts):
     def stage(self, batch: BatchId, made: Output, rows: DataFrame) -> Output:
         folder = folder_of(batch, made.fence, new_token()[:8])
         output = replace(made, folder=folder, rows=0)
-        # A frame without columns means that the source had nothing new.
+        # Stage nothing for a frame without columns, which means that the source had nothing new.
         if not rows.columns:
             return output
         branch = branch_of(folder)
@@ -1050,7 +1050,7 @@ class _ArrowLog(_Log):
         try:
             return [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in copied]
         except OSError as error:
-            # `pyiceberg` reaches this folder by another login or address, and cannot read the copies: write the rows.
+            # Let `pyiceberg` write the rows: with its own login or address of the folder, it cannot read the copies.
             logger.info("event=written_again target=%s: %s", self._target, error)
             return None
 
@@ -1109,7 +1109,7 @@ def has_fields(footer: pq.FileMetaData, schema: Any) -> bool:
     try:
         found = pyarrow_to_schema(footer.schema.to_arrow_schema())
     except ValueError:
-        return False  # `pyarrow` found no field ids in the file.
+        return False  # The error means that the file has no field ids.
     required = [at for at in schema.field_ids if schema.find_field(at).required]
     return _fields_in(found) == _fields_in(schema) and all(found.find_field(at).required for at in required)
 

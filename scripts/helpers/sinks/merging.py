@@ -98,7 +98,7 @@ class Merge:
             raise KeyColumnError("", "no key is given. Name the columns that identify a row: keys=['id'].")
         if not self.sequence_by:
             raise InvalidValueError("sequence_by names no column. Name the one that says which row of a key is newer.")
-        # The comparison nests once for each column, and engines refuse deep nesting, but only after the commit.
+        # Limit the columns: the comparison nests once for each, and engines refuse deep nesting, after the commit.
         if len(self.sequence_by) > MOST_SEQUENCES:
             raise InvalidValueError(
                 f"sequence_by names {len(self.sequence_by)} columns, and at most {MOST_SEQUENCES} are compared. Leave "
@@ -549,7 +549,7 @@ def _list(column: Mapping[str, SQL], names: Sequence[str]) -> SQL:
 
 
 def _newest_first(column: Mapping[str, SQL], merge: Merge) -> SQL:
-    # Rows from before the first merge may have no sequence; they are the oldest.
+    # Sort NULL last: rows from before the first merge, which are the oldest, may have no sequence.
     return joined(", ", (sql("{} DESC NULLS LAST", column[name]) for name in merge.sequence_by))
 
 
@@ -620,7 +620,7 @@ class TableMerge:
         """Return the step that merges events into the table of deletes; `quote` quotes the names of columns."""
         rules, on, named = self.rules, self.rules.matches(quote), self.named
         if rules.history is not None:
-            # A history needs every delete, because each of them ends the version before it.
+            # For a history, keep every delete of a key, because each of them ends the version before it.
             return Step(sql("{} AND {}", on, rules.ties(quote)), IS_DELETE, named)
         return Step(on, IS_DELETE, named, sql("{} AND {}", IS_DELETE, rules.newer(quote)), named)
 

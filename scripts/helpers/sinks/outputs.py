@@ -67,7 +67,7 @@ def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
         return "its epoch is not one of the job"
     if last > known:
         return f"the job has {known:,} versions in its epoch, and it is of version {last:,}"
-    # For a database, its sink checks the name of the staging table, because only the sink knows the target's name.
+    # Leave the name of a database's staging table to its sink, because only the sink knows the target's name.
     if isinstance(of, Output) and of.sink != "database":
         named = attempt_of(of.folder)
         if named != Attempt(of.job, of.epoch, of.version, of.fence):
@@ -100,7 +100,7 @@ def version_of(folder: str, epoch: str) -> int | None:
     found = attempt_of(folder)
     if found is None:
         return None
-    # The name of a staging table has no slash, and holds only the first digits of the epoch's hash.
+    # A staging table's name has no slash, and only the first digits of the epoch's hash.
     is_of = found.epoch == epoch if "/" in folder else _hash(epoch).startswith(found.epoch)
     return found.version if is_of else None
 
@@ -119,7 +119,7 @@ def final_name(output: Output, number: int, staged: str) -> str:
     Every publisher computes the same name, every time, so a publication can be repeated.
     """
     folders, _, name = staged.rpartition("/")
-    # Spark's names are part-00000-<uuid>-c000.snappy.parquet: the part from the first dot on tells readers the format.
+    # Keep the name from the first dot on, which shows readers the format: Spark writes part-…-c000.snappy.parquet.
     ending = name[name.index(".") :] if "." in name else ""
     parts = [f"{BATCH_COLUMN}={output.batch}"] if output.batch_folders else []
     parts += [folders] if folders else []

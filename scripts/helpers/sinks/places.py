@@ -621,7 +621,7 @@ def _s3_settings_of(spark: SparkSession | None) -> dict[str, Any]:
     # Leave out an endpoint of AWS itself, because boto3 derives it from the region.
     if endpoint and "amazonaws.com" not in endpoint:
         secure = str(conf.get("fs.s3a.connection.ssl.enabled", "true")) == "true"
-        # S3A accepts an endpoint without a scheme, boto3 does not.
+        # Add a scheme, because S3A accepts an endpoint without one, but boto3 does not.
         if "://" not in endpoint:
             endpoint = f"{'https' if secure else 'http'}://{endpoint}"
         options["endpoint_url"] = endpoint

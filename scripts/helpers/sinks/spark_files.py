@@ -65,7 +65,7 @@ def write_spark(
     """
     from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
 
-    # A frame without columns means that the source had nothing new. Spark refuses to write one.
+    # Write nothing for a frame without columns, which Spark refuses to write: the source had nothing new.
     if not df.columns:
         return 0
     check_partition_types(partition_by, dict(df.dtypes), NO_FOLDERS)

@@ -109,7 +109,7 @@ def check_list(partition_by: object) -> None:
 def check_partition_columns(partition_by: Sequence[str], columns: Collection[str]) -> None:
     """Raise InvalidValueError for a column of `partition_by` that the rows do not have, or that is named twice."""
     missing = [name for name in partition_by if name not in columns]
-    # A frame without columns means that the source had nothing new.
+    # Accept a frame without columns, which means that the source had nothing new.
     if missing and len(columns):
         raise InvalidValueError(f"partition_by names {missing[0]!r}, which the rows do not have. Name a column.")
     twice = [name for name in partition_by if partition_by.count(name) > 1]

@@ -217,7 +217,7 @@ class TableSink(ABC):
 
     def check(self, df: Any) -> Any:
         """Return the rows in the form that `stage` takes; see `Sink`."""
-        # `IncrementalJob.merge` has marked deletes already. Rows that arrive in another way are all upserts.
+        # Mark all rows as upserts, unless `IncrementalJob.merge` has marked deletes already.
         if self.rules is not None and DELETED not in columns_of(df):
             df = events_of(df, self.rules)
         return given_rows(df, self.name)

@@ -226,7 +226,7 @@ class DeltaTable(TableSource):
             self._engine.check()
             version, uuid = self._engine.newest()
             last = self._engine.commits([version])
-        # s3a:// and s3n:// are the same place as s3://.
+        # Store the folder with s3://, because s3a:// and s3n:// are the same place.
         scheme, separator, rest = self.name.partition("://")
         folder = f"s3://{rest}" if separator and scheme in ("s3a", "s3n") else self.name
         identity = {"folder": folder, "uuid": uuid}
@@ -430,7 +430,7 @@ class _ArrowEngine:
         schema, columns = delta_schema(table), list(table.metadata().partition_columns)
 
         def read(action: Mapping[str, Any]) -> pa.Table:
-            # The log stores file names as URIs, such as `day=a%20b/part-0.parquet`.
+            # Decode the file name, which the log stores as a URI, such as `day=a%20b/part-0.parquet`.
             file = unquote(str(action["path"]))
             data = self._bytes(file)
             if data is None:
@@ -503,7 +503,7 @@ def _rows_of_file(
     data: bytes, schema: pa.Schema, partition_columns: Sequence[str], values: Mapping[str, str | None]
 ) -> pa.Table:
     """Return the rows of a file with all columns of the table: also partition columns, and later columns as NULL."""
-    # Spark writes times as INT96. Read them in microseconds, because nanoseconds end in 2262.
+    # Read INT96, in which Spark may write times, in microseconds: nanoseconds end in the year 2262.
     rows = pq.read_table(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     columns = []
     for field in schema:

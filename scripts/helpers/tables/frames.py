@@ -83,7 +83,7 @@ def _instant(at: datetime | None):  # type: ignore[no-untyped-def]
     """Return an instant as a timestamp column, whatever the zone of the session."""
     if at is None:
         return F.lit(None).cast("timestamp")
-    # Spark 3.3 has this function only in SQL.
+    # Use SQL, because in Spark 3.3 only SQL has this function.
     return F.expr(sql("timestamp_micros({})", whole(round(at.timestamp() * 1_000_000))))
 
 

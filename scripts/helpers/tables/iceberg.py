@@ -120,7 +120,7 @@ def read_metadata(text: str) -> Metadata:
             one.get("sequence-number") or 0,
             any(int(summary.get(name) or 0) for name in DELETES),
         )
-    # Early writers store -1 if there is no current snapshot.
+    # Treat an unknown id as none: early writers store -1 if there is no current snapshot.
     current = stored.get("current-snapshot-id")
     return Metadata(
         str(stored["table-uuid"]),
