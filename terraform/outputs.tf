@@ -28,7 +28,7 @@ output "pipeline_policy_document" {
 }
 
 output "lister_policy_document" {
-  description = "JSON of the policy for listing the jobs of all teams. It reads every item of the table, for reports and exports of all jobs too: for the platform's own people."
+  description = "JSON of the policy for listing the jobs of all teams. It reads every item of the table, for reports of all jobs too: for the platform's own people."
   value       = local.lister_policy
 }
 

@@ -110,7 +110,7 @@ locals {
     )
   })
 
-  # For lists, reports and exports of all jobs. A Scan reads the items of all teams, which nothing can limit, so the two
+  # For lists and reports of all jobs. A Scan reads the items of all teams, which nothing can limit, so the two
   # others, which a list needs for a job without a head, are no more power.
   lister_policy = jsonencode({
     Version = "2012-10-17"

@@ -60,7 +60,7 @@ def write(
         contexts = contexts_of(batch, sink, df)
     batch.wrote(df, contexts)
     batch.publication.witness.ask(sink)
-    # In a run that saves nothing, go on even without new rows, to replace what an earlier attempt published.
+    # In a run that saves nothing, continue even without new rows, to replace what an earlier attempt published.
     if batch.saves and not columns_of(df) and not batch.publication.due:
         return None
     # Freeze the plan before the first byte is written, so that another attempt would write the same rows.

@@ -125,7 +125,7 @@ def read_files(
     else:
         columns = check_folders(location, keys)
         if schema is None and _infers_by_glob(spark, format, options):
-            # For CSV a schema is no remedy: Spark infers the header even with one.
+            # For CSV a schema does not help: Spark infers the header even with one.
             remedy = "Rename it." if format == "csv" else "Give schema=, or rename it."
             _check_no_glob(location, keys, remedy)
         paths = dict(zip(keys, map(literal, location.readable_uris(keys)), strict=True))

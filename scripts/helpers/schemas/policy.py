@@ -84,7 +84,7 @@ def check_policy(policy: object) -> None:
 
 
 def changes_between(kept: Columns, found: Columns) -> list[ColumnChange]:
-    """Return the changes, in the order of the columns. A new type is no change if the kept type holds all its values.
+    """Return the changes, in order of the columns. A new type is not a change if the kept type holds all its values.
 
     Names are compared case-insensitively, as Spark does.
     """
@@ -168,5 +168,5 @@ def _stops(change: ColumnChange, policy: OnSchemaChange, given: Given, rescues: 
     if not given.is_text:
         # Stop, because values that have a type are not checked one by one, so a cast could lose some of them.
         return True
-    # Go on if the type is inferred as "string", as it is for a column without any value. Reading checks each value.
+    # Continue if the type is inferred as "string", as it is for a column without any value. Reading checks each value.
     return policy == "raise" and change.now != "string"

@@ -709,7 +709,7 @@ def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, 
 
 
 def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
-    """Return bounds that all values lie within, in the form of Delta's log; ValueError if the log cannot hold them."""
+    """Return bounds around all values, in the form of Delta's log; ValueError if the log cannot hold them."""
     if isinstance(least, str):
         high = most[:MAX_BOUND]
         while high < most:

@@ -101,7 +101,7 @@ def check_layout(target: str, partition_by: Sequence[str], there: Sequence[str])
 
 
 def check_list(partition_by: object) -> None:
-    """Raise InvalidValueError if `partition_by` is no list. Refuse a text, whose letters would be taken for columns."""
+    """Raise InvalidValueError unless `partition_by` is a list. The letters of a text would be taken for columns."""
     if isinstance(partition_by, str) or not isinstance(partition_by, Iterable):
         raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
 
