@@ -292,7 +292,7 @@ import os, sys
 
 def note(event, arguments):
     if event == "open" and isinstance(arguments[0], str):
-        with open(os.open({log!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "w") as file:
+        with open(os.open({log!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "w", errors="surrogateescape") as file:
             file.write(os.path.abspath(arguments[0]) + "\\n")
 
 def hook(event, arguments, busy=[]):
@@ -317,7 +317,7 @@ def test_group_reaches_each_file_that_the_contract_opens_when_it_runs(tmp_path: 
 
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
 
-    opened = {source_of(Path(line)) for line in log.read_text().splitlines()}
+    opened = {source_of(Path(line)) for line in log.read_text(errors="surrogateescape").splitlines()}
     folders = (".ci", "benchmarks", "docs", "scripts", "terraform", "tests")
     own = {path for name in folders for path in opened if path.is_relative_to(REPOSITORY / name)}
     assert done.returncode == 0, done.stdout + done.stderr
