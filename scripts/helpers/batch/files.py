@@ -48,7 +48,7 @@ class FileSource:
     Parameters
     ----------
     batch
-        A batch that has begun.
+        The batch, whose run has begun.
     options
         The options of `FileBookmark`.
     """

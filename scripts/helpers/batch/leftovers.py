@@ -96,9 +96,9 @@ def publish_waiting(
 ) -> list[Finding]:
     """Publish the committed batches of a job that wait in staging, at each target in the order of their versions.
 
-    A run does the same when it begins, and when it writes to a target that only its script reaches. This reads, plans
-    and commits nothing. Return one finding for each batch: `repaired` is True if it was published, otherwise its
-    `remedy` says why not.
+    A run does the same when it begins, and when it writes to a target that only its script reaches. This reads no
+    source, plans nothing and commits nothing. Return one finding for each batch: `repaired` is True if the batch was
+    published, otherwise `remedy` says why not.
 
     Parameters
     ----------

@@ -314,7 +314,7 @@ class Run:
 
     @property
     def unpublished(self) -> Outputs:
-        """Committed output that, as far as this run knows, readers of its target may not see yet."""
+        """Committed output that, as far as this run knows, is perhaps not visible to readers of its target yet."""
         return self._head.unpublished
 
     @property

@@ -1,4 +1,4 @@
-"""Write a batch to a target exactly once: each attempt stages it, and it is published when the head names the winner.
+"""Write a batch to a target exactly once: each attempt stages its rows, and the head names the attempt to publish.
 
 May not know: how a batch was chosen, or what a head is. It gets rows and the id of their batch.
 """

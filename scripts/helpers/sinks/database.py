@@ -278,7 +278,7 @@ class Statements:
         return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
     def recorded(self, job: str) -> Bound:
-        """Return the query for the last version of each epoch of the job with this mark, or of all jobs if it is ''."""
+        """Return the query for the last version of each epoch: of the job with the mark `job`, or if '' of all jobs."""
         of_job = sql("AND job = {}", VALUE) if job else sql("")
         statement = sql(
             "SELECT job, epoch, MAX(version) FROM {} WHERE target = {} {} GROUP BY job, epoch",
@@ -379,7 +379,7 @@ class Statements:
         return sql("{} AND {}", merge.matches(self.sql.quote), merge.ties(self.sql.quote))
 
     def merge(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
-        """Return the statements that merge staged rows, one for each key or event, into the target."""
+        """Return the statements that merge the staged rows that `_reduce` has left into the target."""
         return self._versions(staging, merge, names) if merge.history else self._newest(staging, merge, names)
 
     def _newest(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:

@@ -329,7 +329,7 @@ class _Log(LakeLog, Tables):
 
 
 def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dialect: Dialect) -> dict[str, SQL]:
-    """Return the conditions that each row of a table must meet, by their names in errors."""
+    """Return the conditions that each row of a table must meet, by the name that errors give to each."""
     found = {}
     for name, text in properties.items():
         if name.startswith(CONSTRAINT):

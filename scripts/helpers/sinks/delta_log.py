@@ -1,4 +1,4 @@
-"""Find the applications that the log of a Delta table names. Spark lists them; `deltalake` looks up only a named one.
+"""Find the applications (a job and epoch each) in a Delta table's log. `deltalake` cannot list them, as Spark does.
 
 The log is read as its newest complete checkpoint, in any form that Delta's protocol has, and the commits after it.
 ``_last_checkpoint`` is not read: it may be missing, or name a checkpoint that is gone.

@@ -200,7 +200,7 @@ def value_of_batch(batch: BatchId) -> str:
 
 
 def owner_of(target: str, job: str) -> str:
-    """Return the prefix of the names of a job's staging tables for a target; the job is as `mark_of` writes it."""
+    """Return the prefix of the names of a job's staging tables for a target; `job` is the job's mark."""
     return f"gw_{_hash(target, job)[:MARK_DIGITS]}_"
 
 

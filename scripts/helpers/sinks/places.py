@@ -62,7 +62,7 @@ class Place(Protocol):
         """Return the content of a file, or only its last `last` bytes; None if there is no such file."""
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
-        """Write a file atomically: readers see the whole file or none. An open file is read to its end."""
+        """Write a file atomically: readers see the whole file or none. If `data` is an open file, all of it is read."""
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
         """Write what `change` makes of a file's content (None if there is no file). If it returns None, write nothing.

@@ -177,7 +177,7 @@ class Sink(Protocol):
         """
 
     def staged(self, job: str) -> list[str]:
-        """Return the `Output.folder` of each attempt of a job (as `mark_of` writes it) that still has staged rows."""
+        """Return the `Output.folder` of each attempt of the job with the mark `job` that still has staged rows."""
 
     def left_at(self, folder: str) -> str:
         """Return where an attempt has left rows, and how many, for an operator who decides whether to delete them."""
