@@ -68,7 +68,7 @@ class Witness:
         except (TargetAheadError, StaleError, StoreUnavailableError):
             raise
         except WatermarkError as error:
-            # Go on: when the script writes, the run asks again through the script's sink, and then an error is raised.
+            # Continue: when the script writes, the run asks again through the script's sink, and then raises the error.
             logger.info("event=target_not_asked job=%s target=%s error=%s", self._run.job_id, output.target, error)
 
     def ask(self, sink: Sink) -> None:
