@@ -125,7 +125,7 @@ class FrozenBatch:
 
 
 def kind_of(state: Any) -> Any:
-    """Return the kind of a state or plan; None for a value that the user stored."""
+    """Return the kind of a state or plan, such as "files"; None for a value that the user stored."""
     return state.get("kind") if isinstance(state, Mapping) else None
 
 

@@ -326,8 +326,8 @@ def begin(
     if mode.is_range:
         assert mode.from_run is not None
         assert mode.to_run is not None
-        # Duplicate `job_runs`, which may be an iterator, because each end of the range reads it from its first element.
-        # It is read lazily: if the table has the start times, no request is sent to Glue.
+        # Duplicate `job_runs`, which may be an iterator, because both ends of the range read it. It is read lazily: if
+        # the table has the start times, no request is sent to Glue.
         runs_for_start, runs_for_end = tee(job_runs)
         start = last_success(watermarks, job_id, mode.from_run, runs_for_start)
         until = last_success(watermarks, job_id, mode.to_run, runs_for_end)

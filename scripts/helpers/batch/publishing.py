@@ -137,9 +137,9 @@ def newest_at(sink: Sink, head: Head) -> Output | None:
 
 
 def lacking(output: Output | None, held: Mapping[str, int], head: Head) -> tuple[Output, int] | None:
-    """Return `output` and the last version that the target has, or 0, if the target lacks the published `output`.
+    """Return None if a target has the published `output`; otherwise `output`, and the last version that it has, or 0.
 
-    Return None if the target has it. `held` has the last version of each epoch that the target has.
+    `held` has the last version of each epoch that the target has.
     """
     if output is None or held.get(output.epoch, 0) >= output.version:
         return None

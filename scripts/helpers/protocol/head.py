@@ -558,7 +558,7 @@ class Head:
     def _without_output(self, after: Head, version: int, outputs: Outputs, retract: bool, order: Order) -> Head:
         """Take back output of versions above `version`; without `retract` only of versions with unpublished output."""
         unseen = tuple(output for output in self.unpublished if output.version > version)
-        # If one target of a version waits, the version is read again, so take it back from its other targets, too.
+        # A version whose output waits at one target is read again, so take it back from its other targets, too.
         waiting = {(output.epoch, output.version) for output in unseen}
         partly = tuple(
             output for output in outputs if (output.epoch, output.version) in waiting and output.is_retractable

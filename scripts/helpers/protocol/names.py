@@ -118,7 +118,7 @@ class BatchId:
 
 
 def derived_id(job_id: str, kind: str, *parts: str) -> str:
-    """Return the name of a job that serves `job_id`: the name starts with `job_id`, and a hash hides the `parts`.
+    """Return the name of a job that serves `job_id`, such as a slice of its backfill: `job_id`, `kind` and a hash.
 
     A long name is cut at its end, because IAM policies may allow jobs by the beginning of their names.
     """

@@ -106,7 +106,7 @@ def kinds_by_path(schema: Mapping[str, Any]) -> dict[str, Kind]:
 def _walk(path: str, kind: Kind) -> Iterator[tuple[str, Kind]]:
     parts = {}
     if isinstance(kind, Mapping):
-        kind = kind.get("sqlType", kind)  # Use the type as which a user-defined type is stored.
+        kind = kind.get("sqlType", kind)  # Replace a user-defined type by its storage type.
     if isinstance(kind, Mapping):
         parts = {f".{field['name']}": field["type"] for field in kind.get("fields", ())}
         parts |= {mark: kind[part] for part, mark in _MARKS.items() if part in kind}

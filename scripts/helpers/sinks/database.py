@@ -297,7 +297,7 @@ class Statements:
         column = self.sql.quote(of.batch_column or "")
         for start in range(0, len(versions), BATCHES_AT_ONCE):
             batches = [batch_value(of, version) for version in versions[start : start + BATCHES_AT_ONCE]]
-            # The first condition can use an index. The second excludes values that are equal only by the collation.
+            # Compare twice: the first condition can use an index, the second excludes what only the collation equates.
             statement = sql(
                 "{} FROM {} WHERE {} IN ({marks}) AND {} IN ({marks})",
                 verb, self.target, column, self.sql.binary(column), marks=joined(", ", [VALUE] * len(batches)),

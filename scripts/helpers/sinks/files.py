@@ -253,8 +253,8 @@ def fit_to_schema(
         ours = _published(target)
     # Ignore the stored schema if the target has no published file: then the rows may have other columns.
     there = before if ours else None
-    # Escape quotes as `reading.dialects` does, unless the target's files have no such option: readers use one option
-    # for all files, so the new files must escape quotes as the existing ones do.
+    # Escape quotes as `reading.dialects` does, unless the target's files were written without that: readers use one
+    # option for all files, so the new files must escape quotes as the existing ones do.
     if not ours or (there is not None and "escape" in there.options):
         options = with_dialect(format, options)
     is_spark = spark_of(rows) is not None

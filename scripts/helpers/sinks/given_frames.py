@@ -185,7 +185,7 @@ def _marked_in_pandas(
 
 
 def _check_condition(kind: str) -> None:
-    """Raise InvalidValueError unless a condition is boolean: depending on its settings, Spark makes NULL of a text."""
+    """Raise InvalidValueError unless a condition is boolean: Spark may take a text for NULL, depending on settings."""
     if kind not in ("boolean", "void"):
         raise InvalidValueError(
             f"deletes is of type {kind}, and must be a condition. Compare it with a value: for Spark "

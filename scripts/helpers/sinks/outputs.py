@@ -88,7 +88,7 @@ def folder_of(batch: BatchId, fence: int, token: str) -> str:
 
 
 def attempt_of(folder: str) -> Attempt | None:
-    """Return the attempt that a folder or table belongs to by its name; None for other names. A table has hashes."""
+    """Return the attempt in the name of a folder or table (where job and epoch are hashes); None for other names."""
     for pattern, base in ((_ATTEMPT, 10), (_TABLE, 36)):
         if found := pattern.fullmatch(folder):
             return Attempt(found[1], found[2], int(found[3], base), int(found[4], base))
@@ -181,7 +181,7 @@ def application_of(of: Output | Retraction) -> str:
 
 
 def batch_value(of: Output | Retraction, version: int) -> str:
-    """Return the value of the batch column for a version. It begins with the job's mark: a table may have several jobs.
+    """Return the value of the batch column for a version. It begins with the job's mark, as jobs may share a table.
 
     >>> batch_value(Output("delta", "", "", "", "5e8c9902" * 4, "e1f00ba42", 3, 1), 3)
     '5e8c99025e8c99025e8c99025e8c9902-e1f00ba42-0000000003'

@@ -54,7 +54,7 @@ class Witnessed:
 
     @property
     def others(self) -> list[str]:
-        """The marks of other jobs that have batches at the target, without runs that save nothing."""
+        """The marks of the other jobs whose committed batches the target has recorded."""
         apps = (app.partition("/") for app in self.versions)
         found = {other for other, _, epoch in apps if re.fullmatch(f"{MARK}|{FIRST_DIGITS}", other) and is_epoch(epoch)}
         return sorted(other for other in found if not self.job.startswith(other))
