@@ -149,7 +149,7 @@ def forget_target(watermarks: Watermarks, job_id: str, target: str) -> None:
         raise InvalidValueError(
             f"Job {job_id!r} has no published batch at {target!r} that could be missing. Its targets: {known}."
         )
-    # Begin a run, so that no other run is at work: it would restore the old entry with its next write of the head.
+    # Begin a run, so that no other run is at work: another run's next write of the head would restore the old entry.
     with watermarks.begin(job_id, f"forget-{new_token()}") as run:
         run.forget(target)
         run.abort(is_run=False)

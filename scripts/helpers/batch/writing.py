@@ -78,7 +78,7 @@ def write(
             # Raise the source's error if that is the cause: the sink blames its table for any error during the write.
             if found := source_error(error):
                 raise found from error
-            # Raise FencedError if another run took over: it has deleted what was staged here, so the target is fine.
+            # Raise FencedError if another run took over: that run deletes what is staged here, which causes this error.
             with suppress(StoreUnavailableError):
                 batch.run.check()
             raise

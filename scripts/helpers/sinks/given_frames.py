@@ -161,7 +161,7 @@ def _marked_in_pandas(
             "function: deletes=lambda rows: rows.status == 'deleted'."
         )
     if isinstance(found, pd.Series) and not found.index.equals(df.index):
-        # Refuse it: pandas would look up the Series' values by the index of the rows, and find none.
+        # Refuse such a Series: pandas would look up its values by the index of the rows, and find none.
         raise InvalidValueError(
             "deletes returns a Series with another index than that of the rows. Compute it from the rows, or return "
             "an array."

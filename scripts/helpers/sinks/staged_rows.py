@@ -119,7 +119,7 @@ def check_partition_columns(partition_by: Sequence[str], columns: Collection[str
 
 def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) -> None:
     """Raise InvalidValueError if no column is left for the files, which do not hold the columns of `partition_by`."""
-    # Refuse this, because a file without columns loses its rows, and pyarrow writes it without a warning.
+    # Refuse such rows: a file without columns has no rows, and pyarrow writes it without a warning.
     if len(columns) and set(columns) <= set(partition_by):
         raise InvalidValueError(
             f"partition_by names all columns of the rows ({', '.join(partition_by)}), so the files would hold no row. "
