@@ -149,7 +149,7 @@ def _moved(old: Any, new: Any) -> str:
 
 
 def _place(state: Any) -> Any:
-    """Return the single value of a state that shows its progress; None if it has none."""
+    """Return the one value by which a state shows how far the job got; None if it has no such value."""
     if isinstance(state, RowsState):
         return state.value[0] if state.value and len(state.value) == 1 else None
     return state.value if isinstance(state, TableState) else None

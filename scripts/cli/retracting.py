@@ -21,7 +21,7 @@ retract_option = click.option("--retract", is_flag=True, help="Delete the output
 
 
 def show_outputs(around: Surroundings, before: Head, decided: Decided, retract: bool) -> None:
-    """Show which output of later versions a decision leaves at each target, and which it deletes."""
+    """Show for each target which output of the versions taken back stays there, and which is deleted."""
     after, targets = decided.after, dict[str, list[Output]]()
     for output in decided.outputs:
         if output in before.unpublished or not after.keeps(output):

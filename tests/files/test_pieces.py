@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from scripts.helpers.files import pieces
 from scripts.helpers.files.ledger import FileLedger
-from scripts.helpers.files.pieces import Gathered, in_pieces
+from scripts.helpers.files.pieces import Gathered, split_into_pieces
 from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.listing.objects import LEDGER, LISTED, Interval
 from tests.files.histories_of_files import LIMITS, RUNS, change
@@ -50,7 +50,7 @@ def test_pieces_hold_all_in_touching_intervals_when_a_listing_comes_in_any_order
     intervals = tiled(sizes, bounds or (None, None))
     shuffled = random.Random(seed).sample(intervals, len(intervals))
 
-    pieces = list(in_pieces(shuffled, most))
+    pieces = list(split_into_pieces(shuffled, most))
 
     for piece in pieces:
         assert all(before.until == after.after for before, after in pairwise(piece))
@@ -71,7 +71,7 @@ def test_no_more_rows_wait_than_asked_for_when_a_range_has_many(sizes: list[int]
             yield interval
 
     taken = 0
-    for piece in in_pieces(listing(), most):
+    for piece in split_into_pieces(listing(), most):
         # Only the last interval took the number of held rows over the limit.
         assert sum(shown[:-1]) - taken <= most
         taken += len(keys_of(piece))
@@ -88,7 +88,7 @@ def test_files_are_in_the_order_of_keys_when_pieces_come_in_any_order(
     tmp_path: Path, most_rows: int, seed: int
 ) -> None:
     ledger = FileLedger("source", (), SegmentFiles(f"{tmp_path}/"))
-    pieces = list(in_pieces(tiled([2, 3, 0, 4, 1, 2]), 0))
+    pieces = list(split_into_pieces(tiled([2, 3, 0, 4, 1, 2]), 0))
     gathered = Gathered(ledger, most_rows)
 
     for piece in random.Random(seed).sample(pieces, len(pieces)):

@@ -12,7 +12,7 @@ from scripts.helpers.errors import InvalidValueError, NotOffGlueError, SourceErr
 from scripts.helpers.glue import GlueContext, Job
 from scripts.helpers.glue.catalog import Catalog, CatalogTable, Partitions, _csv_options
 from scripts.helpers.glue.connection_options import MAX_PARTITIONS, FoldersToRead
-from scripts.helpers.glue.context import _of_partitions
+from scripts.helpers.glue.context import _limited_to_partitions
 from tests.glue.options import Put
 from tests.support.reasons import because
 
@@ -108,9 +108,9 @@ def test_partitions_are_not_picked_when_there_are_too_many(caplog: pytest.LogCap
     request = FoldersToRead((("s3://b/", {}),), {})
 
     with pytest.raises(InvalidValueError, check=because("option"), match="leaves 2,001 partitions; the limit is 2,000"):
-        _of_partitions(request, many, {}, has_predicate=True)
+        _limited_to_partitions(request, many, {}, has_predicate=True)
 
-    assert _of_partitions(request, many, {}, has_predicate=False) is request
+    assert _limited_to_partitions(request, many, {}, has_predicate=False) is request
     assert "event=partitions_not_checked table=db.events partitions=2001" in caplog.text
 
 

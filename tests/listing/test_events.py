@@ -238,7 +238,7 @@ def test_message_stays_with_a_warning_when_it_is_malformed(
     assert queue.count() == (0, 1)
     (logged,) = caplog.records
     assert logged.levelno == logging.WARNING
-    assert "not an S3 notification, left in the queue: message=" in logged.getMessage()
+    assert "event=message_unreadable message=" in logged.getMessage()
 
 
 @pytest.mark.parametrize("other", [{"bucket": "other"}, {"key": "inbox/a"}, {"key": "a"}], ids=str)
@@ -252,7 +252,7 @@ def test_message_stays_with_a_warning_when_it_is_of_another_source(
     assert received.keys == ()
     assert events.acknowledge() == 0
     assert queue.count() == (0, 1)
-    assert "not of this source, left in the queue" in caplog.text
+    assert "event=message_not_ours" in caplog.text
     assert "source=s3://landing/in/" in caplog.text
 
 
@@ -371,7 +371,7 @@ def test_other_messages_are_deleted_when_sqs_refuses_one(
     acknowledged = events.acknowledge()
 
     assert acknowledged == 11
-    assert "SQS refused, it delivers the message again: message=" in caplog.text
+    assert "event=message_refused message=" in caplog.text
     assert "reason=ReceiptHandleIsInvalid" in caplog.text
     assert queue.count() == (0, 1)
 

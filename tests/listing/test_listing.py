@@ -20,7 +20,7 @@ from scripts.helpers.errors import (
     SourceUnavailableError,
     WatermarkError,
 )
-from scripts.helpers.listing.listing import Lister, Listing, ListingOptions, Location, in_batches
+from scripts.helpers.listing.listing import Lister, Listing, ListingOptions, Location, split_into_intervals
 from scripts.helpers.listing.objects import LISTED
 from tests.support.landing import put_objects
 
@@ -267,7 +267,7 @@ def test_batches_tile_the_keys_when_rows_are_cut(count: int) -> None:
     for field in list(LISTED)[1:]:
         table = table.append_column(field, pa.nulls(count, field.type))
 
-    found = list(in_batches(table, "0", "9"))
+    found = list(split_into_intervals(table, "0", "9"))
 
     assert [key for interval in found for key in interval.rows.column("key").to_pylist()] == keys
     assert (found[0].after, found[-1].until) == ("0", "9")

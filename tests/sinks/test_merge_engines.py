@@ -116,9 +116,9 @@ def test_target_is_what_all_events_say_when_they_are_random_and_keys_have_two_co
     named = ["part", "ID", "at", *([] if is_history else ["line"])]
     memory = engine.make([row[: len(named)] for row in gone], dict.fromkeys(named, "long"))
     distinct = frames.distinct(brought, merge)
-    memory = frames.of_keys(memory, distinct, merge)
+    memory = frames.rows_with_keys(memory, distinct, merge)
     if is_history:
-        source = frames.versions(distinct, frames.of_keys(target, distinct, merge), memory, merge)
+        source = frames.versions(distinct, frames.rows_with_keys(target, distinct, merge), memory, merge)
     else:
         source = frames.distinct(frames.together(distinct, memory, deleted=True), merge)
     found = engine.rows(source, [*types, DELETED, *ends])
@@ -334,7 +334,7 @@ def test_rows_of_a_key_are_found_when_it_is_no_number_or_a_negative_zero() -> No
     rows = pa.table({"k": [NAN, 0.0, 1.0, None]})
     events = pa.table({"k": [NAN, -0.0]})
 
-    found = ARROW_FRAMES.of_keys(rows, events, Merge.of("k", "at"))["k"].to_pylist()
+    found = ARROW_FRAMES.rows_with_keys(rows, events, Merge.of("k", "at"))["k"].to_pylist()
 
     assert list(map(str, found)) == ["nan", "0.0"]
 

@@ -51,7 +51,7 @@ def needs_a_right(path: Path) -> bool:
     return bool(found) or not CALLS.isdisjoint(re.findall(r"\w+", text))
 
 
-def of_terraform() -> Iterable[Path]:
+def files_of_terraform() -> Iterable[Path]:
     """Yield the files that decide whether the policies and examples of terraform/ fit the package."""
     yield from (path for path in (REPOSITORY / "terraform").rglob("*") if path.is_file() and not is_made(path))
     yield from (path for path in files_below(REPOSITORY / "scripts") if needs_a_right(path))
@@ -61,26 +61,26 @@ def of_terraform() -> Iterable[Path]:
     yield from with_support(*files_below(REPOSITORY / "tests" / "infra"))
 
 
-def of_model() -> Iterable[Path]:
+def files_of_model() -> Iterable[Path]:
     yield from (path for path in (REPOSITORY / "docs" / "model").iterdir() if path.is_file())
     yield from with_support(REPOSITORY / "tests" / "protocol" / "test_promela_model.py")
 
 
-def of_mutants() -> Iterable[Path]:
+def files_of_mutants() -> Iterable[Path]:
     return with_support(*files_below(REPOSITORY / "tests" / "mutants"))
 
 
-def of_runs() -> Iterable[Path]:
+def files_of_runs() -> Iterable[Path]:
     """Yield the files that decide which tests a run leaves out and what it reports, besides those of .ci."""
     house = REPOSITORY / "tests" / "house"
     return with_support(*(house / f"test_{name}.py" for name in ("groups", "matrix", "small_set")))
 
 
-def of_searches() -> Iterable[Path]:
+def files_of_searches() -> Iterable[Path]:
     return with_support(REPOSITORY / "tests" / "protocol" / "test_mutants.py", packages=("scripts", "tests"))
 
 
-def of_site() -> Iterable[Path]:
+def files_of_site() -> Iterable[Path]:
     """Yield the pages, and all of scripts/: the site documents the API and has screenshots of the report."""
     yield REPOSITORY / "README.md"
     for folder in ("docs", "scripts"):
@@ -88,12 +88,12 @@ def of_site() -> Iterable[Path]:
     yield from with_support(REPOSITORY / "tests" / "docs" / "test_site.py")
 
 
-def of_small_set() -> Iterable[Path]:
+def files_of_small_set() -> Iterable[Path]:
     lines = (REPOSITORY / ".ci" / "small" / "tests.txt").read_text(encoding="utf-8").splitlines()
     return with_support(*(REPOSITORY / line.partition("::")[0] for line in lines), packages=("scripts", "tests"))
 
 
-def of_targets() -> Iterable[Path]:
+def files_of_targets() -> Iterable[Path]:
     """Yield the files that decide the contract of sinks; its tests import the command, so nearly all of scripts/."""
     below = (path for path in (REPOSITORY / "scripts").rglob("*") if path.is_file() and not is_made(path))
     yield from (path for path in below if path.suffix != ".md")
@@ -101,21 +101,21 @@ def of_targets() -> Iterable[Path]:
     yield from with_support(*files_below(sinks / "contract"), *sinks.glob("test_iceberg*.py"))
 
 
-def of_types() -> Iterable[Path]:
+def files_of_types() -> Iterable[Path]:
     return (path for folder in ("scripts", "tests") for path in files_below(REPOSITORY / folder))
 
 
 GROUPS: dict[str, Callable[[], Iterable[Path]]] = {
-    "model": of_model,
-    "mutants": of_mutants,
-    "runs": of_runs,
-    "searches": of_searches,
-    "site": of_site,
-    "spark-3.3": of_small_set,
-    "spark-4.1": of_small_set,
-    "targets": of_targets,
-    "terraform": of_terraform,
-    "types": of_types,
+    "model": files_of_model,
+    "mutants": files_of_mutants,
+    "runs": files_of_runs,
+    "searches": files_of_searches,
+    "site": files_of_site,
+    "spark-3.3": files_of_small_set,
+    "spark-4.1": files_of_small_set,
+    "targets": files_of_targets,
+    "terraform": files_of_terraform,
+    "types": files_of_types,
 }
 
 

@@ -126,7 +126,7 @@ class LedgerSweep:
         for job_id in sorted(users | {self._job_id}):
             head = references.heads[job_id]
             if head.claim is not None and now < head.claim.lease_until:
-                continue  # Do not raise the fence: that would end the run at work, which may not even use these files.
+                continue  # Raising the fence would end the run at work, though it need not use the unreferenced files.
             if not isinstance(self._watermarks.store.swap(head, head.fenced()), Written):
                 raise StaleError(f"Job {job_id!r} changed during the sweep, and nothing was deleted. Sweep again.")
         return self._files.delete([file.name for file in going])

@@ -57,7 +57,7 @@ class TableQueries:
         selected: Sequence[str] | None = None,
     ) -> None:
         self.catalogue, self._selected = catalogue, selected
-        self.dialect = database.of_table({name: column.declared for name, column in catalogue.items()})
+        self.dialect = database.for_table({name: column.declared for name, column in catalogue.items()})
         # Select no star if there is a filter: the filtered rows include system columns, whose types Spark lacks.
         self._star_is_plain = not (where and self.dialect.system_columns)
         self.table = filtered(table, where, [database.quote(name) for name in database.system_columns])

@@ -55,10 +55,10 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     source = changes.lookups.store
     here, place = source.table.place, target.table.place
     # List the target's items before its head. If the head shows that the job has left, those items may be deleted.
-    listed, _ = _of_job(target, job_id)
+    listed, _ = _items_of_job(target, job_id)
     there = target.read_head(job_id)
     stored, head = changes.read_for_change(job_id)
-    found, left_out = _of_job(source, job_id)
+    found, left_out = _items_of_job(source, job_id)
     if stored is None:
         raise UnknownJobError(job_id, source.table_name)
     again = source.read_head(job_id)
@@ -104,7 +104,7 @@ def _may_be_replaced(there: Head, head: Head, here: str) -> bool:
     return there.moved_to is not None or there.arriving_from == here or _is_later(head, there)
 
 
-def _of_job(store: Store, job_id: str) -> tuple[dict[str, items.Item], int]:
+def _items_of_job(store: Store, job_id: str) -> tuple[dict[str, items.Item], int]:
     """Return a job's items by range key, without its head, and the number of its items of the Job Runs API."""
     found = {item[items.RANGE_KEY]["S"]: item for item in store.query(Between(job_id))}
     found.pop(items.HEAD_KEY, None)

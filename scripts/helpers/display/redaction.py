@@ -75,7 +75,7 @@ _SECRETS = (
         rf"((?:{_WORD}{_END}|[?&]sig)=(?!\*\*\*[,)}}])(\\{{0,8}}[\"'])?)"
         rf"(?(2)(?:(?!\2)(?:\\+.|[^\\\n]))+|(?:{_BRACES}|(?:(?!\\n\\t)[^&;\s\"'<>])+))"
     ),
-    # Header lines, and lines that botocore signs. Names of errors, actions and ARNs may contain `token`, but no secret.
+    # Header lines, and lines that botocore signs. Keep names of errors, actions and ARNs, even with `token` in them.
     rf"({_WORD}{_END}(?<!error)(?<!exception)(?<!secretsmanager)(?<!:secret) ?:\s*)(?![\s\"'{{\[(])[^\r\n\"'\\]+",
     # A user and a password before the host of a URL, or in the error of a driver that read them as part of the host.
     r"(://)[^\s/?#\"'<>]*(?=@)",

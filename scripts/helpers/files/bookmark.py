@@ -614,7 +614,7 @@ class FileBookmark:
         About `most_rows` listed rows are in memory at once. If the batch has limits, a choice has the candidates of its
         piece: the oldest files within the limits, and the first file that does not fit.
         """
-        from scripts.helpers.files.pieces import PIECE_ROWS, in_pieces
+        from scripts.helpers.files.pieces import PIECE_ROWS, split_into_pieces
 
         # Hide operators' decisions, otherwise every task would return the rows of the files that are marked as done.
         aside = _all_waiting(self.aside_on_executors)
@@ -622,7 +622,7 @@ class FileBookmark:
         known, then = self._known_in(ranges)
         for listing in listings:
             with closing(_intervals([listing])) as intervals:
-                for piece in in_pieces(intervals, most_rows or PIECE_ROWS):
+                for piece in split_into_pieces(intervals, most_rows or PIECE_ROWS):
                     ends = piece[0].after, piece[-1].until
                     of_piece = replace(chooser, markers=partial(self._marked, ends))
                     yield Piece(*ends, of_piece.choose(piece, started, known, then=then))

@@ -68,7 +68,7 @@ class _Runs(Generic[T]):
         return sorted(self._by_start.values(), key=lambda one: byte_order(one.after or ""))
 
 
-def in_pieces(intervals: Iterable[Interval], most_rows: int) -> Iterator[list[Interval]]:
+def split_into_pieces(intervals: Iterable[Interval], most_rows: int) -> Iterator[list[Interval]]:
     """Yield all intervals of a listing, which arrive in any order, in pieces whose intervals touch.
 
     Workers list several places at once, so neighbours are joined as they arrive. If more than `most_rows` rows wait,
@@ -139,7 +139,7 @@ class Gathered:
         return files, None
 
     def _write(self, runs: Sequence[_Run[pa.Table]]) -> None:
-        """Write several runs together. No other run may have keys between them."""
+        """Write the rows of several runs of keys as one. The caller sees to it that no other run has keys between."""
         rows = _joined(runs)
         if rows.num_rows:
             self._written.append(_Written(runs[0].after, files_of(self._ledger.stored(rows))))

@@ -261,7 +261,7 @@ class Reader(Named, Generic[Frame]):
         partitions = None
         if table.partition_keys or push_down_predicate or in_catalog:
             partitions = catalog.partitions(spark, table, push_down_predicate, in_catalog)
-            request = _of_partitions(request, partitions, given, bool(push_down_predicate or in_catalog))
+            request = _limited_to_partitions(request, partitions, given, bool(push_down_predicate or in_catalog))
         df = read_folders(
             spark, request, table.format, table.format_options, transformation_ctx, job, table.schema, partitions,
         )  # fmt: skip
@@ -354,7 +354,7 @@ def _dataframes(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> lis
     return [as_dataframe(frame)]
 
 
-def _of_partitions(
+def _limited_to_partitions(
     request: FoldersToRead, partitions: Partitions, given: Mapping[str, Any], has_predicate: bool
 ) -> FoldersToRead:
     """Return the folders to read, limited to the files of registered partitions."""

@@ -101,7 +101,7 @@ def _walk(parts: Sequence[str], kind: T.DataType, *, quoted: bool) -> tuple[str,
 
 
 def _named(name: str, schema: T.StructType) -> str | None:
-    """Return a field's name as the schema spells it. If several differ only by case, the name itself is preferred."""
+    """Return a field's name as the schema spells it. If several differ only by case, an exact match is preferred."""
     alike = [each for each in schema.names if each.lower() == name.lower()]
     return name if name in alike else next(iter(alike), None)
 

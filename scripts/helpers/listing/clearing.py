@@ -130,7 +130,7 @@ class Clearing:
         found: Mapping[str, Any] = {}
         try:
             is_versioned = taken.version_id is not None and taken.version_id != OVERWRITABLE
-            # A delete has a condition on the ETag. A copy has one, too, but some servers ignore it, so check first.
+            # Check first where the ETag condition of the requests is not enough. Some servers ignore it for copies.
             if self.archive is not None or self.by_time or is_versioned:
                 with self._typed("s3:GetObject", uri):
                     found = self._compare(taken)

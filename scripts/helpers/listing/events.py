@@ -142,7 +142,7 @@ class S3EventQueue:
         # delivers the message again, its other keys are skipped, because the commit recorded them.
         left = set(but)
         done = [name for name, message in self._messages.items() if left.isdisjoint(message.keys)]
-        failed = self._in_batches(done, "delete_message_batch", lambda _: {})
+        failed = self._send_batches(done, "delete_message_batch", lambda _: {})
         left_messages = self._messages.keys() - done
         self._show_after(left_messages, lambda message: min(60 * (2**message.received - 2), MAX_VISIBILITY))
         for name in done:
@@ -160,7 +160,7 @@ class S3EventQueue:
         self._show_after(self._messages, lambda _: seconds)
 
     def _show_after(self, names: Iterable[str], seconds: Callable[[_Message], int]) -> None:
-        self._in_batches(
+        self._send_batches(
             list(names), "change_message_visibility_batch", lambda message: {"VisibilityTimeout": seconds(message)}
         )
 
@@ -183,7 +183,7 @@ class S3EventQueue:
         try:
             found = parse_message(message["Body"])
         except ValueError as error:
-            logger.warning("not an S3 notification, left in the queue: message=%s reason=%s", name, error)
+            logger.warning("event=message_unreadable message=%s reason=%s: it stays in the queue", name, error)
             return set()
         ours = {
             one.key[len(location.prefix) :]
@@ -195,10 +195,10 @@ class S3EventQueue:
             received = int(message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
             self._messages[name] = _Message(message["ReceiptHandle"], ours, received)
         else:  # Do not delete a message that also names other sources: their consumer needs it.
-            logger.warning("not of this source, left in the queue: message=%s source=%s", name, location)
+            logger.warning("event=message_not_ours message=%s source=%s: it stays in the queue", name, location)
         return ours
 
-    def _in_batches(self, names: Sequence[str], call: str, fields: Callable[[_Message], dict[str, Any]]) -> set[str]:
+    def _send_batches(self, names: Sequence[str], call: str, fields: Callable[[_Message], dict[str, Any]]) -> set[str]:
         """Send a request to SQS for messages, ten at a time, and return the ids of messages for which it failed."""
         failed: set[str] = set()
         for start in range(0, len(names), BATCH):
@@ -213,13 +213,15 @@ class S3EventQueue:
             except (ClientError, BotoCoreError) as error:
                 failed.update(names[start:])  # The whole call failed, so later batches would fail, too.
                 logger.warning(
-                    "SQS failed, it delivers the messages again: queue=%s messages=%d reason=%s",
+                    "event=queue_failed queue=%s messages=%d reason=%s: SQS delivers the messages again",
                     self.queue_url, len(names) - start, code_of(error),
                 )  # fmt: skip
                 break
             for place, code in refused.items():
                 failed.add(batch[place])
-                logger.warning("SQS refused, it delivers the message again: message=%s reason=%s", batch[place], code)
+                logger.warning(
+                    "event=message_refused message=%s reason=%s: SQS delivers the message again", batch[place], code
+                )
         return failed
 
     @contextmanager

@@ -390,7 +390,7 @@ def _sorted(part: Iterable[Interval]) -> Iterator[Interval]:
     """Sort the objects of an unordered listing."""
     intervals = list(part)
     rows = pa.Table.from_batches([interval.rows for interval in intervals], LISTED).sort_by("key")
-    yield from in_batches(rows, intervals[0].after, intervals[-1].until)
+    yield from split_into_intervals(rows, intervals[0].after, intervals[-1].until)
 
 
 def _list_with_obstore(location: Location, folder: str) -> Iterator[Interval]:
@@ -426,7 +426,7 @@ def _list_with_obstore(location: Location, folder: str) -> Iterator[Interval]:
         pa.array([one["last_modified"] for one in there], LISTED.field("modified").type),
         pa.nulls(len(there), pa.string()),
     ]
-    yield from in_batches(pa.Table.from_arrays(columns, schema=LISTED).sort_by("key"), *bounds_of(folder))
+    yield from split_into_intervals(pa.Table.from_arrays(columns, schema=LISTED).sort_by("key"), *bounds_of(folder))
 
 
 def bounds_of(folder: str) -> tuple[str | None, str | None]:
@@ -436,7 +436,7 @@ def bounds_of(folder: str) -> tuple[str | None, str | None]:
     return folder, folder + LAST
 
 
-def in_batches(rows: pa.Table, after: str | None, until: str | None) -> Iterator[Interval]:
+def split_into_intervals(rows: pa.Table, after: str | None, until: str | None) -> Iterator[Interval]:
     """Split sorted rows into intervals that cover the range above `after`, up to and including `until`."""
     batches = rows.combine_chunks().to_batches(BATCH) or [no_batch(LISTED)]
     for index, batch in enumerate(batches):
@@ -490,4 +490,4 @@ def _list_directory(location: Location, folder: str, left_out: list[str]) -> Ite
             columns["modified"].append(status.st_mtime_ns // 1_000)
     none = [None] * len(columns["key"])
     table = pa.table([column_of(columns.get(field.name, none), field.type) for field in LISTED], schema=LISTED)
-    yield from in_batches(table.sort_by("key"), *bounds_of(folder))
+    yield from split_into_intervals(table.sort_by("key"), *bounds_of(folder))

@@ -23,7 +23,7 @@ from scripts.helpers.errors import (
     SourceUnavailableError,
     WatermarkError,
 )
-from scripts.helpers.listing.listing import Location, in_batches
+from scripts.helpers.listing.listing import Location, split_into_intervals
 from scripts.helpers.listing.objects import EPOCH, LISTED, Interval
 from scripts.helpers.listing.s3 import login_or_load
 
@@ -251,7 +251,7 @@ class S3MetadataInventory:
             ],
             schema=LISTED,
         )  # fmt: skip
-        return in_batches(listed, None, None)
+        return split_into_intervals(listed, None, None)
 
 
 class _Opened:

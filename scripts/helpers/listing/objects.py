@@ -100,7 +100,7 @@ def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def cut_texts(joined: bytes) -> pa.Array:
-    """Cut texts at the separators between them; ArrowInvalid for bytes that are not UTF-8."""
+    """Split joined texts at their separators; ArrowInvalid for bytes that are not UTF-8."""
     ends = pa.py_buffer(array("i", (0, len(joined))))
     whole = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(joined)])
     return pc.cast(pc.split_pattern(whole, SEPARATOR).flatten(), pa.string())

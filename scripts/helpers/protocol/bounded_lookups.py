@@ -35,7 +35,7 @@ class BoundedLookups(Lookups):
         self._left, self._known = most, dict[tuple[str, Any], Any]()
 
     def opened(self, head: Head) -> Head:
-        """Return a head with its states read back, the smallest first; states past the limit stay references."""
+        """Return a head with states in place of references, smallest first, until the limit on bytes is reached."""
         found = dict(head.watermarks)
         lengths = {}
         for name, state in found.items():

@@ -278,8 +278,8 @@ def make_retractions(
         return found.get(key)
 
     for output in unseen:
-        # Take back this version and all later ones. A target may have later versions if this output waits for another
-        # target. They must go too, because a table refuses versions below the last one that it has recorded.
+        # Take back this version at its target, and all later ones there: a table refuses a version below the last one
+        # it has recorded. There may be later ones, because an output can wait for another target of its batch.
         made = add(output, output.version)
         # Without a batch column, the rows cannot be found and stay in the table. Keep their number to report it.
         if made is not None and output.rows and not output.is_retractable:

@@ -55,7 +55,7 @@ def _first_key(part: Part) -> str:
     return str(part.table["key"][0].as_py())
 
 
-def _in_files(part: Part) -> list[str]:
+def _columns_of_files(part: Part) -> list[str]:
     """Return the names of the columns that the files of a part contain; columns of its folders are left out."""
     folders = {name.lower() for name in folder_columns(_first_key(part))}
     return [name for name in part.columns if name.lower() not in folders]
@@ -208,7 +208,7 @@ class SchemaReader:
         decision = decide(self._where(), self.kept, self._merged(parts), policy, rescues=self._rescues)
         if asked.finds_by_header:
             kept = () if policy == "take" else self.kept or ()
-            check_related(str(self.location), kept, {_first_key(part): _in_files(part) for part in parts})
+            check_related(str(self.location), kept, {_first_key(part): _columns_of_files(part) for part in parts})
         return decision, parts
 
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
@@ -292,7 +292,7 @@ class SchemaReader:
         """Raise InvalidValueError if a header has no column of the schema, which may name columns by position."""
         known = {name.lower() for name in wanted}
         for part in parts:
-            if part.columns and not known & {name.lower() for name in _in_files(part)}:
+            if part.columns and not known & {name.lower() for name in _columns_of_files(part)}:
                 raise InvalidValueError(
                     f"schema names {', '.join(wanted)}, and the header of {part.table.num_rows:,} of the CSV files has "
                     f"none of these: it has {', '.join(part.columns)}. Name columns as the header does. To go by their "

@@ -99,7 +99,7 @@ class ObjectFetcher:
         If `pinned`, only check that the planned version still exists, even if there is a newer version.
         """
         if self._location.is_local:
-            self._compare_file(planned, self._of_file(planned, os.stat))
+            self._compare_file(planned, self._call_on_file(planned, os.stat))
         else:
             version = planned.kept_version if pinned else None
             answer = self._call("head_object", Planned(planned.key, None, version, planned.size))
@@ -123,7 +123,7 @@ class ObjectFetcher:
         return found[0], found[1]
 
     def _ends_of_file(self, planned: Planned, first: int, last: int) -> tuple[bytes, bytes]:
-        with self._of_file(planned, partial(open, mode="rb", opener=open_without_blocking)) as file:
+        with self._call_on_file(planned, partial(open, mode="rb", opener=open_without_blocking)) as file:
             self._compare_file(planned, os.fstat(file.fileno()))
             start = file.read(first)
             file.seek(max(0, planned.size - last))
@@ -179,7 +179,7 @@ class ObjectFetcher:
             raise login_or_load(str(self._location), error) or self._unreadable(planned, code, text) from error
 
     def _read_file(self, planned: Planned) -> bytes:
-        with self._of_file(planned, partial(open, mode="rb", opener=open_without_blocking)) as file:
+        with self._call_on_file(planned, partial(open, mode="rb", opener=open_without_blocking)) as file:
             # Compare before the read too: a pipe may have replaced the file, and reading a pipe might never end.
             self._compare_file(planned, os.fstat(file.fileno()))
             body: bytes = file.read()
@@ -187,7 +187,7 @@ class ObjectFetcher:
             self._compare_file(planned, os.fstat(file.fileno()))
         return body
 
-    def _of_file(self, planned: Planned, call: Callable[[str], Any]) -> Any:
+    def _call_on_file(self, planned: Planned, call: Callable[[str], Any]) -> Any:
         path = self._location.local_path(planned.key)
         try:
             return call(path)

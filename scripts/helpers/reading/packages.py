@@ -82,7 +82,7 @@ def read_xml(
     """
     if len(paths) > 1:
         for key in paths:
-            if not _in_pairs(key):
+            if not _has_matched_braces(key):
                 raise SourceError(
                     str(location), f"key {key!r} has braces that are not in pairs, which the XML reader of Spark 3 "
                     "cannot read beside other files. Rename it, or read it alone: delta.split.",
@@ -118,7 +118,7 @@ def _load(reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
     return reader.load(",".join(path.replace(",", "{\\,}") for path in paths))
 
 
-def _in_pairs(key: str) -> bool:
+def _has_matched_braces(key: str) -> bool:
     """Return whether every brace is matched."""
     depth = 0
     for character in key:

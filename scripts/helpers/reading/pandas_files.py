@@ -119,10 +119,10 @@ def read_pandas(
         found = []
         body = fetcher.fetch(one)
         if format == "parquet" and body and options:
-            with _of_file(str(location), one.key, format, {}):
+            with _naming_file(str(location), one.key, format, {}):
                 # Read the footer first, without the options, because an error in it is caused by the file.
                 pq.read_schema(BytesIO(body))
-        with _of_file(str(location), one.key, format, options):
+        with _naming_file(str(location), one.key, format, options):
             ending = "" if format == "parquet" else packing(one.key)
             for member, content in _members(body, ending, options).items():
                 if content:
@@ -143,7 +143,7 @@ def read_pandas(
     except (*_OF_FILES, TypeError, pa.ArrowException):
         # The error names no file, so join each file alone to find it. The options of Parquet have already worked.
         for key, frame in by_key.items():
-            with _of_file(str(location), key, format, {} if format == "parquet" else options):
+            with _naming_file(str(location), key, format, {} if format == "parquet" else options):
                 _joined(str(location), format, {key: frame}, options, as_text)
         raise
     # Return [] without names, because the slice [-0:] would be the whole list.
@@ -172,7 +172,7 @@ _OF_FILES = (
 
 
 @contextmanager
-def _of_file(source: str, key: str, format: str, options: Mapping[str, Any]) -> Iterator[None]:
+def _naming_file(source: str, key: str, format: str, options: Mapping[str, Any]) -> Iterator[None]:
     """Raise errors again with the name of the file, or as an error about the options if these are to blame."""
     try:
         yield

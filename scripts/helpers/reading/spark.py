@@ -215,7 +215,7 @@ def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: M
         return True
     is_marked = isinstance(schema, T.StructType) and RECORD in schema.names and "inferred" in schema[RECORD].metadata
     if format not in ("csv", "xml") or not is_marked:
-        # Spark's own reader parses other formats, and reads with schemas that lack the marker.
+        # Leave other formats, and schemas without the marker, to Spark's own reader.
         return False
     asked = lowered(options)
     # With enforceSchema=False, Spark's own reader compares the header.

@@ -80,7 +80,7 @@ class ArrowStream:
         self.count = count
 
 
-def in_chunks(
+def joined_batches(
     batches: Iterable[pa.RecordBatch], most: int, size_of: Callable[[pa.RecordBatch], int] = attrgetter("nbytes")
 ) -> Iterator[pa.Table]:
     """Join batches into tables and yield them. A table ends once its size, by default in bytes, reaches `most`."""

@@ -60,7 +60,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         """Return a column as an array, and whether its values were Python objects; CursorError if it is missing."""
 
     @abstractmethod
-    def _those(self, taken: pa.Array | None) -> Rows:
+    def _rows_where(self, taken: pa.Array | None) -> Rows:
         """Return the rows for which a mask of booleans is true; all rows if the mask is None."""
 
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
@@ -99,7 +99,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         """Return the rows of a window; raise CursorError if a column is missing or has another type by now."""
         names = [column.name for column in window.columns]
         check_types(self.columns(names, strings=True), window.columns)
-        return self._those(None if window.whole else self._mask(window))
+        return self._rows_where(None if window.whole else self._mask(window))
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str]:
         """Return no transactions, because all rows are in memory."""
@@ -318,7 +318,7 @@ class ArrowRows(MemoryRows["pa.Table"]):
         super().__init__(zone, name)
         self.table: pa.Table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
 
-    def _those(self, taken: pa.Array | None) -> pa.Table:
+    def _rows_where(self, taken: pa.Array | None) -> pa.Table:
         return self.table if taken is None else self.table.filter(taken)
 
     def _array(self, name: str) -> tuple[pa.Array, bool]:
@@ -374,7 +374,7 @@ class PandasRows(MemoryRows["pd.DataFrame"]):
         super().__init__(zone, name)
         self.frame = frame
 
-    def _those(self, taken: pa.Array | None) -> pd.DataFrame:
+    def _rows_where(self, taken: pa.Array | None) -> pd.DataFrame:
         return self.frame if taken is None else self.frame[taken.to_numpy(zero_copy_only=False)]
 
     def _array(self, name: str) -> tuple[pa.Array, bool]:

@@ -233,7 +233,7 @@ class DataFrameRows(RowSource):
         probe = RowWindow(columns, low, None, descending=descending)
         nulls = probe.null_predicate(SPARK)
         source = self._pruned(columns, low, None)
-        # Count NULLs among old rows too, not only past `low`: no window takes a row without a cursor.
+        # Count the NULLs of all rows, not only of those past `low`: no window ever reads a row whose cursor is NULL.
         if low is not None:
             source = source.where(sql("{} OR ({})", nulls, probe.at_or_past(low, SPARK)))
         asked = [*_last(columns, nulls, descending), sql("count_if({})", nulls)]

@@ -132,8 +132,8 @@ class RowWindow:
         columns = self.columns[: len(values)]
         if len(values) == 1:
             return dialect.comparison(columns[0], sign, values[0])
-        # (a, b) < (1, 2) means: a < 1, or a = 1 and b < 2. Only the last column may be equal, and only if the sign
-        # allows it. SQL Server and Oracle cannot compare row values such as (a, b) < (1, 2).
+        # (a, b) <= (1, 2) means: a < 1, or a = 1 and b <= 2. Only the comparison of the last column has the `=` of the
+        # sign. Written out, because SQL Server and Oracle cannot compare row values such as (a, b) <= (1, 2).
         strict = sign[0]
         choices = []
         equal_before: list[SQL] = []

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from scripts.helpers._lazy import pa, pq
 from scripts.helpers.errors import AccessRefusedError, InvalidValueError
-from scripts.helpers.rows.arrow_streams import ArrowStream, in_chunks
+from scripts.helpers.rows.arrow_streams import ArrowStream, joined_batches
 from scripts.helpers.sinks.places import Place
 
 NAME = "part-{:05d}.parquet"
@@ -97,7 +97,7 @@ def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any])
         writer = pq.ParquetWriter(packed, reader.schema, **given)
     with writer:
         # Translate only errors of the writer: an error of the source that `reader` reads is raised unchanged.
-        for group in in_chunks(reader, size, len) if isinstance(size, int) else in_chunks(reader, GROUP):
+        for group in joined_batches(reader, size, len) if isinstance(size, int) else joined_batches(reader, GROUP):
             with translate_refusals(options):
                 writer.write_table(group, size)
             count += group.num_rows

@@ -39,7 +39,7 @@ from scripts.helpers.errors import (
 )
 from scripts.helpers.protocol.names import BatchId, new_token
 from scripts.helpers.protocol.outputs import Output, Retraction, batch_name
-from scripts.helpers.rows.arrow_streams import ArrowStream, in_chunks
+from scripts.helpers.rows.arrow_streams import ArrowStream, joined_batches
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import internal, joined, sql
 from scripts.helpers.sinks.connectors import (
@@ -323,7 +323,7 @@ class ArrowMerge(TableMerge):
     def check(self, events: pa.Table) -> None:
         """Raise if events cannot be ordered; see `TableMerge.check`."""
         events = _cast_to_table(events, self._table(self.target))
-        self._wanted = _those(self.rules.keys, events)
+        self._wanted = _condition_for(self.rules.keys, events)
         super().check(events)
 
     @one_database()
@@ -339,7 +339,7 @@ class ArrowMerge(TableMerge):
         """
         self._found = {self.target: table}
         memory, distinct = self.memory, ARROW_FRAMES.distinct(_cast_to_table(events, table), self.rules)
-        self._wanted = _those(self.rules.keys, distinct)
+        self._wanted = _condition_for(self.rules.keys, distinct)
         if not self.has(memory):
             # Do not fail if another publisher creates the table at the same time.
             self._catalog.create_table_if_not_exists(_identifier(memory), distinct.select(self.named).schema)
@@ -367,7 +367,7 @@ class ArrowMerge(TableMerge):
         return [field.name for field in self._table(table).schema().fields]
 
     def read(self, table: str, events: pa.Table, merge: Merge) -> pa.Table:
-        """Return the rows of a table that have the key of an event, and maybe more; see `_those`."""
+        """Return the rows of a table that have the key of an event, and maybe more; see `_condition_for`."""
         return _scanned(self._table(table), self._wanted)
 
     def _table(self, name: str) -> Any:
@@ -388,17 +388,17 @@ class ArrowMerge(TableMerge):
         for name in step.sets:
             updated = updated.set_column(updated.column_names.index(name), name, by[name])
         inserted = source.take(changes.filter(pc.is_null(changes[THERE]))[FROM_SOURCE])
-        written = _in_columns(schema, inserted, updated)
+        written = _with_columns(schema, inserted, updated)
         replaced = there.take(changes[THERE].drop_null())
         if not replaced.num_rows:
             transaction.append(written, dict(summary))
             return True
         # Rewrite only the files with a changed row, and copy their unchanged rows.
-        those = _those(self.rules.keys, replaced)
+        those = _condition_for(self.rules.keys, replaced)
         rewritten = _scanned(table, those)
         gone = self._changes(rewritten, source, step)[THERE]
         stays = pc.invert(pc.is_in(pa.array(range(rewritten.num_rows), pa.int64()), gone.combine_chunks()))
-        rows = _in_columns(schema, written, rewritten.filter(stays))
+        rows = _with_columns(schema, written, rewritten.filter(stays))
         transaction.overwrite(rows, those, dict(summary))
         return True
 
@@ -430,7 +430,7 @@ def _scanned(table: Any, those: Any) -> pa.Table:
     return found
 
 
-def _those(names: Sequence[str], rows: pa.Table) -> Any:
+def _condition_for(names: Sequence[str], rows: pa.Table) -> Any:
     """Return a condition for all rows with a key of `rows`. With several key columns, it may match other rows, too.
 
     An exact condition would have a part for each key, which takes pyarrow minutes for some ten thousand keys.
@@ -454,7 +454,7 @@ def _cast_to_table(events: pa.Table, table: Any) -> pa.Table:
     return events.cast(pa.schema([pa.field(name, types.get(name, pa.bool_())) for name in events.column_names]))
 
 
-def _in_columns(schema: pa.Schema, *rows: pa.Table) -> pa.Table:
+def _with_columns(schema: pa.Schema, *rows: pa.Table) -> pa.Table:
     """Return rows with the columns of a table, and NULL for the columns that they lack."""
     found = pa.concat_tables([schema.empty_table(), *rows], promote_options="permissive")
     return found.select(schema.names).cast(schema)
@@ -1014,7 +1014,7 @@ class _ArrowLog(_Log):
                 found = with_later_columns(self._target, self.rows.stream(change.staged), schema)
                 # Append one snapshot for each chunk, all in one commit, because pyiceberg holds a snapshot's rows in
                 # memory. Only the last one names the batch: a table restored to an earlier one lacks some rows.
-                chunks = in_chunks(found, CHUNK)
+                chunks = joined_batches(found, CHUNK)
                 for rows, later in pairwise(chain([next(chunks, schema.empty_table())], chunks, [None])):
                     assert rows is not None
                     transaction.append(rows.select(schema.names).cast(schema), summary if later is None else {})

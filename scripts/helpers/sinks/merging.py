@@ -214,7 +214,7 @@ class _SparkEngine:
         """
         fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
         if beside:
-            fields = {name: _in_order_on_spark(value, rows.schema[name].dataType) for name, value in fields.items()}
+            fields = {name: _sorted_maps_on_spark(value, rows.schema[name].dataType) for name, value in fields.items()}
         row = F.struct(*(F.expr(value).alias(f"c{at}") for at, value in enumerate(fields.values())))
         return rows.select(*(F.col(SPARK.quote(name)).alias(alias) for name, alias in columns.items()), row.alias(ROW))
 
@@ -240,20 +240,20 @@ class _SparkEngine:
         return events.unionByName(rows.select(*shared).withColumn(DELETED, F.lit(deleted)), allowMissingColumns=True)
 
 
-def _in_order_on_spark(value: SQL, kind: T.DataType, depth: int = 0) -> SQL:
+def _sorted_maps_on_spark(value: SQL, kind: T.DataType, depth: int = 0) -> SQL:
     """Return the SQL of a value with the entries of maps as ordered lists, because Spark 3 cannot compare maps."""
     item = sql("{}_{}", internal("item"), whole(depth))
     if isinstance(kind, T.MapType):
-        key = _in_order_on_spark(sql("{}.key", item), kind.keyType, depth + 1)
-        entry = sql("STRUCT({}, {})", key, _in_order_on_spark(sql("{}.value", item), kind.valueType, depth + 1))
+        key = _sorted_maps_on_spark(sql("{}.key", item), kind.keyType, depth + 1)
+        entry = sql("STRUCT({}, {})", key, _sorted_maps_on_spark(sql("{}.value", item), kind.valueType, depth + 1))
         return sql("ARRAY_SORT(TRANSFORM(MAP_ENTRIES({}), {} -> {}))", value, item, entry)
     if isinstance(kind, T.ArrayType):
-        element = _in_order_on_spark(item, kind.elementType, depth + 1)
+        element = _sorted_maps_on_spark(item, kind.elementType, depth + 1)
         return value if element == item else sql("TRANSFORM({}, {} -> {})", value, item, element)
     if isinstance(kind, T.StructType):
         names = [sql("{}.{}", value, SPARK.quote(field.name)) for field in kind.fields]
         fields = [
-            _in_order_on_spark(name, field.dataType, depth) for name, field in zip(names, kind.fields, strict=True)
+            _sorted_maps_on_spark(name, field.dataType, depth) for name, field in zip(names, kind.fields, strict=True)
         ]
         return value if fields == names else sql("IF({0} IS NULL, NULL, STRUCT({1}))", value, joined(", ", fields))
     return value
@@ -356,7 +356,7 @@ def _comparable(column: pa.ChunkedArray, *, as_text: bool) -> pa.ChunkedArray | 
     kind = _type_in_duckdb(column.type)
     if kind is not None:
         return column.cast(kind)
-    texts = [None if value is None else repr(_in_order(value)).encode() for value in column.to_pylist()]
+    texts = [None if value is None else repr(_with_sorted_maps(value)).encode() for value in column.to_pylist()]
     return pa.chunked_array([pa.array(texts, pa.large_binary())]) if as_text else None
 
 
@@ -376,12 +376,12 @@ def _type_in_duckdb(kind: pa.DataType) -> pa.DataType | None:
     return kind if types.is_null(kind) or types.is_primitive(kind) else None
 
 
-def _in_order(value: Any) -> Any:
+def _with_sorted_maps(value: Any) -> Any:
     """Return a Python value with the entries of maps in order, and without a negative zero."""
     if isinstance(value, dict):
-        return {name: _in_order(one) for name, one in value.items()}
+        return {name: _with_sorted_maps(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        found = [_in_order(one) for one in value]
+        found = [_with_sorted_maps(one) for one in value]
         # Sort tuples only: they are the entries of a map, which have no order.
         return sorted(found, key=repr) if value and isinstance(value[0], tuple) else found
     return value + 0.0 if isinstance(value, float) else value
@@ -532,7 +532,7 @@ class Frames:
         )  # fmt: skip
         return self._engine.rows(found, events, {**column, **ends, DELETED: DELETED}, sequence)
 
-    def of_keys(self, rows: Any, events: Any, merge: Merge) -> Any:
+    def rows_with_keys(self, rows: Any, events: Any, merge: Merge) -> Any:
         """Return the rows that have the key of an event."""
         column = aliases_of(merge.keys)
         text = sql(
@@ -606,7 +606,7 @@ class TableMerge:
             raise self.rules.tied(self.target, count, where)
 
     def _read(self, table: str, events: Any) -> Any:
-        return self._frames.of_keys(self._tables.read(table, events, self.rules), events, self.rules)
+        return self._frames.rows_with_keys(self._tables.read(table, events, self.rules), events, self.rules)
 
     def source(self, distinct: Any) -> Any:
         """Return the source of the MERGE of a batch: the newest event of each key, or for a history all versions."""

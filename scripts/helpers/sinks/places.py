@@ -68,7 +68,7 @@ class Place(Protocol):
         """Write what `change` makes of a file's content (None if there is no file). If it returns None, write nothing.
 
         If another process changes the file meanwhile, `change` is called again with the new content, so no change is
-        lost. Hadoop's other file systems have no conditional writes, so there the later of two writes wins.
+        lost. File systems of Hadoop other than S3A have no conditional writes, so there the later of two writes wins.
         """
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: Any) -> list[str]:

@@ -45,12 +45,12 @@ class Witnessed:
     @property
     def epochs(self) -> dict[str, int]:
         """The number of the last recorded version in each epoch of the job."""
-        return self._of_job(self.versions)
+        return self._versions_of_job(self.versions)
 
     @property
     def held(self) -> dict[str, int]:
         """The number of the last version in each epoch of the job whose rows are still in the table."""
-        return self._of_job({**self.versions, **self.rolled_back})
+        return self._versions_of_job({**self.versions, **self.rolled_back})
 
     @property
     def others(self) -> list[str]:
@@ -59,7 +59,7 @@ class Witnessed:
         found = {other for other, _, epoch in apps if re.fullmatch(f"{MARK}|{FIRST_DIGITS}", other) and is_epoch(epoch)}
         return sorted(other for other in found if not self.job.startswith(other))
 
-    def _of_job(self, versions: Mapping[str, int]) -> dict[str, int]:
+    def _versions_of_job(self, versions: Mapping[str, int]) -> dict[str, int]:
         start = f"{self.job}/"
         return {app.removeprefix(start): last for app, last in versions.items() if app.startswith(start) and last}
 

@@ -369,7 +369,7 @@ class Staging(Attempts):
             try:
                 found = self._read(folder, retraction.target, retraction.first)
             except UnprovenError:
-                found = None  # Ignore an invalid manifest, which proves nothing. `retract` deletes it.
+                found = None  # An invalid manifest does not prove what the files are for. `retract` deletes it.
             is_for_target |= found is not None and found.is_for(retraction.target)
             if found is not None:
                 self._write(folder, replace(found, files=None))

@@ -179,7 +179,7 @@ class Database(Dialect):
         """Return whether a large window may be split by a column; texts have no middle to split at."""
         return column.type not in TEXTS
 
-    def of_table(self, declared: Mapping[str, str]) -> Database:
+    def for_table(self, declared: Mapping[str, str]) -> Database:
         """Return the dialect for a table, which may depend on the declared types of its columns."""
         return self
 

@@ -67,7 +67,7 @@ class SQLite(WritableDatabase):
         self._loose = loose
         """Columns that may hold numbers among their texts, as their affinity is not TEXT."""
 
-    def of_table(self, declared: Mapping[str, str]) -> Database:
+    def for_table(self, declared: Mapping[str, str]) -> Database:
         return SQLite(frozenset(name for name, text in declared.items() if self.kind(text) != "text"))
 
     def serves(self, column: CursorColumn) -> bool:

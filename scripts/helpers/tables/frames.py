@@ -90,7 +90,7 @@ def _instant(at: datetime | None):  # type: ignore[no-untyped-def]
 # --- pyarrow ----------------------------------------------------------------------------------------
 
 
-def of_arrow(rows: Any, returns: Returns) -> Any:
+def frame_of_arrow(rows: Any, returns: Returns) -> Any:
     """Return a pyarrow table as it is, or as pandas if `returns` is "pandas". Return a Spark frame unchanged."""
     if returns == "arrow" or hasattr(rows, "sparkSession"):
         return rows

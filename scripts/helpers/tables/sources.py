@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeGuard, get_args
 from scripts.helpers.display.options import check_choice, option_error
 from scripts.helpers.errors import SourceError, SourceLostError, TargetError, WatermarkError
 from scripts.helpers.spark.java_errors import reason_of
-from scripts.helpers.tables.frames import Returns, of_arrow
+from scripts.helpers.tables.frames import Returns, frame_of_arrow
 from scripts.helpers.tables.spans import Format, TableSpan
 
 Kind = Literal["append", "nothing", "overwrite", "rollback"]
@@ -143,7 +143,7 @@ class TableSource(ABC):
         """Return the rows of a span: a lazy Spark DataFrame, a pandas DataFrame, or a pyarrow table."""
         with self._typed(reads_rows=True):
             found = self._engine.whole(span) if span.is_empty or span.whole else self._committed(span)
-        return of_arrow(found, self._returns)
+        return frame_of_arrow(found, self._returns)
 
     def typed_errors(self, context: str, job_id: str, *, is_planned: bool = True) -> AbstractContextManager[None]:
         """Return a context that raises SourceLostError if rows cannot be read because files are gone."""
