@@ -219,9 +219,7 @@ class S3EventQueue:
                 break
             for place, code in refused.items():
                 failed.add(batch[place])
-                logger.warning(
-                    "event=message_refused message=%s reason=%s: SQS delivers the message again", batch[place], code
-                )
+                logger.warning("event=message_refused message=%s reason=%s: SQS delivers it again", batch[place], code)
         return failed
 
     @contextmanager
