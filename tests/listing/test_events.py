@@ -438,6 +438,7 @@ def test_failure_is_logged_and_messages_stay_when_sqs_fails_after_receiving(
 
     assert queue.count() == (0, 12)
     (logged,) = caplog.records
+    assert logged.getMessage().startswith("event=queue_failed queue=")
     assert f"messages=12 reason={reason}" in logged.getMessage()
 
 
