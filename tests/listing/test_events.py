@@ -252,7 +252,7 @@ def test_message_stays_with_a_warning_when_it_is_of_another_source(
     assert received.keys == ()
     assert events.acknowledge() == 0
     assert queue.count() == (0, 1)
-    assert "event=message_not_ours" in caplog.text
+    assert "event=message_not_of_source" in caplog.text
     assert "source=s3://landing/in/" in caplog.text
 
 

@@ -195,7 +195,7 @@ class S3EventQueue:
             received = int(message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
             self._messages[name] = _Message(message["ReceiptHandle"], ours, received)
         else:  # Do not delete a message that also names other sources: their consumer needs it.
-            logger.warning("event=message_not_ours message=%s source=%s: it stays in the queue", name, location)
+            logger.warning("event=message_not_of_source message=%s source=%s: it stays in the queue", name, location)
         return ours
 
     def _send_batches(self, names: Sequence[str], call: str, fields: Callable[[_Message], dict[str, Any]]) -> set[str]:

@@ -394,12 +394,12 @@ class ArrowMerge(TableMerge):
             transaction.append(written, dict(summary))
             return True
         # Rewrite only the files with a changed row, and copy their unchanged rows.
-        those = _condition_for(self.rules.keys, replaced)
-        rewritten = _scanned(table, those)
+        condition = _condition_for(self.rules.keys, replaced)
+        rewritten = _scanned(table, condition)
         gone = self._changes(rewritten, source, step)[THERE]
         stays = pc.invert(pc.is_in(pa.array(range(rewritten.num_rows), pa.int64()), gone.combine_chunks()))
         rows = _with_columns(schema, written, rewritten.filter(stays))
-        transaction.overwrite(rows, those, dict(summary))
+        transaction.overwrite(rows, condition, dict(summary))
         return True
 
     def _changes(self, there: pa.Table, source: pa.Table, step: Step) -> pa.Table:
@@ -424,9 +424,9 @@ def _identifier(name: str) -> str:
     return name.partition(".")[2]
 
 
-def _scanned(table: Any, those: Any) -> pa.Table:
+def _scanned(table: Any, condition: Any) -> pa.Table:
     """Return the rows of a table for which a condition is true."""
-    found: pa.Table = table.scan(row_filter=those).to_arrow()
+    found: pa.Table = table.scan(row_filter=condition).to_arrow()
     return found
 
 
