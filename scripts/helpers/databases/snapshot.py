@@ -35,7 +35,7 @@ class TransactionIds(PostgreSQL):
     def __init__(self, xid8: frozenset[str] = frozenset()) -> None:
         self._xid8 = xid8
 
-    def of_table(self, declared: Mapping[str, str]) -> Database:
+    def for_table(self, declared: Mapping[str, str]) -> Database:
         return TransactionIds(frozenset(name for name, kind in declared.items() if kind == "xid8"))
 
     def cursor(self, column: CursorColumn) -> SQL:
