@@ -221,7 +221,7 @@ def forget() -> None:
 
 ALL = set(reach.GROUPS)
 OF_JOBS = ALL_SPARKS | {"targets", "types"}
-OF_SCRIPTS = OF_JOBS | {"searches", "site"}
+OF_SCRIPTS = OF_JOBS | {"searches", "second-opinion", "site"}
 CHANGES = {
     "terraform/policies.tf": {"terraform"},
     "terraform/tests/choices.tftest.hcl": {"terraform"},
@@ -252,6 +252,8 @@ CHANGES = {
     "tests/sinks/contract/test_once.py": {"targets", "types"},
     "tests/sinks/test_iceberg.py": {"targets", "types"},
     "tests/jobs/conftest.py": ALL_SPARKS | {"types"},
+    "tests/watermarks/test_fence.py": {"second-opinion", "types"},
+    "tests/report/test_page.py": {"site", "types"},
     "tests/cli/test_looking.py": {"types"},
     ".ci/constraints.txt": ALL,
     ".ci/small/spark-3.3.txt": ALL,

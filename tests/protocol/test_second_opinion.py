@@ -13,6 +13,8 @@ from tests.support.long import is_long
 from tests.support.patience import LONG
 from tests.support.watermarks_suite import EVERY_REQUEST, WHOLE, run_watermarks_suite
 
+pytestmark = pytest.mark.if_changed("second-opinion")
+
 ONLY_MOTO = (
     # MiniStack does not end a page of a query after 1 MB, unlike DynamoDB and moto.
     "tests/watermarks/test_history.py::test_page_stays_one_request_when_its_entries_are_more_than_a_megabyte",

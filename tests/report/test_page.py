@@ -12,6 +12,8 @@ from tests.report.browser import TOOK, Page
 from tests.report.many import large_page
 from tests.report.world import JOBS, MARKUP_CONTEXT, MARKUP_JOB
 
+pytestmark = pytest.mark.if_changed("site")
+
 TAB, ENTER, SPACE = "\ue004", "\ue007", " "
 WIDTHS = {"phone": 360, "wide": 1280}
 AXE = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")

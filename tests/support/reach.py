@@ -80,12 +80,22 @@ def files_of_searches() -> Iterable[Path]:
     return with_support(REPOSITORY / "tests" / "protocol" / "test_mutants.py", packages=("scripts", "tests"))
 
 
+def files_of_second_opinion() -> Iterable[Path]:
+    tests = REPOSITORY / "tests"
+    suite = (*files_below(tests / "watermarks"), tests / "decisions" / "test_administration.py")
+    return with_support(tests / "protocol" / "test_second_opinion.py", *suite, packages=("scripts", "tests"))
+
+
 def files_of_site() -> Iterable[Path]:
-    """Yield the pages, and all of scripts/: the site documents the API and has screenshots of the report."""
+    """Yield the pages, and all of scripts/: the site documents the API and has screenshots of the report.
+
+    The tests that open the report in a browser belong to the same group.
+    """
     yield REPOSITORY / "README.md"
     for folder in ("docs", "scripts"):
         yield from (path for path in (REPOSITORY / folder).rglob("*") if path.is_file() and not is_made(path))
-    yield from with_support(REPOSITORY / "tests" / "docs" / "test_site.py")
+    tests = REPOSITORY / "tests"
+    yield from with_support(tests / "docs" / "test_site.py", tests / "report" / "test_page.py")
 
 
 def files_of_small_set() -> Iterable[Path]:
@@ -110,6 +120,7 @@ GROUPS: dict[str, Callable[[], Iterable[Path]]] = {
     "mutants": files_of_mutants,
     "runs": files_of_runs,
     "searches": files_of_searches,
+    "second-opinion": files_of_second_opinion,
     "site": files_of_site,
     "spark-3.3": files_of_small_set,
     "spark-4.1": files_of_small_set,
