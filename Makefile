@@ -11,10 +11,10 @@ help: ## show this list
 demo: .venv/demo-ready ## load a year of flights in several runs, one of them killed half-way
 	$(BIN)/python -m scripts.demo
 
-# Five at a time: two cores are hardly idle while tests wait, and more parts would only take turns.
+# Three at a time: with two, the cores are idle while tests wait; more than three only take turns.
 test: .venv/ready ## the tests, and a small set on the Sparks of Glue 4.0 and 6.0, without groups that passed and are unchanged; sets itself up
 	@.ci/spark-classes
-	@$(MAKE) --no-print-directory --jobs 5 --keep-going $(PARTS) small-spark-3.3 small-spark-4.1 lint collected
+	@$(MAKE) --no-print-directory --jobs 3 --keep-going $(PARTS) small-spark-3.3 small-spark-4.1 lint collected
 	@.ci/shard check
 	@.ci/small/run report
 
