@@ -31,6 +31,7 @@ from scripts.helpers.tables.delta import DeltaTable
 from scripts.helpers.tables.iceberg import IcebergTable
 from scripts.helpers.watermarks import Watermarks
 from tests.support.databases import SQLiteFile
+from tests.support.odd_settings import LOADED, loaded, set_oddly
 from tests.support.planted import plant_type
 from tests.support.reasons import because
 from tests.support.staging import staged_by
@@ -99,6 +100,13 @@ def test_times_are_compared_as_instants_when_the_cursor_is_a_time(
         second = ids(window)
 
     assert (first, second) == ([1, 2, 3], [4, 5])
+
+
+def test_rows_and_files_are_loaded_once_when_the_settings_of_a_session_are_odd(
+    connect: Any, watermarks: Watermarks, tmp_path: Path
+) -> None:
+    with set_oddly(connect):
+        assert loaded(connect, watermarks, tmp_path) == LOADED
 
 
 # --- files ---------------------------------------------------------------------------------------------

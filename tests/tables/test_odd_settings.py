@@ -15,13 +15,8 @@ from scripts.helpers.spark.settings import settings
 from scripts.helpers.tables import DeltaTable, IcebergTable
 from scripts.helpers.watermarks import Watermarks
 from tests.support.database_fixtures import sql_table
+from tests.support.odd_settings import CHANGE, LOADED, LONG_AGO, loaded, set_oddly
 
-ODD = {
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.session.timeZone": "Asia/Kathmandu",
-    "spark.sql.caseSensitive": "true",
-    "spark.sql.parquet.outputTimestampType": "INT96",
-}
 COLUMNS = [
     "*",
     "timestamp_seconds(id) AS at",
@@ -29,16 +24,6 @@ COLUMNS = [
     "CAST(id AS DECIMAL(10,2)) AS price",
     "named_struct('A', id, 'ab', 'word') AS s",
 ]
-LONG_AGO = "1850-01-01 12:00:00"
-"""A time before standard time zones, which Parquet files may also store in another calendar."""
-CHANGE = 1_774_746_000
-"""2026-03-29 01:00 UTC, when clocks go forward in London, the zone of the tests."""
-
-
-def set_oddly(session: Any) -> Any:
-    # Spark 3.3 has no timestamp type without a zone.
-    without_zone = {} if session.version < "3.4" else {"spark.sql.timestampType": "TIMESTAMP_NTZ"}
-    return settings(session, ODD | without_zone)
 
 
 @pytest.fixture
@@ -123,21 +108,4 @@ def test_rows_of_a_database_are_written_as_they_are_when_the_settings_of_a_sessi
 def test_rows_and_files_are_loaded_once_when_the_settings_of_a_session_are_odd(
     odd_without_tables: Any, watermarks: Watermarks, tmp_path: Path
 ) -> None:
-    spark, lake = odd_without_tables, f"file://{tmp_path}"
-    (tmp_path / "landing").mkdir()
-
-    for number in (1, 2):
-        changed = spark.range(number, number + 1).selectExpr("id", f"timestamp_seconds({CHANGE} + id) AS last_modified")
-        changed.write.mode("append").parquet(f"{lake}/repairs/")
-        (tmp_path / "landing" / f"{number}.json").write_text(f'{{"id": {number}, "since": "{LONG_AGO}"}}')
-        with IncrementalJob(watermarks, "odd", f"jr_{number}", spark=spark) as job:
-            repairs = spark.read.parquet(f"{lake}/repairs/")
-            new = job.rows_since(repairs, "last_modified", transformation_ctx="repairs")
-            landed = job.new_files(f"{lake}/landing/", transformation_ctx="parking")
-            job.write(new, f"{lake}/raw/repairs/")
-            job.write(landed.read(spark, "json", schema="id BIGINT, since TIMESTAMP"), f"{lake}/raw/parking/")
-
-    parking = spark.read.parquet(f"{lake}/raw/parking/")
-    joined = spark.read.parquet(f"{lake}/raw/repairs/").join(parking, "id")
-    shown = joined.selectExpr("id", "unix_seconds(last_modified)", "CAST(since AS STRING)")
-    assert sorted(map(tuple, shown.collect())) == [(number, CHANGE + number, LONG_AGO) for number in (1, 2)]
+    assert loaded(odd_without_tables, watermarks, tmp_path) == LOADED
