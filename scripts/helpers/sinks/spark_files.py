@@ -49,6 +49,11 @@ EXACT_TEXTS: dict[str, str | bool] = {
 """Options of CSV and JSON that keep what Spark cuts by default: microseconds, seconds of a zone, outer blanks."""
 
 
+def exact_texts(format: str) -> Mapping[str, str | bool]:
+    """Return the options of a format's writer that keep texts and times as they are; see `EXACT_TEXTS`."""
+    return EXACT_TEXTS if format.lower() in ("csv", "json") else {}
+
+
 def write_spark(
     df: DataFrame, folder: str, format: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
 ) -> int:
@@ -76,8 +81,7 @@ def write_spark(
     counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *unfit])
     with timestamps_with_statistics(df.sparkSession, format):
         # Do not use "overwrite": it deletes the folder first, and with it what another writer may have stored there.
-        exact = EXACT_TEXTS if format.lower() in ("csv", "json") else {}
-        writer = counted.write.format(format).options(**exact).options(**options).mode("error")
+        writer = counted.write.format(format).options(**exact_texts(format)).options(**options).mode("error")
         try:
             writer.partitionBy(*partition_by).save(folder)
         except AnalysisException as error:
