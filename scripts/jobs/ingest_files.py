@@ -19,6 +19,7 @@ from scripts.helpers.job import IncrementalJob
 from scripts.helpers.listing.paths import suffix
 from scripts.helpers.reading.dialects import unknown_options
 from scripts.helpers.schemas.policy import POLICIES, POLICIES_IN_WORDS
+from scripts.helpers.schemas.spark_frames import united
 from scripts.jobs import session
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
             f"the extension {unknown[0]!r} does not determine the format. Pass --format, one of {', '.join(FORMATS)}.",
         )
     spark = session.make_session(job.job_id, arguments.spark_conf)
-    rows: DataFrame | None = None
+    frames: list[DataFrame] = []
     # Pass each option to the formats that have it. Pass an option that no format has to every reader, to be refused.
     unused = {one: set(unknown_options(one, arguments.reader_options)) for one in FORMATS}
     wrong = {option for option in arguments.reader_options if all(option in each for each in unused.values())}
@@ -161,12 +162,10 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
             rescue=arguments.rescue or False,
             **{option: value for option, value in arguments.reader_options.items() if option not in others},
         )  # fmt: skip
-        if not frame.columns:
-            continue  # All files of this format are set aside, so their columns are unknown.
-        # Union by name, because without a schema each format may order its columns differently.
-        rows = frame if rows is None else rows.unionByName(frame)
-    if rows is not None:
-        job.write(rows, arguments.target)
+        if frame.columns:  # A format whose files are all set aside has no columns.
+            frames.append(frame)
+    if frames:
+        job.write(united(frames), arguments.target)
     return landed.has_more
 
 

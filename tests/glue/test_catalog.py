@@ -367,16 +367,17 @@ def test_predicate_is_refused_with_the_keys_when_spark_cannot_read_it(
     assert "a place" not in str(caught.value)
 
 
+@pytest.mark.parametrize("options", [{}, {"boundedFiles": "2"}], ids=["all", "limited"])
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_columns_and_keys_have_their_types_when_a_table_has_no_new_files(
-    ansi: str, glue_context: GlueContext, table: Any, put: Put, landing: str, ansi_mode: Callable[[str], None]
+    ansi: str, options: Any, glue_context: GlueContext, table: Any, landing: str, ansi_mode: Callable[[str], None]
 ) -> None:
     keys = [{"Name": "day", "Type": "date"}, {"Name": "no", "Type": "int"}]
     database = table("events", landing, "csv", columns=["id"], PartitionKeys=keys)
 
     ansi_mode(ansi)
 
-    df = glue_context.create_data_frame.from_catalog(database, "events")
+    df = glue_context.create_data_frame.from_catalog(database, "events", additional_options=options)
 
     assert df.dtypes == [("id", "string"), ("day", "date"), ("no", "int")]
     assert df.collect() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from scripts.helpers.errors import InvalidValueError, MisfitError, NotOffGlueError
 from scripts.helpers.glue import ChoiceType, DynamicFrame, GlueContext, ResolveChoice, ResolveOption
+from scripts.helpers.spark.settings import settings
 from tests.glue.options import Put
 from tests.support.reasons import because
 
@@ -307,21 +309,45 @@ def test_column_becomes_text_with_a_warning_when_no_type_fits_both_frames(
     assert caplog.text.lower().count("event=mixed_types field=id") == 3
 
 
-def test_cast_in_an_array_is_done_or_refused_when_ansi_mode_is_off_or_on(
-    landed: Callable[..., DynamicFrame], spark: Any
+@pytest.mark.parametrize("ansi", ["false", "true"])
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        ("'2'", "int", 2), ("'x'", "int", None), ("'1.9'", "int", None), ("3000000000L", "int", None),
+        ("1e10D", "int", None), ("1", "date", None),
+    ],
+)  # fmt: skip
+def test_cast_is_the_same_in_an_array_and_outside_whatever_the_mode(
+    glue_context: GlueContext, spark: Any, value: str, kind: str, expected: Any, ansi: str
 ) -> None:
-    frame = landed({"doors": [{"no": 1}, {"no": "2"}, {"no": "x"}]})
-    settled = frame.resolveChoice(specs=[("doors[].no", "cast:int")])
+    made = f"SELECT {value} AS v, array(named_struct('other', 'a', 'v', {value}), NULL) AS items"
 
-    assert rows(settled) == [{"doors": [{"no": 1}, {"no": 2}, {"no": None}]}]
-    if not spark.version.startswith("3"):
-        return
-    spark.conf.set("spark.sql.ansi.enabled", "true")
-    try:
-        with pytest.raises(NotOffGlueError, match="in ANSI mode"):
-            frame.resolveChoice(specs=[("doors[].no", "cast:int")])
-    finally:
-        spark.conf.unset("spark.sql.ansi.enabled")
+    with settings(spark, {"spark.sql.ansi.enabled": ansi}):
+        frame = DynamicFrame.fromDF(spark.sql(made), glue_context, "frame")
+        if kind == "date":
+            with pytest.raises(InvalidValueError, match="asks for a cast"):
+                frame.resolveChoice(specs=[("items[].v", f"cast:{kind}")])
+            return
+        found = rows(frame.resolveChoice(specs=[("v", f"cast:{kind}"), ("items[].v", f"cast:{kind}")]))
+
+    assert found == [{"v": expected, "items": [{"other": "a", "v": expected}, None]}]
+
+
+@pytest.mark.parametrize("outer", ["array({})", "map('k', {})", "array(array({}))", "named_struct('s', array({}))"])
+def test_nested_values_stay_in_their_fields_when_frames_with_other_fields_are_united(
+    glue_context: GlueContext, spark: Any, outer: str
+) -> None:
+    def frame(number: int, fields: str) -> DynamicFrame:
+        made = outer.format(f"named_struct({fields})")
+        return DynamicFrame.fromDF(spark.sql(f"SELECT {number} AS id, {made} AS people"), glue_context, "frame")
+
+    one = frame(1, "'name', 'Ada', 'town', 'Hackney'")
+    all_three = one.union(frame(2, "'town', 'Leeds', 'name', 'Bob'")).union(frame(3, "'size', 7"))
+
+    found = [json.dumps(row["people"], default=str) for row in rows(all_three)]
+    assert [re.findall(r'"(name|town|size)": ("\w+"|7)', text) for text in found] == [
+        [("name", '"Ada"'), ("town", '"Hackney"')], [("name", '"Bob"'), ("town", '"Leeds"')], [("size", "7")],
+    ]  # fmt: skip
 
 
 def test_choice_type_says_that_it_is_glues_own_when_it_is_used() -> None:

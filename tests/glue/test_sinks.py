@@ -88,6 +88,82 @@ def test_csv_is_that_of_rfc_4180_when_it_is_written_by_glues_names(
         assert [*csv.reader(lines)] == [["id", "say", "path"], ["1", 'he said "hi", ok', "C:\\temp\\"]]
 
 
+@pytest.mark.parametrize("per_batch", [False, True])
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_blanks_and_microseconds_are_kept_when_texts_are_written_by_glues_names(
+    begin: Begin, glue_context: GlueContext, frame: Make, raw: str, tmp_path: Path, format: str, per_batch: bool
+) -> None:
+    job = begin("jr_1")
+    said = "SELECT '  007 ' AS code, TIMESTAMP'2026-11-30 10:00:00.123456' AS at"
+
+    options = {"path": raw, "perBatch": per_batch}
+    glue_context.write_dynamic_frame.from_options(frame(said), "file", options, format)
+    job.commit()
+
+    (file,) = (tmp_path / "raw").rglob(f"*.{format}")
+    assert "  007 " in file.read_text()
+    assert "10:00:00.123456" in file.read_text()
+
+
+def csv_sink(context: GlueContext, raw: str, database: str, **format_options: Any) -> Any:
+    sink = context.getSink(connection_type="s3", path=raw, enableUpdateCatalog=True)
+    sink.setFormat("csv", **format_options)
+    sink.setCatalogInfo(catalogDatabase=database, catalogTableName="parts")
+    return sink
+
+
+def rows_of_table(context: GlueContext, database: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a table as the catalogue describes it, with the columns in alphabetical order."""
+    df = context.create_data_frame.from_catalog(database, "parts")
+    return sorted((tuple(row[name] for name in sorted(df.columns)) for row in df.collect()), key=repr)
+
+
+@pytest.mark.parametrize("options", [{}, {"writeHeader": False}, {"separator": "|"}, {"quoteChar": "'"}])
+def test_table_of_csv_is_read_as_it_was_written_when_a_sink_makes_it(
+    glue_context: GlueContext, frame: Make, raw: str, database: str, options: dict[str, Any]
+) -> None:
+    both = frame("SELECT * FROM VALUES ('1', 'a, \\'b\\''), ('2', 'c') AS t(id, name)").coalesce(1)
+
+    csv_sink(glue_context, raw, database, **options).writeFrame(both)
+
+    assert rows_of_table(glue_context, database) == [("1", "a, 'b'"), ("2", "c")]
+
+
+def test_values_stay_in_their_columns_when_frames_have_other_columns_than_a_table_of_csv(
+    glue_context: GlueContext, frame: Make, raw: str, database: str
+) -> None:
+    for columns in ("'a1' AS a, 'c1' AS c", "'a2' AS a, 'b2' AS b, 'c2' AS c", "'c3' AS C"):
+        csv_sink(glue_context, raw, database).writeFrame(frame(f"SELECT {columns}"))
+
+    expected = [("a1", None, "c1"), ("a2", "b2", "c2"), (None, None, "c3")]
+    assert rows_of_table(glue_context, database) == expected
+
+
+@pytest.mark.parametrize("options", [{"writeHeader": False}, {"separator": "|"}, {"quoteChar": "'"}])
+def test_files_are_refused_when_a_table_of_csv_would_be_read_in_another_way(
+    glue_context: GlueContext, frame: Make, raw: str, database: str, options: dict[str, Any]
+) -> None:
+    csv_sink(glue_context, raw, database).writeFrame(frame("SELECT '1' AS id"))
+
+    with pytest.raises(InvalidValueError, match="Write the same"):
+        csv_sink(glue_context, raw, database, **options).writeFrame(frame("SELECT '2' AS id"))
+
+    assert rows_of_table(glue_context, database) == [("1",)]
+
+
+def test_rows_fit_the_table_when_a_table_of_csv_is_appended_to_by_its_name(
+    glue_context: GlueContext, frame: Make, raw: str, table: Callable[..., str]
+) -> None:
+    database = table("parts", raw, "csv", columns=["id", "name"], serde={"field.delim": ","})
+    write = glue_context.write_dynamic_frame.from_catalog
+
+    write(frame("SELECT 'a' AS name, '1' AS id"), database, "parts")
+    with pytest.raises(InvalidValueError, match="columns size, which the CSV table lacks"):
+        write(frame("SELECT '2' AS id, 'L' AS size"), database, "parts")
+
+    assert rows_of_table(glue_context, database) == [("1", "a")]
+
+
 def test_written_table_is_read_by_its_name_when_the_catalogue_has_it(
     glue_context: GlueContext, frame: Make, raw: str, database: str
 ) -> None:
@@ -418,6 +494,7 @@ def test_objects_of_a_bucket_are_purged_when_their_class_is_not_left_out(
         ({"retentionPeriod": -1}, "Write a number of hours"),
         ({"retentionPeriod": "0"}, "Write a number of hours"),
         ({"retentionPeriod": float("nan")}, "Write a number of hours"),
+        ({"retentionPeriod": float("inf")}, "Write a number of hours"),
         ({"retentionPeriods": 100}, "'retentionPeriods' is not here"),
     ],
 )

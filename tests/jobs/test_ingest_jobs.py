@@ -11,11 +11,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.utils.config import Config
@@ -181,6 +183,25 @@ def test_ingest_files_takes_each_file_once_when_run_again(
     assert "event=plan_frozen job=parking" in caplog.text
     assert [report["files_read"] for report in second] == [0]
     assert [entry.change.metrics.get("rows_written") for entry in live.history("parking")] == [None, 3]
+
+
+def test_values_stay_as_they_are_when_the_files_of_a_batch_have_several_formats(
+    run_here: Callable[..., list[dict[str, Any]]], live: Watermarks, folders: Folders
+) -> None:
+    people = pa.array([[{"name": "Ada", "town": "Hackney"}]])
+    table = pa.table({"id": [9007199254740993], "price": [Decimal("12345678901234567.89")], "people": people})
+    pq.write_table(table, folders.landing / "1.parquet")
+    folders.land("2.json", {"id": 0.5, "price": 0.5, "people": [{"town": "Leeds", "name": "Bob", "age": 7}]})
+
+    run_here(ingest_files.main, *folders.arguments)
+
+    found = pq.read_table(folders.raw).sort_by("id").to_pylist()
+    assert [(row["id"], row["price"]) for row in found] == [
+        ("0.5", "0.5"), ("9007199254740993", "12345678901234567.89"),
+    ]  # fmt: skip
+    assert [row["people"] for row in found] == [
+        [{"age": 7, "name": "Bob", "town": "Leeds"}], [{"age": None, "name": "Ada", "town": "Hackney"}],
+    ]  # fmt: skip
 
 
 def test_ingest_files_replays_the_same_batch_when_killed_between_write_and_commit(

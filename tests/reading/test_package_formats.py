@@ -75,6 +75,26 @@ def test_rows_are_those_of_the_planned_files_when_the_format_is_avro(landing: La
 
 
 @ON_DISK
+@pytest.mark.parametrize("kind", ["array", "map"])
+def test_nested_values_stay_in_their_fields_when_avro_files_order_them_differently(landing: Landing, kind: str) -> None:
+    for file, names in (("a.avro", ["name", "town"]), ("b.avro", ["town", "name"]), ("c.avro", ["name"])):
+        fields = [{"name": name, "type": "string"} for name in names]
+        record = {"type": "record", "name": "person", "fields": fields}
+        of_kind = {"type": "array", "items": record} if kind == "array" else {"type": "map", "values": record}
+        person = {name: f"{name} of {file}" for name in names}
+        landing.put(file, avro({"people": of_kind}, [[person] if kind == "array" else {"k": person}]))
+
+    rows = [row.asDict(recursive=True)["people"] for row in read(landing, "avro", []).collect()]
+
+    found = [row[0] if kind == "array" else row["k"] for row in rows]
+    assert sorted(found, key=lambda person: person["name"]) == [
+        {"name": "name of a.avro", "town": "town of a.avro"},
+        {"name": "name of b.avro", "town": "town of b.avro"},
+        {"name": "name of c.avro", "town": None},
+    ]
+
+
+@ON_DISK
 def test_rows_have_the_readers_schema_when_avro_is_given_one(landing: Landing) -> None:
     landing.put("a.avro", avro_of(7))
     fields = [{"name": "id", "type": "long"}, {"name": "state", "type": "string", "default": "free"}]

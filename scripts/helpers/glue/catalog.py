@@ -97,7 +97,7 @@ class Catalog:
         storage, parameters = found.get("StorageDescriptor", {}), found.get("Parameters", {})
         serde = storage.get("SerdeInfo", {})
         kind = parameters.get("classification", "").lower()
-        library = serde.get("SerializationLibrary", "").rpartition(".")[2]
+        library = _library(serde)
         lake = _lake_format(parameters, storage.get("InputFormat", ""))
         if lake in _REFUSED:
             raise NotOffGlueError(
@@ -115,7 +115,7 @@ class Catalog:
             name=name,
             location=storage["Location"],
             format=kind,
-            format_options=_format_options(kind, library, serde.get("Parameters", {}), parameters),
+            format_options=options_of_table(kind, found),
             columns=_pairs(storage.get("Columns", [])),
             partition_keys=_pairs(found.get("PartitionKeys", [])),
             connection=parameters.get("connectionName"),
@@ -271,10 +271,16 @@ def _lake_format(parameters: Mapping[str, str], reads: str) -> str:
     return next((kind for kind in (*LAKES, *_REFUSED) if kind in found), "")
 
 
-def _format_options(kind: str, library: str, serde: Mapping[str, str], table: Mapping[str, str]) -> dict[str, Any]:
-    """Return the format options that a table's properties define, in Glue's spellings."""
+def _library(serde: Mapping[str, Any]) -> str:
+    return str(serde.get("SerializationLibrary", "").rpartition(".")[2])
+
+
+def options_of_table(kind: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the format options that a table's description defines, in Glue's spellings."""
+    info, table = described.get("StorageDescriptor", {}).get("SerdeInfo", {}), described.get("Parameters", {})
+    serde = info.get("Parameters", {})
     if kind == "csv":
-        return _csv_options(library, serde, table)
+        return _csv_options(_library(info), serde, table)
     tag = serde.get("rowTag") or table.get("rowTag")
     return {"rowTag": tag} if kind == "xml" and tag else {}
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from scripts.helpers._lazy import DataFrame, F
 from scripts.helpers.errors import NotOffGlueError
-from scripts.helpers.glue.catalog import Catalog
+from scripts.helpers.glue.catalog import Catalog, options_of_table
+from scripts.helpers.glue.formats import spark_options
 from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.sinks.files import partition_folder
@@ -21,15 +22,15 @@ BEHAVIOURS = ("UPDATE_IN_DATABASE", "LOG")
 _HIVE = "org.apache.hadoop.hive.ql.io"
 _TEXT = ("org.apache.hadoop.mapred.TextInputFormat", f"{_HIVE}.HiveIgnoreKeyTextOutputFormat")
 _PARQUET = f"{_HIVE}.parquet.MapredParquet"
-STORAGE: Mapping[str, tuple[tuple[str, str], str, Mapping[str, str]]] = {
-    "parquet": (
-        (f"{_PARQUET}InputFormat", f"{_PARQUET}OutputFormat"), f"{_HIVE}.parquet.serde.ParquetHiveSerDe", {},
-    ),
-    "orc": ((f"{_HIVE}.orc.OrcInputFormat", f"{_HIVE}.orc.OrcOutputFormat"), f"{_HIVE}.orc.OrcSerde", {}),
-    "json": (_TEXT, "org.openx.data.jsonserde.JsonSerDe", {}),
-    "csv": (_TEXT, "org.apache.hadoop.hive.serde2.OpenCSVSerde", {"separatorChar": ",", "quoteChar": '"'}),
-}  # fmt: skip
-"""What Hive and Athena need to read each format: input and output classes, the SerDe, and its parameters."""
+STORAGE: Mapping[str, tuple[tuple[str, str], str]] = {
+    "parquet": ((f"{_PARQUET}InputFormat", f"{_PARQUET}OutputFormat"), f"{_HIVE}.parquet.serde.ParquetHiveSerDe"),
+    "orc": ((f"{_HIVE}.orc.OrcInputFormat", f"{_HIVE}.orc.OrcOutputFormat"), f"{_HIVE}.orc.OrcSerde"),
+    "json": (_TEXT, "org.openx.data.jsonserde.JsonSerDe"),
+    "csv": (_TEXT, "org.apache.hadoop.hive.serde2.OpenCSVSerde"),
+}
+"""What Hive and Athena need to read each format: input and output classes, and the SerDe."""
+CSV = {"header": "false", "sep": ",", "quote": '"'}
+"""Options of Spark's CSV that a table describes, with the values that Spark takes by default."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,19 @@ class CatalogUpdate:
         if self.behaviour not in BEHAVIOURS:
             raise glue_option_error("updateBehavior", f"is {self.behaviour!r}. Write one of {', '.join(BEHAVIOURS)}.")
 
-    def check(self, path: str, format: str, keys: Sequence[str]) -> None:
-        """Raise an error if rows with this path, format and keys do not fit the table. Call this before the write.
+    def check(self, path: str, format: str, keys: Sequence[str], options: Mapping[str, str]) -> list[str]:
+        """Return the columns of the table, none if it is new. Call this before the write.
+
+        Parameters
+        ----------
+        options
+            The options of Spark's writer.
 
         Raises
         ------
         InvalidValueError, NotOffGlueError
-            The table has another location or other partition keys; or the catalogue cannot describe this format here.
+            The table has another location, other partition keys, or is read with other options of CSV; or the
+            catalogue cannot describe this format here.
         SourceError
             The catalogue cannot be read, or does not have the database.
         """
@@ -77,7 +84,7 @@ class CatalogUpdate:
         catalog.check_database(self.database)
         there = catalog.described(self.database, self.table)
         if there is None:
-            return
+            return []
         known = [key["Name"].lower() for key in there.get("PartitionKeys", [])]
         if known != [key.lower() for key in keys]:
             raise glue_option_error(
@@ -88,8 +95,17 @@ class CatalogUpdate:
         # Refuse another path: `apply` registers partitions below the table's folder, where no rows would be.
         if not is_same_folder(path, location):
             raise glue_option_error("path", f"is {path!r}, but table {self.table!r} is at {location!r}. Write there.")
+        if format == "csv":
+            read = {**CSV, **spark_options(format, options_of_table(format, there))[0]}
+            for option, written in {**CSV, **options}.items():
+                if option in CSV and written != read[option]:
+                    raise glue_option_error(
+                        option,
+                        f"is {written!r}, but table {self.table!r} is read with {read[option]!r}. Write the same.",
+                    )
+        return [column["Name"] for column in there["StorageDescriptor"]["Columns"]]
 
-    def apply(self, df: DataFrame, path: str, format: str, keys: Sequence[str]) -> None:
+    def apply(self, df: DataFrame, path: str, format: str, keys: Sequence[str], options: Mapping[str, str]) -> None:
         """Create or update the table, and register the partitions of the rows."""
         catalog = Catalog(self.catalog_id)
         location = path.replace("s3a://", "s3://", 1).rstrip("/") + "/"
@@ -99,7 +115,7 @@ class CatalogUpdate:
             if self.behaviour == "LOG":
                 logger.warning("event=no_table database=%s table=%s: no table is created", self.database, self.table)
                 return
-            there = _new_table(self.table, location, format, columns, partition_keys)
+            there = _new_table(self.table, location, format, columns, partition_keys, {**CSV, **options})
             catalog.make_table(self.database, there)
         else:
             self._update_columns(catalog, there, columns)
@@ -144,13 +160,17 @@ def _columns(df: DataFrame, keys: Sequence[str]) -> tuple[list[dict[str, str]], 
 
 
 def _new_table(
-    name: str, location: str, format: str, columns: Sequence[Any], partition_keys: Sequence[Any]
-) -> dict[str, Any]:
-    (reads, writes), library, parameters = STORAGE[format]
-    further = {"skip.header.line.count": "1"} if format == "csv" else {}
+    name: str, location: str, format: str, columns: Sequence[Any], partition_keys: Sequence[Any],
+    options: Mapping[str, str],
+) -> dict[str, Any]:  # fmt: skip
+    (reads, writes), library = STORAGE[format]
+    parameters, further = dict[str, str](), dict[str, str]()
+    if format == "csv":
+        parameters = {"separatorChar": options["sep"], "quoteChar": options["quote"]}
+        further = {"skip.header.line.count": "1"} if options["header"] == "true" else {}
     storage = {
         "Columns": list(columns), "Location": location, "InputFormat": reads, "OutputFormat": writes,
-        "SerdeInfo": {"SerializationLibrary": library, "Parameters": dict(parameters)},
+        "SerdeInfo": {"SerializationLibrary": library, "Parameters": parameters},
     }  # fmt: skip
     return {
         "Name": name, "TableType": "EXTERNAL_TABLE", "StorageDescriptor": storage,

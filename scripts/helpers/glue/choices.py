@@ -1,4 +1,4 @@
-"""Casts of columns for `resolveChoice`, and the union of several frames.
+"""Casts of columns for `resolveChoice`.
 
 Glue's reader makes a column a choice type if its values have several types. Spark's reader reads such JSON as text,
 and refuses CSV values that do not fit the table's types. So a column here has one type, and `resolveChoice` casts it.
@@ -10,17 +10,13 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
 from typing import Any
 
-from scripts.helpers._lazy import Column, DataFrame, F, T
-from scripts.helpers.errors import NotOffGlueError
+from scripts.helpers._lazy import DataFrame, T
 from scripts.helpers.glue.fields import Field, changed, steps_to
 from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, sql
-from scripts.helpers.schemas.kinds import Kind, common
-from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted, type_of
 from scripts.helpers.spark.java_errors import reason_of
 
 logger = logging.getLogger(__name__)
@@ -120,58 +116,14 @@ def typed_analysis(option: str, remedy: str = "If names differ by case, drop or 
         raise glue_option_error(option, f"is refused by Spark: {why} {remedy}") from error
 
 
-def united(frames: Sequence[DataFrame]) -> DataFrame:
-    """Return the rows of all frames. A column that a frame lacks is NULL in its rows.
-
-    A column with several types gets the widest of them, or text if no type holds all of its values.
-    """
-    with_columns = [frame for frame in frames if frame.columns]
-    if len(with_columns) < 2:
-        return (with_columns or list(frames))[0]
-    kinds: dict[str, Kind] = {}
-    mixed = set()
-    for frame in with_columns:
-        for name, kind in columns_of_schema(frame.schema).items():
-            found = common(kinds.get(name.lower(), kind), kind)
-            kinds[name.lower()] = found or "string"
-            if found is None:
-                mixed.add(name)
-    for name in sorted(mixed):
-        logger.warning("event=mixed_types field=%s: its values have several types, so they become strings", name)
-
-    def widened(frame: DataFrame) -> DataFrame:
-        columns = []
-        for name, kind in columns_of_schema(frame.schema).items():
-            wanted, value = kinds[name.lower()], quoted(name)
-            if isinstance(kind, Mapping):
-                # Do not cast one struct to the fields of another: unionByName adds missing fields as NULL.
-                value = F.to_json(value) if wanted == "string" else value
-            elif wanted != kind:
-                value = value.cast(type_of(wanted))
-            columns.append(value.alias(name))
-        return frame.select(columns)
-
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), map(widened, with_columns))
-
-
-def cast(field: Field, kind: str) -> Column:
+def cast(field: Field, kind: str) -> SQL:
     """Cast a value to a type with Spark's or Glue's name; as on Glue, a value that cannot be cast becomes NULL."""
-    from pyspark.sql import Column, SparkSession
-
     wanted = SPARK_NAMES.get(kind, kind)
     if isinstance(field.kind, T.StructType | T.ArrayType | T.MapType) and wanted == "string":
         # Spark would write a struct as "{1, x}", without names.
-        return F.to_json(field.value)
-    # In ANSI mode a plain cast would fail the whole job, while Glue makes the one value NULL.
-    if field.sql is not None:
-        return F.expr(sql("try_cast({} AS {})", field.sql, SPARK.type_name(wanted)))
-    if hasattr(Column, "try_cast"):  # Spark 4 and later have try_cast for columns
-        found: Column = getattr(field.value, "try_cast")(wanted)  # noqa: B009  # unknown to the types of Spark 3
-        return found
-    session = SparkSession.getActiveSession()
-    if session is not None and session.conf.get("spark.sql.ansi.enabled") == "true":
-        raise NotOffGlueError("A cast inside of an array in ANSI mode", "Turn spark.sql.ansi.enabled off.")
-    return field.value.cast(wanted)
+        return sql("to_json({})", field.value)
+    # A plain cast would fail the job in ANSI mode. Without it, 3000000000 would become another int, and not NULL.
+    return sql("try_cast({} AS {})", field.value, SPARK.type_name(wanted))
 
 
 def _parsed(option: str, action: Any) -> tuple[str, str]:

@@ -10,35 +10,37 @@ from typing import Any
 from scripts.helpers._lazy import Column, DataFrame, F, T
 from scripts.helpers.errors import NotOffGlueError
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.sql import SQL, joined, sql
+from scripts.helpers.rows.sql import SQL, internal, joined, sql, whole
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a row, or of a struct in a row, with its value.
+    """A field of a row, or of a struct in a row.
 
     Attributes
     ----------
     kind
         The field's type.
+    value
+        An SQL expression for the value, such as `` `bay`.`name` ``. Inside an array it begins with the element's name.
     metadata
         The metadata of the field in the schema, a map.
-    sql
-        An SQL expression for the value, such as `` `bay`.`name` ``; None inside arrays, where values have no name.
     """
 
     name: str
     kind: T.DataType
-    value: Column
+    value: SQL
     metadata: Mapping[str, Any] | None = None
-    sql: SQL | None = None
 
     def inner(self, part: T.StructField) -> Field:
         """Return the field `part` of this field, which must be a struct."""
-        named = None if self.sql is None else sql("{}.{}", self.sql, SPARK.quote(part.name))
-        return Field(part.name, part.dataType, self.value.getField(part.name), part.metadata, named)
+        return Field(part.name, part.dataType, sql("{}.{}", self.value, SPARK.quote(part.name)), part.metadata)
+
+    def column(self) -> Column:
+        """Return the field as a column with its name and metadata."""
+        return F.expr(self.value).alias(self.name, metadata=dict(self.metadata or {}))
 
 
 Change = Callable[[Field], Sequence[Field]]
@@ -117,7 +119,7 @@ def changed(df: DataFrame, steps: Sequence[str], change: Change) -> DataFrame:
         df = df.toDF(*(f"place{place}" for place in range(len(fields))))
         by_place = [top_field(each) for each in df.schema.fields]
         fields = [replace(value, name=field.name) for field, value in zip(fields, by_place, strict=True)]
-    return df.select([_named_column(field) for field in _replaced(fields, steps, change)])
+    return df.select([field.column() for field in _replaced(fields, steps, change)])
 
 
 def leaves(kind: T.DataType, steps: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
@@ -133,11 +135,10 @@ def leaves(kind: T.DataType, steps: tuple[str, ...] = ()) -> Iterator[tuple[tupl
 
 def top_field(part: T.StructField) -> Field:
     """Return a column of a DataFrame as a field."""
-    quoted = SPARK.quote(part.name)
-    return Field(part.name, part.dataType, F.col(quoted), part.metadata, quoted)
+    return Field(part.name, part.dataType, SPARK.quote(part.name), part.metadata)
 
 
-def _replaced(fields: Sequence[Field], steps: Sequence[str], change: Change) -> list[Field]:
+def _replaced(fields: Sequence[Field], steps: Sequence[str], change: Change, depth: int = 0) -> list[Field]:
     found: list[Field] = []
     for field in fields:
         if field.name != steps[0]:
@@ -145,32 +146,24 @@ def _replaced(fields: Sequence[Field], steps: Sequence[str], change: Change) -> 
         elif len(steps) == 1:
             found += change(field)
         else:
-            value = _rebuilt(field, steps[1:], change)
+            value = _rebuilt(field, steps[1:], change, depth)
             # Drop a struct that has no fields left, because files cannot store it.
             if value is not None:
                 found.append(replace(field, value=value))
     return found
 
 
-def _rebuilt(field: Field, steps: Sequence[str], change: Change) -> Column | None:
+def _rebuilt(field: Field, steps: Sequence[str], change: Change, depth: int) -> SQL | None:
     """Return a struct, or an array of structs, with one field changed; None if it has no fields left."""
     if isinstance(field.kind, T.ArrayType):
-        element = Field("", field.kind.elementType, F.lit(None))
-        if _rebuilt(element, steps, change) is None:
-            return None
-
-        def rebuilt(each: Column) -> Any:
-            return _rebuilt(replace(element, value=each), steps, change)
-
-        return F.transform(field.value, rebuilt)
+        item = sql("{}_{}", internal("item"), whole(depth))
+        value = _rebuilt(Field("", field.kind.elementType, item), steps, change, depth + 1)
+        return None if value is None else sql("TRANSFORM({}, {} -> {})", field.value, item, value)
     if not isinstance(field.kind, T.StructType):
         raise NotOffGlueError(f"To change {steps[0]!r} in a {field.kind.typeName()}", "Rebuild it with toDF().")
-    fields = _replaced([field.inner(each) for each in field.kind.fields], steps, change)
+    fields = _replaced([field.inner(each) for each in field.kind.fields], steps, change, depth)
     if not fields:
         return None
+    parts = joined(", ", (sql("{}, {}", SPARK.text(each.name), each.value) for each in fields))
     # Keep NULL structs: without the condition, each would become a struct of NULLs.
-    return F.when(field.value.isNotNull(), F.struct(*map(_named_column, fields)))
-
-
-def _named_column(field: Field) -> Column:
-    return field.value.alias(field.name, metadata=dict(field.metadata or {}))
+    return sql("IF({} IS NULL, NULL, NAMED_STRUCT({}))", field.value, parts)

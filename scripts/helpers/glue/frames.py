@@ -11,13 +11,15 @@ from typing import Any, NoReturn
 
 from scripts.helpers._lazy import DataFrame, F, T
 from scripts.helpers.errors import NotOffGlueError
-from scripts.helpers.glue.choices import cast, resolved, spark_type, typed_analysis, united
+from scripts.helpers.glue.choices import cast, resolved, spark_type, typed_analysis
 from scripts.helpers.glue.fields import Field, changed, expression, field_at, parts_of, steps_to, top_field
 from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.glue.records import kept, mapped
 from scripts.helpers.relational.relations import untracked
 from scripts.helpers.rows.sql import sql
+from scripts.helpers.schemas.spark_frames import quoted, united
+from scripts.helpers.sinks.spark_files import exact_texts
 from scripts.helpers.spark.inferred import inferred_schema
 from scripts.helpers.spark.jvm import check_jvm, rdd_of
 
@@ -288,7 +290,7 @@ class DynamicFrame(Named):
         columns = []
         for part in self._df.schema.fields:
             for leaf in leaves(top_field(part)):
-                columns.append(leaf.value.alias(leaf.name, metadata=dict(leaf.metadata or {})))
+                columns.append(leaf.column())
         return self._with(self._df.select(columns))
 
     @typed_analysis("path")
@@ -314,8 +316,8 @@ class DynamicFrame(Named):
             raise glue_option_error("path", f"is {path!r}, and a text of it is not JSON.")
         if not found.names:
             return self
-        value = F.from_json(texts, found)["value"]
-        return self._with(changed(self._df, [name], lambda field: [Field(name, found["value"].dataType, value)]))
+        value = F.from_json(texts, found)["value"].alias(name)
+        return self._with(self._df.select([value if each == name else quoted(each) for each in self._df.columns]))
 
     def relationalize(
         self,
@@ -356,7 +358,7 @@ class DynamicFrame(Named):
         return self._with(mapped(self._df, f)) if self._df.columns else self
 
     def union(self, other_frame: DynamicFrame, transformation_ctx: str = "", **_: Any) -> DynamicFrame:
-        """Return the rows of both frames. A column that a frame lacks is NULL in its rows; see `choices.united`."""
+        """Return the rows of both frames. A column that a frame lacks is NULL in its rows."""
         return self._with(united([self._df, other_frame._df]))
 
     @typed_analysis("paths1")
@@ -505,7 +507,7 @@ class DynamicFrame(Named):
             )
         sample = self._df if share == 1 else self._df.sample(share)
         if sample.columns:
-            sample.limit(most).write.mode("append").json(path)
+            sample.limit(most).write.options(**exact_texts("json")).mode("append").json(path)
         return self
 
     # --- helpers ---------------------------------------------------------------------------------
@@ -518,11 +520,10 @@ class DynamicFrame(Named):
             if not kind or kind in NESTED:
                 return value
             return F.expr(sql("try_cast({} AS {})", expression(steps), spark_type("mappings", kind)))
-        if kind in NESTED:
-            if field.kind.typeName() != kind:
-                raise NotOffGlueError(f"To cast {source!r} to {kind!r}", "Build it with functions.struct or array.")
-            return field.value
-        return cast(field, spark_type("mappings", kind)) if kind else field.value
+        if kind in NESTED and field.kind.typeName() != kind:
+            raise NotOffGlueError(f"To cast {source!r} to {kind!r}", "Build it with functions.struct or array.")
+        is_cast = kind and kind not in NESTED
+        return F.expr(cast(field, spark_type("mappings", kind)) if is_cast else field.value)
 
     def _places(self, paths: str | Sequence[str]) -> list[int]:
         """Return the positions of columns in the frame."""

@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 RETENTION_HOURS = 168
 """Glue's default: one week."""
+MAX_HOURS = 1_000_000
 
 
 def purge(spark: SparkSession, path: str, options: Mapping[str, Any] | None) -> int:
@@ -36,8 +37,10 @@ def purge(spark: SparkSession, path: str, options: Mapping[str, Any] | None) -> 
     left = dict(options or {})
     hours = left.pop("retentionPeriod", RETENTION_HOURS)
     kept_classes = set(left.pop("excludeStorageClasses", None) or ())
-    if isinstance(hours, bool) or not isinstance(hours, int | float) or not hours >= 0:
-        raise glue_option_error("retentionPeriod", f"is {hours!r}. Write a number of hours, 0 for all files.")
+    if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours <= MAX_HOURS:
+        raise glue_option_error(
+            "retentionPeriod", f"is {hours!r}. Write a number of hours up to {MAX_HOURS:,}; 0 deletes all files."
+        )
     if left:
         # Refuse unknown options, because ignoring a misspelt one would delete more than was asked for.
         raise glue_option_error(sorted(left)[0], "is not here. There are retentionPeriod and excludeStorageClasses.")

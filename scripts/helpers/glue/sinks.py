@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from scripts.helpers._lazy import DataFrame
+from scripts.helpers._lazy import DataFrame, F
 from scripts.helpers.errors import NotOffGlueError, PlanConflictError
 from scripts.helpers.glue.catalog import DATABASES, Catalog, with_login
 from scripts.helpers.glue.catalog_updates import CatalogUpdate
@@ -17,8 +17,9 @@ from scripts.helpers.glue.formats import spark_format, spark_options
 from scripts.helpers.glue.frames import DynamicFrame, DynamicFrameCollection, as_dataframe
 from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.reading.dialects import with_dialect
+from scripts.helpers.schemas.spark_frames import quoted
 from scripts.helpers.sinks.database import DatabaseSink
-from scripts.helpers.sinks.spark_files import timestamps_with_statistics
+from scripts.helpers.sinks.spark_files import exact_texts, timestamps_with_statistics
 from scripts.helpers.sql.connection import typed_database_errors
 from scripts.helpers.sql.known import database_of
 
@@ -45,6 +46,7 @@ def write_files(
     format_options: Mapping[str, Any],
     job: IncrementalJob | None,
     update: CatalogUpdate | None = None,
+    columns: Sequence[str] = (),
 ) -> None:
     """Write rows into a folder. A DataFrame without columns (nothing was new) writes no file.
 
@@ -58,6 +60,8 @@ def write_files(
         The open run, if there is one. A run that was fenced writes nothing.
     update
         The table of the catalogue to create or update after the rows are written.
+    columns
+        The columns of the catalogue's table, if there is one: CSV files are read by position.
 
     Raises
     ------
@@ -85,7 +89,9 @@ def write_files(
     if left:
         logger.warning("event=options_unknown sink=s3 options=%s: ignored", ",".join(sorted(left)))
     if update is not None and df.columns:
-        update.check(path, name, keys)
+        columns = update.check(path, name, keys, options)
+    if name == "csv" and columns and df.columns:
+        df = _in_order(df, columns, keys, may_add=update is not None)
     if per_batch:
         run = _run_of_batch(job)
         if df.columns:
@@ -93,10 +99,26 @@ def write_files(
             run.write(df, path, format=name, partition_by=list(keys), **of_writer)
     elif _may_append(df, job):
         with timestamps_with_statistics(df.sparkSession, name), typed_analysis("frame"):
-            writer = df.write.format(name).options(**with_dialect(name, options))
+            writer = df.write.format(name).options(**exact_texts(name)).options(**with_dialect(name, options))
             writer.partitionBy(*keys).mode("append").save(path)
     if update is not None and df.columns:
-        update.apply(df, path, name, keys)
+        update.apply(df, path, name, keys, options)
+
+
+def _in_order(df: DataFrame, columns: Sequence[str], keys: Sequence[str], *, may_add: bool) -> DataFrame:
+    """Return the rows with the columns of a table in its order, NULL where the rows lack one, and then new columns."""
+    there = {name.lower(): quoted(name) for name in df.columns}
+    wanted = [name.lower() for name in columns]
+    new = sorted(there.keys() - {*wanted, *map(str.lower, keys)}, key=[*there].index)
+    if new and not may_add:
+        raise glue_option_error(
+            "frame",
+            f"has the columns {', '.join(new)}, which the CSV table lacks. Drop them, or pass enableUpdateCatalog.",
+        )
+    absent = F.lit(None).cast("string")
+    return df.select(
+        *(there.get(name, absent.alias(name)) for name in wanted), *map(there.get, new), *map(quoted, keys)
+    )
 
 
 def write_catalog_table(
@@ -130,7 +152,8 @@ def write_catalog_table(
             "enableUpdateCatalog registers them", database, table_name,
         )  # fmt: skip
     options = {"path": table.location, "partitionKeys": keys, **left}
-    write_files(df, options, table.format, table.format_options, job, update)
+    format_options = {**({"withHeader": False} if table.format == "csv" else {}), **table.format_options}
+    write_files(df, options, table.format, format_options, job, update, [name for name, _ in table.columns])
 
 
 def write_table(df: DataFrame, given: Mapping[str, Any], job: IncrementalJob | None) -> None:

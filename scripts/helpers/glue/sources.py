@@ -16,13 +16,13 @@ from scripts.helpers._lazy import DataFrame, SparkSession, T, pa
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import NotOffGlueError, SourceError, advice_in_errors
 from scripts.helpers.glue.catalog import CatalogTable, Partitions
-from scripts.helpers.glue.choices import united
 from scripts.helpers.glue.connection_options import FoldersToRead, TableToRead, lake_options
 from scripts.helpers.glue.formats import ADVICE, spark_format, spark_options
 from scripts.helpers.glue.paths import folder_contexts, glue_option_error
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import check_reader_options
+from scripts.helpers.schemas.spark_frames import united
 from scripts.helpers.sinks.places import is_same_folder
 from scripts.helpers.spark.settings import TEXTS_OF_FOLDERS, settings
 from scripts.helpers.sql.connection import jdbc_connection, typed_database_errors
@@ -151,7 +151,7 @@ def _new_files(request: FoldersToRead, context: str, job: IncrementalJob | None)
     if len(sources) == 1:
         return [sources[0].new_files(job, limits)]
     fixed = job is not None and (job.run.replay or job.mode.is_range)
-    if not limits or fixed:
+    if not limits or fixed or not sources:
         return [source.new_files(job) for source in sources]
     shares = _files_per_folder(sources, job, request)
     return [

@@ -1,13 +1,17 @@
-"""Give a Spark DataFrame the columns that a `Decision` allows."""
+"""Give a Spark DataFrame the columns that a `Decision` allows, or those of several frames together."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import reduce
 
 from scripts.helpers._lazy import Column, DataFrame, F, T
 from scripts.helpers.errors import InvalidValueError
-from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, known_kind
+from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_case, is_nested, kind_text, known_kind
 from scripts.helpers.schemas.policy import Decision
+
+logger = logging.getLogger(__name__)
 
 
 def columns_of_schema(schema: T.StructType) -> dict[str, Kind]:
@@ -56,16 +60,71 @@ def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, besi
         field = there.get(name.lower())
         if field is None or name.lower() in lost:
             selected.append(F.lit(None).cast(type_of(kind)).alias(name))
-        elif is_nested(kind) or known_kind(field.dataType.jsonValue()) == kind:
-            # Do not cast structs: a cast matches their fields by order, not by name.
-            selected.append(quoted(field.name).alias(name))
         else:
-            selected.append(quoted(field.name).cast(type_of(kind)).alias(name))
+            found = known_kind(field.dataType.jsonValue())
+            selected.append(_widened(quoted(field.name), found, kind).alias(name))
     if rescue is not None:
         check_rescue(rescue, decision.target)
         of_source = [quoted(there[name].name).alias(there[name].name) for name in sorted(lost & there.keys())]
         selected.append(json_of_values(of_source).alias(rescue))
     return frame.select(*selected, *map(quoted, beside))
+
+
+def united(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all frames. A column or nested field that a frame lacks is NULL in its rows.
+
+    A column with several types gets the smallest type that holds all of their values, or text if there is none.
+    """
+    with_columns = [frame for frame in frames if frame.columns]
+    if len(with_columns) < 2:
+        return (with_columns or list(frames))[0]
+    kinds: dict[str, Kind] = {}
+    mixed = set()
+    for frame in with_columns:
+        for name, kind in columns_of_schema(frame.schema).items():
+            both = common(kinds.get(name.lower(), kind), kind)
+            kinds[name.lower()] = both or "string"
+            if both is None:
+                mixed.add(name)
+    for name in sorted(mixed):
+        logger.warning("event=mixed_types field=%s: its values have several types, so they become strings", name)
+    if alike := differing_by_case(kinds):
+        raise InvalidValueError(f"Fields {', '.join(alike)} differ only by case. Rename one, or read them apart.")
+
+    def widened(frame: DataFrame) -> DataFrame:
+        columns = []
+        for name, kind in columns_of_schema(frame.schema).items():
+            wanted, value = kinds[name.lower()], quoted(name)
+            is_json = is_nested(kind) and wanted == "string"
+            columns.append((F.to_json(value) if is_json else _widened(value, kind, wanted)).alias(name))
+        return frame.select(columns)
+
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), map(widened, with_columns))
+
+
+def _widened(value: Column, kind: Kind, wanted: Kind) -> Column:
+    """Return a value as a type that holds it. Nested fields are found by name; those that the value lacks are NULL.
+
+    Casts and unions of Spark match the fields of structs by position, unions at least those within maps.
+    """
+    if kind_text(kind) == kind_text(wanted):
+        return value
+    if not (is_nested(kind) and is_nested(wanted)):
+        return value.cast(type_of(wanted))
+    if kind["type"] == "array":
+        return F.transform(value, lambda each: _widened(each, kind["elementType"], wanted["elementType"]))
+    if kind["type"] == "map":
+        return F.map_from_entries(F.transform(F.map_entries(value), lambda each: F.struct(
+            _widened(each["key"], kind["keyType"], wanted["keyType"]).alias("key"),
+            _widened(each["value"], kind["valueType"], wanted["valueType"]).alias("value"),
+        )))  # fmt: skip
+    kinds = {field["name"]: field["type"] for field in kind["fields"]}
+    fields = []
+    for name, inner in ((field["name"], field["type"]) for field in wanted["fields"]):
+        absent = F.lit(None).cast(type_of(inner))
+        found = _widened(value.getField(name), kinds[name], inner) if name in kinds else absent
+        fields.append(found.alias(name))
+    return F.when(value.isNotNull(), F.struct(*fields))
 
 
 def json_of_values(values: list[Column]) -> Column:
