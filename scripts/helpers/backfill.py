@@ -26,6 +26,7 @@ from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.names import new_run_id
 from scripts.helpers.rows.coverage import BackfillRecord, backfill_bounds, backfill_record_id, slice_id
 from scripts.helpers.rows.cursor_ranges import CursorRange, overlap, uncovered
+from scripts.helpers.rows.identity import check_same_source
 from scripts.helpers.rows.options import DEFAULT_DELAY, WriteDisposition
 from scripts.helpers.rows.progress import SliceSource
 from scripts.helpers.rows.states import RowsState, check_same_columns, check_types
@@ -204,7 +205,7 @@ class Backfill:
         Raises
         ------
         SourceError, CursorError
-            The cursor column is not the live job's, or its type has changed.
+            The table, its `where` or the cursor column is not the live job's, or the column's type has changed.
         BoundsError
             New rows may still appear in the slice, or another slice has begun to read some of its rows.
         PlanConflictError
@@ -218,6 +219,7 @@ class Backfill:
         if self.is_done:
             high, nulls = None, "raise"
         else:
+            check_same_source(self._live.source, source.identity(), self.transformation_ctx, self.live_job_id)
             # Record the slice as begun before it reads a row. If the run dies, other slices see what it may have read.
             self._check_live()
             self._change_record(self._begun)

@@ -305,6 +305,21 @@ def test_nothing_is_compared_when_nothing_was_read_or_is_published(
         job.verify(rows(0), str(tmp_path))
 
 
+@pytest.mark.parametrize("how", ["set", "start_from"])
+def test_nothing_is_verified_when_no_run_has_read_what_is_below_the_watermark(
+    watermarks: Watermarks, job: IncrementalJob, tmp_path: Path, how: str
+) -> None:
+    value = datetime(2026, 2, 1, tzinfo=timezone.utc)
+    if how == "set":
+        state = {"kind": "rows", "cursor_column": "at", "type": "timestamp", "value": value}
+        watermarks.set_watermark(JOB, state, transformation_ctx="rows", why="another tool has loaded until here")
+    else:
+        load(watermarks, rows(0), str(tmp_path / "raw"), start_from=value)
+
+    with pytest.raises(InvalidValueError, match="nothing can be verified"):
+        job.verify(rows(0), rows(5))
+
+
 def test_target_in_s3_and_of_delta_is_read_without_spark(
     watermarks: Watermarks, s3: Any, bucket: str, tmp_path: Path
 ) -> None:

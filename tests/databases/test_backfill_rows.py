@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from scripts.helpers.backfill import Backfill
+from scripts.helpers.databases import SqlTable
 from scripts.helpers.databases.table import JdbcTable
-from scripts.helpers.errors import BoundsError
+from scripts.helpers.errors import BoundsError, SourceLostError
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
@@ -46,6 +49,32 @@ def test_gap_is_read_from_the_database_and_live_watermark_stays_when_it_is_fille
     assert beside == 101
     assert sent and all('WHERE "id" >= 1 AND "id" < 60)' in line for line in sent)
     assert sorted(pq.read_table(target)["id"].to_pylist()) == list(range(1, 102))
+
+
+@pytest.mark.parametrize("other", [{"where": ""}, {"table": "old_repairs"}], ids=["other rows", "another table"])
+def test_slice_is_refused_when_its_source_is_not_that_of_the_live_job(
+    watermarks: Watermarks, tmp_path: Path, other: dict[str, str]
+) -> None:
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        for table in ("repairs", "old_repairs"):
+            database.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY NOT NULL, region TEXT)")
+            database.execute(f"INSERT INTO {table} VALUES (1, 'north'), (2, 'south'), (3, 'north')")
+
+    def source(table: str = "repairs", where: str = "region = 'north'") -> SqlTable:
+        return SqlTable(f"sqlite:{path}", table, where=where)
+
+    def fill(source: SqlTable) -> int:
+        with Backfill(watermarks, "repairs", transformation_ctx="repairs", low=None, high=3) as backfill:
+            return backfill.write(backfill.rows(source, "id"), str(tmp_path / "raw"))
+
+    with IncrementalJob(watermarks, "repairs") as job:
+        job.write(job.rows_since(source(), "id", transformation_ctx="repairs", start_from=3), str(tmp_path / "raw"))
+
+    with pytest.raises(SourceLostError, match="remembers"):
+        fill(source(**other))
+    assert fill(source()) == 1
+    assert watermarks.gaps("repairs", "repairs") == []
 
 
 def test_slice_is_refused_while_a_transaction_may_commit_rows_into_it(

@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pandas as pd
 import pyarrow as pa
@@ -32,6 +33,7 @@ from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.coverage import MAX_SLICES, BackfillRecord, backfill_record_id, slices
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.memory import PandasRows
+from scripts.helpers.rows.plan import first_uuid_at
 from scripts.helpers.rows.states import RowsState
 from scripts.helpers.watermarks import Watermarks
 from tests.support.dynamodb import FakeDynamoDB
@@ -566,6 +568,34 @@ def test_slice_is_refused_when_rows_may_still_arrive_in_it(
     assert made.coverage == []
     clock.move(minutes=5)
     made.fill(None, clock.now - timedelta(minutes=5), **options)
+
+
+@pytest.mark.parametrize("kind", ["uuid", "string"])
+def test_slice_of_uuids_is_refused_when_rows_may_still_arrive_in_it(
+    watermarks: Watermarks, clock: Any, kind: str
+) -> None:
+    def made(seconds_ago: int) -> str:
+        return str(UUID(int=UUID(first_uuid_at(clock.now - timedelta(seconds=seconds_ago))).int + 7))
+
+    start, rows = first_uuid_at(clock.now), [made(600), made(2)]
+    source = ListedRows((CursorColumn("id", kind),), [(rows[0],)])
+    read = {"strings": True, "transformation_ctx": CONTEXT}
+    with IncrementalJob(watermarks, JOB, clock=clock) as job:
+        job.rows_since(source, "id", start_from=start, **read)
+        job.freeze()
+
+    def fill() -> list[Any]:
+        with Backfill(watermarks, JOB, transformation_ctx=CONTEXT, low=None, high=start, clock=clock) as backfill:
+            found: Any = backfill.rows(source, "id", strings=True)
+            backfill.freeze()
+            return sorted(found)
+
+    with pytest.raises(BoundsError, match="Run it again 0:05:00 from now"):
+        fill()
+    source.listed.append((rows[1],))
+    clock.move(minutes=10)
+
+    assert fill() == [(row,) for row in rows]
 
 
 def test_slice_is_read_with_a_warning_when_its_column_has_no_zone(

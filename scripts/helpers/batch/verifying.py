@@ -88,6 +88,11 @@ def verify(
     compared = Compared.of(engine.types(rows, ours), engine.types(other, theirs), columns)
     _warn_of_nulls(rows, ours, watermark, job_id, context)
     covered = covered_below(watermarks.progress.coverage(job_id, context), tuple(given) if given[1:] else watermark)
+    if not covered:
+        raise InvalidValueError(
+            f"No run of context {context!r} of job {job_id!r} has read a range below its watermark, which was set by "
+            "hand or by start_from: nothing can be verified."
+        )
     is_open = any(low is None for low, _ in covered)
     spans, total = choice.spans(first, covered, _smallest(rows, ours) if is_open else None)
     is_exact = not first.is_time if exact is None else exact

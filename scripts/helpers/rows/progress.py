@@ -17,8 +17,8 @@ from scripts.helpers.display.tables import Column, Table
 from scripts.helpers.errors import BoundsError, CorruptItemError, InvalidValueError, NothingThereError
 from scripts.helpers.rows.coverage import BackfillRecord, backfill_record_id, slice_id
 from scripts.helpers.rows.cursor_ranges import CursorRange, RangeEnd, ShownRange, cut_at, merged, shown_range, uncovered
-from scripts.helpers.rows.cursors import SECOND, Bound, CursorColumn, earlier
-from scripts.helpers.rows.plan import oldest_writer, settled_moment
+from scripts.helpers.rows.cursors import ABOVE, SECOND, Bound, Cursor, CursorColumn, earlier
+from scripts.helpers.rows.plan import first_uuid_at, is_uuid, moment_of, oldest_writer, settled_moment
 from scripts.helpers.rows.sources import UNKNOWN, Facts, ForwardingRows, RowSource, Unknown
 from scripts.helpers.rows.states import SEEN, RowsState, column_values, is_rows
 from scripts.helpers.rows.window import RowWindow
@@ -84,8 +84,8 @@ class SliceSource(ForwardingRows):
         if self.is_done:
             return Facts()
         found = self.source.facts(columns, low, descending)
-        # Only times are compared with a clock. A slice without an upper end belongs to a descending cursor of numbers.
-        if columns[0].is_time and self.high is not None:
+        # Only times and UUIDs are compared with a clock. A slice without an end belongs to a falling cursor of numbers.
+        if self.high is not None and (columns[0].is_time or _is_uuid_bound(self.high)):
             now = self.clock()
             source_now = found.now or now.astimezone(found.zone or now.tzinfo)
             self._check_age(columns[0], self.high, source_now)
@@ -99,11 +99,13 @@ class SliceSource(ForwardingRows):
             raise BoundsError(self.context, f"delay={self.delay} reaches before the year 1. Shorten it.") from None
         # A live run would now read up to `settled`. The slice must not end later, because it is read only once:
         # a row that came into it afterwards would be lost permanently.
-        settled: Any = column.floor(moment)
+        settled: Any = _smallest_at(moment, column, high)
         if high <= (settled,):
             return
         end: Any = high[0]
-        if not isinstance(end, datetime):
+        if isinstance(end, str):
+            end, settled = moment_of(end.rstrip(ABOVE)), moment
+        elif not isinstance(end, datetime):
             end, settled = datetime.combine(end, time.min), moment.replace(tzinfo=None)
         # Round up to whole seconds, so that the message never shows "0:00:00 from now".
         wait = max(SECOND, -((settled - end) // SECOND) * SECOND)
@@ -116,7 +118,7 @@ class SliceSource(ForwardingRows):
     def _check_transactions(self, column: CursorColumn, high: RangeEnd, clock: datetime) -> None:
         """Raise BoundsError if a transaction that is open longer than the delay may still commit rows to the slice."""
         oldest = oldest_writer(self.source, self.delay, self.context, warns=False).oldest
-        settled: Any = column.floor(settled_moment(clock, self.delay, oldest))
+        settled: Any = _smallest_at(settled_moment(clock, self.delay, oldest), column, high)
         if oldest is not None and high > (settled,):
             raise BoundsError(
                 self.context,
@@ -124,6 +126,16 @@ class SliceSource(ForwardingRows):
                 f"{oldest.began.isoformat(sep=' ', timespec='seconds')}. Run it again once that has ended, or end "
                 "earlier.",
             )
+
+
+def _is_uuid_bound(end: RangeEnd) -> bool:
+    """Return whether a bound is a UUID, or the text just above one."""
+    return isinstance(end[0], str) and is_uuid(end[0].rstrip(ABOVE))
+
+
+def _smallest_at(moment: datetime, column: CursorColumn, beside: RangeEnd) -> Cursor:
+    """Return the smallest time that a column can hold from a moment on, or the smallest UUID if `beside` is one."""
+    return first_uuid_at(moment) if _is_uuid_bound(beside) else column.floor(moment)
 
 
 # --- progress -------------------------------------------------------------------------------------
@@ -241,6 +253,17 @@ class RowsProgress:
         for name, bounds in self.backfills(job_id, context, state).slices():
             job_of_slice = slice_id(job_id, context, state, bounds, name)
             found[job_of_slice] = (name, shown_range(bounds, len(state.columns)))
+        return found
+
+    def jobs_of_backfills(self, job_id: str) -> list[str]:
+        """Return the jobs of a job's backfills: for each context the slices that are not finished, then the record."""
+        version, found = self._lookups.latest(job_id), list[str]()
+        for context in version.watermarks:
+            state = self._lookups.state_at(version, context)
+            if is_rows(state):
+                record = backfill_record_id(job_id, context, RowsState.read(state, context))
+                if self._lookups.head(record) is not None:
+                    found += [*self.unfinished(job_id, context), record]
         return found
 
     # --- states set by hand ---------------------------------------------------------------------
