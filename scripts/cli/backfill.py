@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import click
@@ -287,4 +288,5 @@ def _text(value: Any, kind: str) -> str:
     """Return a cursor value as text that `CursorColumn.from_typed` parses."""
     if isinstance(value, datetime):
         return (value.replace(tzinfo=None) if kind == "timestamp_ntz" else value).isoformat()
-    return str(value)
+    # The text of a small Decimal may be "1E-8", which is not parsed.
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)

@@ -19,6 +19,7 @@ from scripts.helpers.errors import AccessRefusedError, StoreUnavailableError, Un
 from scripts.helpers.protocol.changes import Changes
 from scripts.helpers.protocol.jobs import list_jobs
 from scripts.helpers.protocol.names import is_file
+from scripts.helpers.protocol.store import Store
 from scripts.jobs.exit_codes import FAILED
 
 WRITERS = 8
@@ -45,10 +46,11 @@ def copy(
 ) -> None:
     """Copy jobs to another table, where they continue.
 
-    All watermark items are copied unchanged. The job stays in the first table as it was, but its runs are refused
-    there: give its script the other table. An interrupted copy is continued by the same command. The job definitions
-    and runs of the Job Runs API are not copied: create those again. To another account or region, copy to
-    a file, and from there. A job with a run at work or with damaged items is left out, and the exit code is 1.
+    All watermark items are copied unchanged, with those of the job's backfills. The job stays in the first table as
+    it was, but its runs are refused there: give its script the other table. An interrupted copy is continued by the
+    same command. The job definitions and runs of the Job Runs API are not copied: create those again. To another
+    account or region, copy to a file, and from there. A job with a run at work or with damaged items is left out,
+    and the exit code is 1.
     """
     if sum([bool(names), prefix is not None, everything]) != 1:
         raise click.UsageError("Give either names of jobs, --prefix or --all.")
@@ -56,17 +58,10 @@ def copy(
     to = dataclasses.replace(around, table=target).store
     if to.table.place == around.store.table.place:
         raise click.UsageError(f"{target} is the table that has the jobs. Give another one in --to.")
-    wanted = list(dict.fromkeys(names))
-    if not names:
-        with progress(around, "listing jobs") as steps:
-            listed = list_jobs(around.store, on_page=lambda found, _: steps.at(found, unit="jobs"))
-        wanted = [job.job_id for job in listed.jobs if job.job_id.startswith(prefix or "")]
-    for name in names:
-        read_job(around, name)  # Raise for an unknown job before the target file is created.
+    wanted = _jobs_to_copy(around, names, prefix or "")
     count = count_of(len(wanted), "job")
     asked(around, f"Copy {count} from {around.table} to {target}? Their runs are refused in {around.table} then.", yes)
-    if wanted and is_file(target) and not to.table.exists(target):
-        to.table.create()
+    _make_file(to, target, wanted)
     changes, copied = Changes(around.watermarks.lookups), dict[str, Copied]()
     refused: dict[str, WatermarkError] = {}
 
@@ -82,14 +77,39 @@ def copy(
             else:
                 copied[job_id] = Copied(0, 1)
 
+    def copy_named(name: str) -> None:
+        # Another slice can begin until the record of the backfills is copied. So copy slices, record, and new slices.
+        for _ in range(2):
+            for job_id in around.watermarks.progress.jobs_of_backfills(name):
+                if job_id not in copied:
+                    copy_one(job_id)
+                if job_id in refused:
+                    return
+        copy_one(name)
+
     with progress(around, "copying", len(wanted)) as steps, ThreadPoolExecutor(WRITERS) as pool:
-        for done, _ in enumerate(pool.map(copy_one, wanted), 1):
+        for done, _ in enumerate(pool.map(copy_named if names else copy_one, wanted), 1):
             steps.at(done, len(wanted), "jobs")
     if len(wanted) == 1 and refused:
-        raise refused[wanted[0]]
+        raise next(iter(refused.values()))
     _show(around, target, copied, refused)
     if refused:
         raise click.exceptions.Exit(FAILED)
+
+
+def _jobs_to_copy(around: Surroundings, names: Sequence[str], prefix: str) -> list[str]:
+    for name in names:
+        read_job(around, name)  # Raise for an unknown job before the target file is created.
+    if names:
+        return list(dict.fromkeys(names))
+    with progress(around, "listing jobs") as steps:
+        listed = list_jobs(around.store, on_page=lambda found, _: steps.at(found, unit="jobs"))
+    return [job.job_id for job in listed.jobs if job.job_id.startswith(prefix)]
+
+
+def _make_file(to: Store, target: str, wanted: Sequence[str]) -> None:
+    if wanted and is_file(target) and not to.table.exists(target):
+        to.table.create()
 
 
 def _show(around: Surroundings, target: str, copied: dict[str, Copied], refused: dict[str, WatermarkError]) -> None:

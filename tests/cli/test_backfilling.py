@@ -105,6 +105,7 @@ def test_every_row_arrives_once_when_the_commands_are_run(
         ("date", "day", date(2026, 1, 1), date(2026, 2, 1)),
         ("bigint", "id", -5, 7),
         ("decimal(10,2)", "price", Decimal("-1.50"), Decimal("3.25")),
+        ("decimal(10,8)", "price", Decimal("0E-8"), Decimal("1E-8")),
         ("string", "key", "a b", "it's"),
         (["date", "bigint"], ["day", "id"], (date(2026, 1, 1), 3), (date(2026, 2, 1), -4)),
     ],

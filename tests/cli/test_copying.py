@@ -8,15 +8,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from scripts.helpers.backfill import Backfill
+from scripts.helpers.errors import JobMovedError
 from scripts.helpers.protocol import items
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, document, put_runs
 from tests.support.clock import Clock
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
-from tests.support.steps import commit
+from tests.support.steps import KilledError, commit
 
 Make = Callable[..., Watermarks]
 
@@ -38,6 +42,54 @@ def file(tmp_path: Path) -> str:
 def jobs_of(table: str) -> list[str]:
     """Return the names of the jobs in a file."""
     return [job.job_id for job in Watermarks(table).list_jobs()]
+
+
+def test_what_backfills_have_read_is_no_gap_when_a_job_was_copied_by_its_name(
+    run: Command, make_watermarks: Make, file: str, tmp_path: Path
+) -> None:
+    source, rows = make_watermarks(), pa.table({"id": [1, 5]})
+    state = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 10}
+    source.set_watermark("loans", state, transformation_ctx="rows", why="start here")
+
+    def fill(table: Watermarks, low: int | None, high: int, *, dies: bool = False) -> None:
+        with Backfill(table, "loans", low=low, high=high) as backfill:
+            found = backfill.rows(rows, "id")
+            backfill.freeze()
+            if dies:
+                raise KilledError
+            backfill.write(found, str(tmp_path / "raw"))
+
+    fill(source, None, 5)
+    with pytest.raises(KilledError):
+        fill(source, 5, 10, dies=True)
+
+    done = document(run(source, "copy", "loans", "--to", file, "--yes", "--output", "json"))
+
+    moved = Watermarks(file)
+    assert (len(done["jobs"]), done["refused"]) == (3, {})
+    assert moved.coverage("loans", "rows") == [(None, 5)]
+    assert [bounds for _, bounds in moved.unfinished("loans", "rows").values()] == [(5, 10)]
+    with pytest.raises(JobMovedError):
+        fill(source, 5, 10)
+    fill(moved, 5, 10)
+    assert moved.gaps("loans", "rows") == []
+    assert sorted(pq.read_table(tmp_path / "raw")["id"].to_pylist()) == [1, 5]
+
+
+def test_job_stays_when_a_slice_of_its_backfill_is_being_read(run: Command, make_watermarks: Make, file: str) -> None:
+    source = make_watermarks()
+    state = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 10}
+    source.set_watermark("loans", state, transformation_ctx="rows", why="start here")
+
+    with Backfill(source, "loans", low=None, high=5) as backfill:
+        backfill.rows(pa.table({"id": [1]}), "id")
+        backfill.freeze()
+        refused = run(source, "copy", "loans", "--to", file, "--yes")
+    beside = jobs_of(file)
+    copied = run(source, "copy", "loans", "--to", file, "--yes")
+
+    assert (refused.exit_code != 0, beside, copied.exit_code) == (True, [], 0)
+    assert Watermarks(file).coverage("loans", "rows") == [(None, 5)]
 
 
 @pytest.mark.parametrize(
