@@ -312,6 +312,27 @@ def test_span_is_lost_when_spark_does_not_find_a_file_of_it(table: Any) -> None:
     assert (before, table.source().is_lost(span)) == (False, True)
 
 
+@pytest.mark.parametrize("with_spark", [True, False], ids=["spark", "deltalake"])
+def test_appended_rows_are_as_they_were_when_the_table_has_other_columns_and_partitions_by_now(
+    spark_with_tables: Any, watermarks: Watermarks, tmp_path: Path, with_spark: bool
+) -> None:
+    path = str(tmp_path / "days")
+    source = DeltaTable(path, spark=spark_with_tables if with_spark else None)
+    for number in (1, 2):
+        write_deltalake(path, pa.table({"id": [number], "day": ["mon"], "note": [f"n{number}"]}), mode="append")
+        if number == 1:
+            with IncrementalJob(watermarks, "days") as job:
+                job.rows_since(source)
+    anew = pa.table({"id": [1, 2], "day": ["mon", "mon"]})
+    write_deltalake(path, anew, mode="overwrite", schema_mode="overwrite", partition_by=["day"])
+
+    with IncrementalJob(watermarks, "days") as job:
+        found: Any = job.rows_since(source, max_versions=1)
+        rows = [row.asDict() for row in found.collect()] if with_spark else found.to_dict("records")
+
+    assert rows == [{"id": 2, "day": "mon", "note": "n2"}]
+
+
 def test_rows_of_a_feed_have_no_time_when_nothing_says_when_they_were_committed(spark_with_tables: Any) -> None:
     rows = with_feed_literals(spark_with_tables.range(1), TableSpan("delta", None, 3, changes="feed", sequence=3), "t")
 

@@ -26,6 +26,7 @@ from scripts.helpers.sinks.connectors import (
     delta_schema,
     deltalake_place,
     is_of_deltalake,
+    rows_at,
 )
 from scripts.helpers.sinks.places import Place, place_of
 from scripts.helpers.spark.java_errors import is_spark_error, names_java_class, reason_of
@@ -351,6 +352,10 @@ class _SparkEngine:
     def appended(self, span: TableSpan, taken: Sequence[Mapping[str, Any]]) -> DataFrame:
         java, found = java_of(self._spark), self._log()
         log, snapshot = found._1(), found._2()
+        if int(snapshot.version()) != span.until:
+            # Read with the columns and partitions that the table had at the end of the span: they may have changed.
+            plan = java_frame(rows_at(self._spark, "delta", self._uri, span.until)).queryExecution().analyzed()
+            snapshot = plan.collectLeaves().head().relation().location().getSnapshot()
         files = java.java.util.ArrayList()
         for action in taken:
             files.add(java.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps({"add": action})))
