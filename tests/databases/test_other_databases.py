@@ -14,6 +14,7 @@ from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError, SourceLostError
 from scripts.helpers.rows.window import RowWindow
 from scripts.helpers.sql.sqlite import SQLite
+from tests.support.database_fixtures import sql_table
 from tests.support.reasons import because
 from tests.support.row_windows import plan, taken
 
@@ -239,6 +240,22 @@ def test_names_never_become_sql_when_they_try_to(
         plan(source, attack)
     with pytest.raises(SourceError, match="there is no such table"):
         plan(table_of(jdbc, server, attack), "id")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("date", "1975-00-00"), ("date", "1975-06-00"), ("datetime", "1975-06-00 10:00:00")]
+)
+@pytest.mark.parametrize("with_spark", [True, False], ids=["JdbcTable", "SqlTable"])
+def test_source_error_names_the_column_when_a_date_of_mariadb_has_no_month_or_day(
+    jdbc: Any, maria: Any, kind: str, value: str, with_spark: bool
+) -> None:
+    name = maria.new_table(f"id int PRIMARY KEY, born {kind}")
+    maria.sql("SET sql_mode = ''", f"INSERT INTO {name} VALUES (1, '{value}')")
+    source: Any = table_of(jdbc, maria, name) if with_spark else sql_table(maria, name)
+    window = plan(source, "id")
+
+    with pytest.raises(SourceError, match="column 'born'"), source.typed_errors():
+        taken(source, window, "born")
 
 
 @pytest.mark.parametrize("kind", ["datetime(6) NOT NULL", "date NOT NULL", "timestamp NOT NULL", "datetime NULL"])

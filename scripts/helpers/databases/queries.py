@@ -284,7 +284,13 @@ def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall
         cast = found if kind == TIME else sql("CAST({} AS {})", found, SPARK.type_name(kind))
         if not text.is_whole:
             cast = sql("COALESCE({}, {})", cast, quoted)
-        yield sql("{} AS {}", _checked(cast, found, text) if kind.startswith("decimal") else cast, quoted)
+        if kind.startswith("decimal"):
+            cast = _checked(cast, found, text)
+        elif kind.startswith(("date", "timestamp")):
+            # Spark casts a date such as 1975-06-00, which MySQL can store, to NULL.
+            error = SPARK.text(f"column {name!r} has a time that does not fit {kind} (with month and day)")
+            cast = sql("COALESCE({}, IF({} IS NULL, NULL, raise_error({})))", cast, found, error)
+        yield sql("{} AS {}", cast, quoted)
 
 
 def _checked(cast: SQL, text: SQL, column: TextColumn) -> SQL:
