@@ -1,4 +1,4 @@
-"""Find the new rows of a source: cursor columns, the window of a batch, coverage, and DataFrames as sources.
+"""Find the new rows of a source. The modules cover cursor columns, windows, coverage, and DataFrames as sources.
 
 May not know: the table of watermarks. States are passed in and returned as maps; nothing here sends a request
 to DynamoDB.

@@ -55,12 +55,12 @@ class ArrowStream:
         return self.reader().read_all()
 
     def is_empty(self) -> bool:
-        """Return whether there are no rows, by reading up to the first batch that has one."""
+        """Return whether the stream has no row. This reads batches only until one of them has a row."""
         with closing(self.reader()) as reader:
             return not any(batch.num_rows for batch in reader)
 
     def mapped(self, change: Callable[[pa.Table], pa.Table]) -> ArrowStream:
-        """Return a stream of what `change` makes of each batch, which it receives as a table."""
+        """Return a stream of the tables that `change` returns; it is called with each batch, as a table."""
 
         def read() -> Iterator[pa.RecordBatch]:
             for batch in self._counted():
@@ -83,7 +83,7 @@ class ArrowStream:
 def joined_batches(
     batches: Iterable[pa.RecordBatch], most: int, size_of: Callable[[pa.RecordBatch], int] = attrgetter("nbytes")
 ) -> Iterator[pa.Table]:
-    """Join batches into tables and yield them. A table ends once its size, by default in bytes, reaches `most`."""
+    """Join batches into larger tables, and yield each table once its size (by default in bytes) reaches `most`."""
     found, size = [], 0
     for batch in batches:
         found.append(batch)

@@ -1,4 +1,4 @@
-"""Record what the backfills of a rows context have begun and read; display coverage: the ranges read. Pure."""
+"""Record which ranges the backfills of a source of rows have begun and read; display the ranges read. Pure."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _checked(context: str, name: str, bound: Any) -> RangeEnd:
             raise BoundsError(
                 context, f"{name} is not a number that a column can hold. Give a number with fewer digits."
             )
-    # Convert to UTC, so that the same moment gives the same name of a slice, in whatever zone it is passed.
+    # Convert to UTC: a slice's id is made from its bounds, so the same moment in two zones must give the same id.
     try:
         return tuple(_in_utc(value) for value in end)
     except OverflowError:
@@ -114,7 +114,7 @@ def _in_utc(value: Cursor) -> Cursor:
 
 
 def _is_number(value: Decimal) -> bool:
-    # Refuse infinity and NaN, whose exponent is a letter, and 1E+999999999, because `_text` writes out all zeros.
+    # Refuse infinity and NaN, whose exponent is a letter, and 1E+999999999, whose zeros `_text` would write out.
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and exponent >= -MAX_DIGITS and value.adjusted() < MAX_DIGITS
 
@@ -215,7 +215,7 @@ def _end_text(end: RangeEnd | None, none: str) -> str:
 def backfill_record_id(job_id: str, context: str, state: RowsState) -> str:
     """Return the id of the job whose watermarks record what backfills of a context have begun and covered.
 
-    The id contains the origin, which each reset of the live job changes. So after a reset the record is empty.
+    The id contains the context's origin, which a reset changes. So after a reset a new, empty record is used.
     """
     return derived_id(job_id, "coverage", context, state.origin)
 
@@ -227,7 +227,7 @@ RECORD, DONE = "backfills", "done"
 
 @dataclass(frozen=True)
 class BackfillRecord:
-    """What the backfills of a context have read and begun. A job of its own stores this record as its state.
+    """What the backfills of a context have read and begun. A separate job stores this record as its state.
 
     Attributes
     ----------
@@ -267,7 +267,7 @@ class BackfillRecord:
                 yield name, bounds
 
     def ends(self) -> list[RangeEnd | None]:
-        """Return both ends of each slice that has begun and is not finished."""
+        """Return, in one list, both ends of each slice that has begun and is not finished."""
         return [end for _, bounds in self.slices() for end in bounds]
 
     def is_covered(self, bounds: CursorRange) -> bool:

@@ -23,7 +23,7 @@ MAX_RAW_BYTES, MAX_MARKS = 4 * 1024 * 1024, 800_000
 def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[str], besides: int = 0) -> bytes:
     """Return groups of ranges, by name, as a state stores them; raise InvalidValueError if there are too many.
 
-    `besides` is the number of covered ranges of the same record. They count too, as begun slices join them later.
+    `besides` is how many covered ranges the same record has. They count too, because begun slices will join them.
 
     >>> decode_ranges(encode_ranges({"o1": [((), (5,)), ((7,), None)]}, ["bigint"]), ["bigint"])
     {'o1': [((), (5,)), ((7,), None)]}
@@ -40,7 +40,7 @@ def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[s
 
 
 def decode_ranges(stored: object, types: Sequence[str], name: str = "coverage") -> dict[str, list[CursorRange]]:
-    """Read what `encode_ranges` wrote; raise ImplausibleError, with the name of the field, for anything else."""
+    """Read what `encode_ranges` wrote; raise ImplausibleError, which names the field, if it is anything else."""
     try:
         return {group: _decoded(ends, types) for group, ends in _unpacked(stored, MAX_RANGES).items()}
     except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
@@ -56,10 +56,10 @@ def _unpacked(stored: object, most: int) -> Mapping[str, Any]:
 
 
 def _coded(ranges: Iterable[CursorRange], types: Sequence[str]) -> Iterator[list[int | str] | None]:
-    """Yield the ends of ranges: low, high, low, high and so on. An open end, low or high, is None.
+    """Yield the coded ends of ranges: low, high, low, high and so on. An end without a bound is None.
 
     The first number of an end is coded as its distance from the first number of the previous end. Slices of equal width
-    then repeat the same digits: 10,000 slices compress to 0.5 kB instead of 44 kB, and every change stores them again.
+    then repeat the same digits, so 10,000 slices, which every change stores, take 0.5 and not 44 kB.
     """
     before = 0
     for cursor_range in ranges:

@@ -1,7 +1,7 @@
 """Cursor columns and their values: the smallest step, the next value, and exact text. Pure.
 
-A timestamp is held as an aware datetime in UTC. For a column without zone, its date and time of day are
-those of the wall clock, and only its label is UTC.
+A timestamp is held as an aware datetime in UTC. For a column without zone, this datetime has the date and time of the
+wall clock, and is only labelled as UTC.
 """
 
 from __future__ import annotations
@@ -182,11 +182,11 @@ class CursorColumn:
         return value - tick
 
     def check(self, value: object) -> Cursor:
-        """Return a stored bound; raise CursorError if it does not fit, because another program changed it."""
+        """Return a stored bound; raise CursorError if it does not fit the column, so another program changed it."""
         return check_value(value, self.type, self.name)
 
     def from_caller(self, value: object, what: str) -> Cursor:
-        """Return a bound that the caller passes; raise CursorError, which names the argument, if it does not fit.
+        """Return a caller's bound; raise CursorError, which names the argument, if it does not fit the column.
 
         A datetime without zone is a wall clock and fits only a column without zone. Such a column also accepts a
         datetime in UTC and reads it as a wall clock, because states and `gaps` show wall clocks in this form.
@@ -283,7 +283,7 @@ class CursorColumn:
 
 
 def is_written_plainly(text: str, *, time: bool) -> bool:
-    """Return whether a text is a date or time such as ``2026-01-31 10:00`` (if `time`), or else a number in digits."""
+    """Return whether a text is a plain number or, with `time`, a plain date or time such as ``2026-01-31 10:00``."""
     return (_TIME if time else _NUMBER).fullmatch(text) is not None
 
 

@@ -77,7 +77,7 @@ class DatePartitions:
         return sql("({} OR {})", joined(" AND ", ends), joined(" OR ", unknown))
 
     def _past(self, types: Mapping[str, str], day: date, sign: str) -> SQL:
-        """Write the comparison ``>=`` or ``<=`` with a day, from the largest unit of the layout to the smallest."""
+        """Write the condition that a folder's date is `day` or later (if `sign` is ``>``) or earlier (``<``)."""
         columns = [self._column(types, part, day) for part in self.parts]
         *larger, (name, last) = columns
         written = sql("{} {}= {}", name, SIGNS[sign], last)
@@ -98,7 +98,7 @@ class DatePartitions:
             kind = "date" if "-" in form else "bigint"
             column = sql("try_cast({} AS {})", column, SPARK.type_name(kind))
         if kind == "date" and form.startswith("%Y"):
-            # If a date column stands for a whole month or year, it holds the first day of it.
+            # If a date column stands for a whole month or year, it holds the first day of that period.
             start = day
             if "%d" not in form:
                 start = start.replace(day=1)

@@ -29,7 +29,7 @@ class Dialect:
         return SQL(start + name.replace(end, end * 2) + end)
 
     def type_name(self, text: str) -> SQL:
-        """Return the name of a type from a catalogue; raise InvalidValueError if it may be more than a type name.
+        """Return the name of a type from a catalogue; raise InvalidValueError if it may contain other SQL.
 
         >>> SPARK.type_name("decimal(10,2)")
         'decimal(10,2)'
@@ -127,14 +127,14 @@ class SparkDialect(Dialect):
         return sql("CAST(X{} AS STRING)", in_quotes(value.encode().hex()))
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        """Write the exact text of a value; an instant as microseconds, as its text depends on the session's zone."""
+        """Write the exact text of a value, but microseconds for an instant: its text depends on the session's zone."""
         return sql("CAST(unix_micros({}) AS STRING)" if kind == "timestamp" else "CAST({} AS STRING)", expression)
 
     def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> SQL:
         """Write a comparison.
 
-        Spark may have no literal for a bound one step outside a decimal column's range, and would compare with NULL.
-        So write the result instead, which is the same for all values of the column.
+        Spark may have no literal for a bound one step outside a decimal column's range, and would compare with NULL. So
+        write the result (true or false) instead, which is the same for all values of the column.
         """
         precision, scale = decimal_type(column.type)
         if isinstance(value, Decimal) and value.copy_abs() == Decimal(1).scaleb(precision - scale):

@@ -96,11 +96,11 @@ def shown(identity: Mapping[str, Any]) -> str:
 
 def _differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     both = before.keys() & now.keys()
-    # Ignore the server if the cluster is the same: it may be a promoted replica, a pooler, or another name of the host.
+    # Ignore the server if both have a cluster: it may be a promoted replica, a pooler, or another name of the host.
     if "cluster" in both:
         both -= {"server"}
-    # Ignore an Iceberg table's name, which may change with its catalog. Compare a Delta folder: copies share the uuid.
+    # Ignore an Iceberg table's name, which its catalog may change. Compare a Delta folder, as copies keep the uuid.
     if "uuid" in both:
         both -= {"table"}
-    # Compare the condition even if one side has none: rows that it filtered out are already below the watermark.
+    # Compare the `where` even if one side has none: the watermark has passed the rows that a former `where` left out.
     return before.get(WHERE) != now.get(WHERE) or any(before[name] != now[name] for name in both)

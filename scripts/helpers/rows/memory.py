@@ -163,7 +163,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return self._read[name]
 
     def _past(self, columns: tuple[CursorColumn, ...], bound: Bound, sign: str) -> pa.Array:
-        """Compare each row with a bound and return a mask. Columns compare from the first on, as in `RowWindow`."""
+        """Return for each row whether its cursor is on the side of a bound that `sign` names; see `RowWindow`."""
         known = [(column, value) for column, value in zip(columns, bound, strict=True) if value is not None]
         # (a, b) < (1, 2) means: a < 1, or a = 1 and b < 2.
         choices = []
@@ -183,7 +183,7 @@ class MemoryRows(RowSource, Generic[Rows]):
 
 
 def ends_of_column(name: str, rows: pa.Table) -> dict[str, Any]:
-    """Return the smallest and the largest value of a column, as `as_cursor` expects them; empty without values."""
+    """Return ``minimum`` and ``maximum`` of a column, to pass to `as_cursor`; an empty map if it has no value."""
     return _ends_of(_encoded(name, rows[name], of_objects=False)[1])
 
 
@@ -236,7 +236,7 @@ def _microseconds(name: str, array: pa.Array) -> pa.Array:
             return pc.multiply_checked(values, units[array.type.unit])
         except pa.ArrowInvalid:
             raise CursorError(name, UNREADABLE) from None
-    # Round down, as texts of times are cut. Arrow divides towards zero, which rounds up for times before 1970.
+    # Round down, because texts of times are cut, too. Arrow divides towards zero, so it rounds up before 1970.
     towards_zero = pc.divide(values, NS_PER_US)
     above = pc.greater(pc.multiply(towards_zero, NS_PER_US), values)
     return pc.subtract(towards_zero, above.cast(pa.int64()))
@@ -248,7 +248,7 @@ def _compared(values: pa.Array, sign: str, column: CursorColumn, value: Cursor) 
         number = as_number(value, column.type) - (FIRST_DAY if column.type == "date" else 0)
     elif column.is_number and pa.types.is_decimal(values.type):
         number = Decimal(number)
-    # Arrow cannot hold a bound one step outside of 64 bits. Write the result: all values are on the same side of it.
+    # Arrow cannot hold a bound just outside of 64 bits, so do not compare: all values are on the same side of it.
     if pa.types.is_int64(values.type) and number in OUTSIDE:
         always = sign[0] == ("<" if number > 0 else ">")
         return pc.if_else(pc.is_valid(values), always, pa.scalar(None, pa.bool_()))

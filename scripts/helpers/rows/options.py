@@ -1,4 +1,4 @@
-"""The options of `rows_since`: their defaults, and which are refused before a source is queried. Pure."""
+"""The options of `rows_since`: their defaults, and the checks that refuse options before a source is queried. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ by default; its issues #172, #915 and #1015 report the rows that were lost."""
 
 
 class RowOptionsGiven(TypedDict, total=False):
-    """The arguments of `rows_since` that are `RowOptions`, for editors and type checkers."""
+    """The arguments of `rows_since` that become `RowOptions`, for editors and type checkers."""
 
     delay: timedelta
     lookback: Tick | None

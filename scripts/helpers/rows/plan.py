@@ -152,7 +152,7 @@ def first_uuid_at(moment: datetime) -> str:
 # when the last id was seen. Once all these transactions have ended, the id is *decided*: no row can come below it.
 #
 # A stamp is not earlier than the beginning of its transaction, so no row comes below the beginning of the oldest open
-# transaction. Below the clock less the delay, only a transaction that is open longer than the delay can add a row.
+# transaction. Rows with stamps older than the delay can come only from transactions that are open longer than it.
 
 LONGEST_WAIT = timedelta(seconds=30)
 """How long a run waits for open transactions while it plans. Most end within this time. Rows that wait for a longer
@@ -213,7 +213,7 @@ def reachable_high(
     bound = low
     if before is not None and is_decided(before, still_open, now, options.delay):
         bound, left = before.bound, None
-        # Rows may have been deleted since then, so do not go past the last row.
+        # The undecided rows may have been deleted since they were seen, so do not go past the last row.
         if precedes(past_last, bound, descending=options.descending):
             bound = past_last
         if low is not None and precedes(bound, low, descending=options.descending):
@@ -274,8 +274,8 @@ def age_of(writer: OpenWriter, clock: datetime) -> timedelta:
 #
 # Numbers have no clock. A table that was truncated or restored assigns its numbers again, and may grow past the
 # watermark before the next run. That run finds rows past the watermark, and nothing shows that the rows below it are
-# different ones. So a state stores digests of the last few rows taken, and the next run first compares them, with one
-# step into the index. For times nothing is stored: an update moves a row, and rows after a restore have later stamps.
+# different ones. So a state stores digests of the last few rows taken (the *edge*), and the next run compares them by
+# one index lookup. Times need no edge: an update moves a row, and rows after a restore have later stamps.
 
 KEPT = 5
 """How many rows are stored. The last row alone shows that a table was restored. The others show rows that come below an
@@ -341,7 +341,7 @@ def _count_rows_below(before: Edge, now: Edge | None) -> int:
     is_partial = before.start is not None
     lowest = before.rows[-1][0]
     found = Counter(cursor for cursor, _ in now.rows) - Counter(cursor for cursor, _ in before.rows)
-    # Skip the lowest cursor, because not all of its rows may have been stored; `ties` has their number.
+    # Skip the lowest cursor: `before` perhaps does not have all of its rows. The caller compares `ties` instead.
     return sum(count for cursor, count in found.items() if not (is_partial and cursor == lowest))
 
 
@@ -364,7 +364,7 @@ def edge_after(
     context: str,
     job_id: str,
 ) -> Edge | None:
-    """Compare the rows below the watermark with the stored edge, and return the edge that the next run compares.
+    """Compare the last rows below the watermark with the stored ones (the edge); return the edge for the next run.
 
     The source's `newest` rows are read for cursors of numbers and texts.
 
@@ -393,7 +393,7 @@ def edge_after(
     reached = window.low if window.high is None else window.high
     if reached is None:
         return None
-    # If nothing is new, the stored rows are still the last rows below the watermark.
+    # If nothing is new, the rows that a former run stored (`before`) are still the last rows below the watermark.
     if before is not None and reached == window.low:
         return before
     seen = _newest(source, window, None, reached, KEPT)
@@ -413,7 +413,7 @@ def edge_after(
 
 
 def _below(source: RowSource, start: Bound | None, window: RowWindow) -> Sequence[SeenRow]:
-    """Return the last rows between a start and the bound where a window with a lookback begins to read."""
+    """Return the last rows from the cursor `start` up to the bound where a window with a lookback begins to read."""
     end = window.read_low
     is_read_from_start = end is None or (start is not None and not precedes(start, end, descending=window.descending))
     if is_read_from_start:
@@ -438,7 +438,7 @@ def _compare(
     job_id: str,
 ) -> None:
     if came:
-        # Only warn without a delay: it is documented that lower numbers are lost, and an error would stop such jobs.
+        # A job without a delay is documented to lose lower numbers, so only log a WARNING instead of stopping it.
         if options.on_late == "raise" and options.delay and not options.settled:
             raise SourceError(source.name, reason="rows_behind", context=context, job_id=job_id)
         logger.warning(
@@ -493,7 +493,7 @@ def plan_window(
     source
         The source of rows, such as `spark_frames.DataFrameRows`.
     names
-        The cursor columns; several columns compare from the first on.
+        The cursor columns; several columns are compared in order.
     now
         The job's time, aware, for a source without a clock.
     state
@@ -555,7 +555,7 @@ def plan_window(
     )  # fmt: skip
     if chosen.max_rows is not None:
         window = limited(source, window, chosen.max_rows, context)
-    # With a ceiling no edge is needed, because no row can come below it.
+    # If the source has a ceiling, below which no row can still appear, no edge is needed.
     edge = None if facts.ceiling is not None else edge_after(source, window, known.edge, chosen, context, job_id)
     return replace(window, edge=edge, last=look.last_seen(window.high, known.last), complete=look.complete(window))
 
@@ -729,7 +729,7 @@ class _Look:
             )
 
     def _warn_of_texts(self) -> None:
-        """Log a WARNING in each run whose texts may rise in another order than their bytes."""
+        """Log a WARNING if the texts of this run may rise in another order than their bytes."""
         before = self.low if self.state is not None else None
         texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
         widths = {*self.facts.widths, *map(len, texts)}
@@ -879,8 +879,8 @@ class _Look:
         except OverflowError:
             what = f"delay={self.options.delay} reaches before the year 1. Give a shorter one."
             raise CursorError(self.first.name, what) from None
-        # For compound cursors, cap with a bound of only the first column. It is below all rows with the stamp `cap`,
-        # which are still within the delay.
+        # For a compound cursor, end the window at a bound of only the first column. This bound is below all rows with
+        # the stamp `cap`, which are still within the delay.
         at_cap = self._alone(cap)
         if stamp >= cap:
             self._warn_of_long_transaction()
@@ -920,7 +920,7 @@ class _Look:
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
         """Warn, until a run has taken rows, that a lower number which appears later is lost, whatever the delay."""
         took_rows = self.state is not None and self.state.last is not None
-        # A database shows a clock or, if Spark's own JDBC reader reads it, rows that wait for the delay (`undecided`).
+        # Recognize a database by its clock or, if Spark's own JDBC reader reads it, by rows that wait (`undecided`).
         is_of_database = self.facts.now is not None or undecided is not None
         is_meant = self.options.settled or self.options.lookback or not self.options.delay
         if took_rows or is_of_database or is_meant:
@@ -976,14 +976,14 @@ class _Look:
 
         This checks only if nothing is new: rows past the watermark show that the table has not fallen behind.
         """
-        # With a ceiling no check is needed, because no row can come below it.
+        # If the source has a ceiling, no check is needed, because no row can come below the ceiling.
         if self.last_row is not None or self.facts.ceiling is not None:
             return
         last = self.source.last(self.columns, self.options.descending)
         if last is UNKNOWN:
             return
         if last is None:
-            # Do not raise: staging tables are emptied, then filled. If their last row is too low, a later run raises.
+            # Do not raise for an emptied staging table. Once it is filled, a run raises if its last row is too low.
             logger.warning(
                 "event=source_empty context=%s source=%s: its rows are gone. New rows below the watermark are refused",
                 self.context, self.source.name,
@@ -992,7 +992,7 @@ class _Look:
         # Accept a watermark just past the last row: an operator who has checked the rows may have set it there.
         if not self._precedes(just_past(self.columns, last, self.options.descending), low):
             return
-        # A state of an earlier release, or set by hand, has no last row seen, and its watermark may be past all rows.
+        # Only warn if no last row is stored (by hand or an earlier release): the watermark may be past all rows.
         if seen is not None and not self._precedes(last, seen):
             return
         if seen is not None and self.options.on_behind != "warn":
@@ -1016,9 +1016,9 @@ class _Look:
     def complete(self, window: RowWindow) -> Bound | None:
         """Return the bound below which all rows are taken, if it is past the watermark after the window; else None.
 
-        The watermark stays at the last row, so without this bound a source without new rows would always look late.
-        Also None for a source without a clock, such as files, which are listed before the plan, and for rows that come
-        from another server or by a REFRESH, because it is unknown how new they are.
+        The watermark stays at the last row, so without this bound a source without new rows would always look late. The
+        result is also None if it is unknown how new the rows are: for a source without a clock, such as files, which
+        are listed before the plan, and for rows that come from another server or by a REFRESH.
         """
         if (
             ELSEWHERE in self.writers.hidden
@@ -1031,7 +1031,7 @@ class _Look:
         try:
             cap = self._alone(self.first.floor(self._settled()))
         except OverflowError:
-            return None  # With a delay that reaches before the first day there is no cap.
+            return None  # The delay reaches before the year 1, so no bound can be given.
         reached = window.low if window.high is None else window.high
         return cap if reached is None or precedes(reached, cap) else None
 

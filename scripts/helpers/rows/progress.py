@@ -1,4 +1,4 @@
-"""Find how far a rows context got: what it has covered, which gaps remain, and which slices have begun.
+"""Find how far a job has read a source of rows: what is covered, which gaps remain, and which slices have begun.
 
 This module works with cursor values and their form in states. It does not depend on where states are stored:
 the caller of `RowsProgress` passes an object that looks them up.
@@ -155,7 +155,7 @@ class Spans(Table[ShownRange]):
     __repr__ = list.__repr__
 
     def all_columns(self) -> Sequence[Column]:
-        """Return the columns with the plain bounds; an open end is None."""
+        """Return the columns ``low`` and ``high``, whose values are the bounds themselves; None for an open end."""
         return Column("low", lambda span: span[0]), Column("high", lambda span: span[1])
 
 

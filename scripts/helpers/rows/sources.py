@@ -25,9 +25,9 @@ class Facts:
         The source's own clock, aware, in the zone whose wall clock stamps its dates and its columns
         without zone. None if the source has no clock; then the job's clock is used.
     largest, smallest
-        Largest and smallest cursor values among rows without NULL in the cursor; compound cursors
-        compare from the first column on. A source only needs to find one of them: the smallest for a
-        descending cursor, otherwise the largest. None if there is no row.
+        Largest and smallest cursor values among rows without NULL in the cursor; the columns of a compound cursor are
+        compared in order. A source only needs to find one of them: the smallest for a descending cursor, otherwise the
+        largest. None if there is no row.
     nulls
         Number of rows with NULL in a cursor column.
     ceiling
@@ -38,7 +38,7 @@ class Facts:
     other_uuids
         Number of rows past the watermark whose UUID is not of version 7.
     widths
-        Lengths of texts past the watermark in the first column, with the shortest and longest; empty for other types.
+        Lengths of the shortest and longest text in the first column, past the watermark; empty for other types.
     slack
         How far the date of a row's folder may be from its cursor, if folders are skipped by date.
     """
@@ -216,7 +216,7 @@ class RowSource(ABC):
         return UNKNOWN
 
     def newest(self, window: RowWindow, most: int) -> Sequence[SeenRow] | Unknown | None:
-        """Return at most `most` of the last rows of a window in one step, the last one first; see `rows.plan`.
+        """Return at most `most` of the last rows of a window, the last one first, by one index lookup; see `rows.plan`.
 
         Return None if the source would have to read all of its rows to find them.
         """
@@ -229,8 +229,8 @@ class RowSource(ABC):
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         """Return the names of open transactions that may still commit a row with a lower number than the last row.
 
-        Wait at most `longest` for them to end, and return those still open; None if they are unknown. An entry of
-        `EARLY` means that clients may take numbers before they begin a transaction, so rows wait for the delay.
+        Wait at most `longest` for them to end. Return the names of those still open; None if they are unknown. An entry
+        of `EARLY` means that clients may take numbers before they begin a transaction, so rows wait for the delay.
         """
         return None
 

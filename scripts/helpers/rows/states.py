@@ -1,8 +1,8 @@
-"""The state of a rows context, checked as it is read: its watermark, its coverage, and what it saw last. Pure.
+"""The state of a source of rows (a *rows context*): its watermark, coverage and last rows; checked when read. Pure.
 
-Ranges are ascending, in whatever order the job reads. The state of a context stores what its live runs
-covered; the state of a separate job stores what backfills covered. Both belong to an *origin*, which names
-the life of a context between two resets, so that a reset forgets both.
+Ranges are ascending, in whatever order the job reads. The state of a context stores what the job's own (*live*) runs
+covered; the state of a separate job stores what backfills covered. Both belong to an *origin*, which names the life of
+a context between two resets, so that a reset forgets both.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class RowsState:
 
     @property
     def passed(self) -> CursorRange:
-        """The range that a live job has passed: everything below its watermark, or above it if it descends."""
+        """The range that live runs have passed: everything below the watermark, or above it for a descending cursor."""
         end = range_end(self.value)
         if not end:
             return (), ()
@@ -221,7 +221,7 @@ class RowsState:
         if self.covered is None:
             return "", merged([self.passed])
         groups = decode_ranges(self.covered, self.types, f"{name}.covered")
-        # A state has exactly one origin, as a reset begins a new one. This package never writes more or fewer.
+        # A state belongs to exactly one origin: a reset begins a new origin and drops the state of the old one.
         if len(groups) != 1:
             raise ImplausibleError(f"{name}.covered is not ranges of one origin")
         ((origin, covered),) = groups.items()
@@ -238,7 +238,7 @@ class RowsState:
         return self.coverage[1]
 
     def is_left_to_slices(self, bounds: CursorRange) -> bool:
-        """Return whether a live job has passed a whole range and read none of it, so that only slices can read it."""
+        """Return whether live runs have passed a range without reading any of it. Then only slices can read it."""
         return uncovered(bounds, self.ranges) == [bounds] and not uncovered(bounds, [self.passed])
 
     def end_that_fits(self, bound: Any, what: str) -> RangeEnd:

@@ -36,7 +36,7 @@ class RowWindow:
     """The half-open window ``[low - lookback, high)`` of one batch; its bounds are fixed before rows are read.
 
     `low` is None on a first run, which reads everything before `high`. `high` is None while the source has no row; the
-    watermark then stays as it is. A compound cursor has a value for each column and compares from the first column on.
+    watermark then stays as it is. A compound cursor has a value for each column, and its columns are compared in order.
     `descending` mirrors the window: it has rows at `low` or below it, and above `high`. `start` is where the first run
     was to start, and a lookback reads no further. `whole` takes every row, whatever its cursor. `source` is the
     identity of the source (see `identity`). `last` is the last row seen. `undecided` are rows that the next run must
@@ -97,7 +97,7 @@ class RowWindow:
         return bound
 
     def predicate(self, dialect: Dialect) -> SQL:
-        """Return the filter of the window, made only of typed literals."""
+        """Return the filter of the window. Every value in it is a typed literal."""
         if self.whole:
             return EVERYTHING
         taken = NOTHING if self.high is None else self._between(self.high, dialect)
@@ -133,7 +133,7 @@ class RowWindow:
         if len(values) == 1:
             return dialect.comparison(columns[0], sign, values[0])
         # (a, b) <= (1, 2) means: a < 1, or a = 1 and b <= 2. Only the comparison of the last column has the `=` of the
-        # sign. Written out, because SQL Server and Oracle cannot compare row values such as (a, b) <= (1, 2).
+        # sign. It is written out, because SQL Server and Oracle cannot compare row values such as (a, b) <= (1, 2).
         strict = sign[0]
         choices = []
         equal_before: list[SQL] = []
