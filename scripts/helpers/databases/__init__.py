@@ -1,4 +1,4 @@
-"""Database tables as sources of rows: they answer the questions of `rows` with SQL, over JDBC or a Python driver.
+"""Database tables as sources of rows, which are examined and read with SQL, over JDBC or a Python driver.
 
 May not know: the table of watermarks, and files.
 """

@@ -32,7 +32,7 @@ class TextColumn:
 
 
 class TableQueries:
-    """Writes the SQL that finds out about a table (or about a query in its place), and that reads its rows.
+    """Writes the SQL that examines a table (or a query in its place), and the SQL that reads its rows.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class TableQueries:
     ) -> None:
         self.catalogue, self._selected = catalogue, selected
         self.dialect = database.for_table({name: column.declared for name, column in catalogue.items()})
-        # Select no star if there is a filter: the filtered rows include system columns, whose types Spark lacks.
+        # With a filter, ``t.*`` would include system columns, whose types Spark lacks, so select columns by name.
         self._star_is_plain = not (where and self.dialect.system_columns)
         self.table = filtered(table, where, [database.quote(name) for name in database.system_columns])
         """The text to select from: the name of the table, or a subquery with its filtered rows and no alias."""
@@ -155,7 +155,7 @@ class TableQueries:
         return [sql("(SELECT {}({}) {})", function, length, rows) for function in (MIN, MAX)]
 
     def last(self, columns: tuple[CursorColumn, ...], past: SQL | None, function: SQL) -> list[SQL]:
-        """Write a query for each column of the last cursor; each query is one step into an index.
+        """Write a query for each column of the last cursor; each query is a single index lookup.
 
         The second column is queried among the rows with the last value of the first column, and so on. A MAX of each
         column alone would mix different rows, and an ORDER BY would need a sort if no index covers all columns.
@@ -177,7 +177,7 @@ class TableQueries:
         return self.dialect.some_rows(1, self._ordered(window, window.descending, "cursor"), position)
 
     def _ordered(self, window: RowWindow, descending: bool, names: str, contents: Iterable[SQL] = ()) -> SQL:
-        """Write the query for the cursors in a window and for `contents`, as exact texts with numbered names."""
+        """Write the query for a window's cursors and `contents`, as exact texts named ``{names}_0`` and so on."""
         cursors = [self.dialect.cursor(column) for column in window.columns]
         exact = [self.dialect.exact(name, column.type) for name, column in zip(cursors, window.columns, strict=True)]
         named = [

@@ -39,10 +39,10 @@ class TransactionIds(PostgreSQL):
         return TransactionIds(frozenset(name for name, kind in declared.items() if kind == "xid8"))
 
     def cursor(self, column: CursorColumn) -> SQL:
-        # Extend the 32 bits of xmin with the epoch, which is taken from the next transaction id.
         if column.name != SYSTEM:
             return super().cursor(column)
-        # No row is from the future, so an xmin above the lower bits of the next id is from the previous epoch.
+        # xmin has only the lower 32 bits of an id. Add the upper bits (the epoch) of the next id. No row is from the
+        # future, so an xmin above the lower bits of the next id is from the previous epoch.
         return sql(
             "({following} - {following} % {wrap} + {number}"
             " - CASE WHEN {number} > {following} % {wrap} THEN {wrap} ELSE 0 END)",

@@ -302,7 +302,7 @@ class _PyMySQL(_Session):
 
 
 class _SQLite(_Session):
-    """Reads SQLite with Python's module, and never creates a file. ADBC's driver would guess types from first rows."""
+    """Reads SQLite with Python's module, and never creates a file. ADBC's driver would guess types from a few rows."""
 
     module = package = "sqlite3"
 

@@ -79,7 +79,7 @@ memory at once, and Oracle's fetches 10 rows with each round trip."""
 
 
 class DatabaseTable(RowSource):
-    """A table, a view or a query of a database: queries and checks. Subclasses connect to the database.
+    """A table, a view or a query as a source of rows: its queries and checks. Subclasses connect to the database.
 
     See `JdbcTable` for the parameters.
     """
@@ -193,19 +193,19 @@ class DatabaseTable(RowSource):
         )
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Bound | None:
-        """Query the last cursor value in the table: one step into an index, if there is one."""
+        """Query the last cursor value in the table, by a single index lookup if there is an index."""
         last = self._queries.last(columns, None, MIN if descending else MAX)
         row = self._ask(**{f"last_{position}": expression for position, expression in enumerate(last)})
         return self._bound(columns, row)
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
-        """Query the cursor of the row at a position of a window, from 0, by walking an index; None if there is none."""
+        """Query the cursor of the row at a position of a window, counted from 0; None if the window has fewer rows."""
         names = [f"cursor_{at}" for at in range(len(window.columns))]
         found = self._query(self._queries.cursor_at(window, position), names)
         return self._bound(window.columns, found[0]) if found else None
 
     def newest(self, window: RowWindow, most: int) -> list[SeenRow] | None:
-        """Query the last rows of a window, in reverse order: one step into an index. None if there is no index."""
+        """Query the last rows of a window, in reverse order, by a single index lookup; None if there is no index."""
         # Return None for a view, too: if no index serves it, the server would sort all rows in each run.
         if not self._queries.has_index(window.columns[0]):
             return None
@@ -226,7 +226,7 @@ class DatabaseTable(RowSource):
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         """Return the names of transactions that may still commit a lower number than the last one seen so far.
 
-        Wait up to `longest` for them to end; return those still open. None if the database lists none to this user.
+        Wait up to `longest` for them to end; return those still open. None if the database does not show them all.
         """
         end = time.monotonic() + longest.total_seconds()
         pause = self._database.writers_lag
@@ -467,8 +467,8 @@ class JdbcTable(DatabaseTable):
         is far from all others, such as a timestamp of 1970, because the ranges have equal widths.
     zone
         Zone of the wall clock in columns without a zone, and in dates, such as ``Europe/London`` or ``UTC``. Without
-        it, a first run by such a column raises CursorError. A job that already has a watermark continues in UTC, with
-        a WARNING: west of Greenwich there is no delay then.
+        it, a first run by such a column raises CursorError. A job that already has a watermark continues in UTC, with a
+        WARNING. Then the delay has no effect west of Greenwich.
     remade
         Whether the table is dropped and created again with the same rows, as by dbt or a nightly restore. It is then
         identified by name only. Otherwise a PostgreSQL table that was created again raises SourceLostError.

@@ -127,7 +127,7 @@ class RowWindow:
         return joined(" OR ", map(dialect.lacks, self.columns))
 
     def _compare(self, bound: Bound, sign: str, dialect: Dialect) -> SQL:
-        """Compare from the first column on, with a separate condition on it that lets indexes and Parquet prune."""
+        """Compare a cursor with a bound, and its first column alone as well, so that indexes and Parquet can prune."""
         values = [value for value in bound if value is not None]
         columns = self.columns[: len(values)]
         if len(values) == 1:

@@ -294,7 +294,7 @@ def driver_error(error: Exception) -> DriverError | None:
         if not state and not code and kind.endswith(".OperationalError") and package != "sqlite3":
             state = next((state for state, said in PERMANENT_ERRORS.items() if said.search(str(error))), CONNECTION)
         return DriverError(state, kind, _meaning(state, code, kind, str(error)))
-    # Take the outermost Java exception that a driver raised: it has a SQLSTATE, or the class of a driver.
+    # Take the outermost Java exception that a driver raised. Its SQLSTATE or its class shows that a driver raised it.
     for cause in _causes(error):
         kind = cause.getClass().getName()
         state, code = _ask(cause, "getSQLState"), int(_ask(cause, "getErrorCode") or 0)

@@ -110,7 +110,7 @@ class Declared:
         return f"decimal({min(precision - scale + places, 38)},{places})"
 
     def tick(self, digits: int) -> timedelta:
-        """Return the step of times with the declared fractional digits, or else `digits`; at least a microsecond."""
+        """Return the smallest step of times with the declared fractional digits, by default `digits`; at least 1 µs."""
         shown = self.numbers[0] if self.numbers else digits
         # Python and Spark cut digits after the microsecond, so a row is less than a microsecond above its cut value.
         return timedelta(microseconds=10 ** (6 - min(shown, 6)))
@@ -237,7 +237,7 @@ class Database(Dialect):
             raise CursorError(name, "its largest value is not a text. Fix or filter that row.") from None
 
     def outermost(self, column: CursorColumn, function: SQL, rows: SQL) -> SQL:
-        """Return the query for the exact text of a column's MIN or MAX; `rows` is the query from its ``FROM`` on."""
+        """Return the query for the exact text of a column's MIN or MAX; `rows` begins with ``FROM``."""
         return sql("(SELECT {} {})", self.exact(sql("{}({})", function, self.cursor(column)), column.type), rows)
 
     def uuid_version(self, column: CursorColumn) -> SQL:
@@ -245,7 +245,7 @@ class Database(Dialect):
         raise NotImplementedError
 
     def kind(self, declared: str) -> str | None:
-        """Return Spark's type for a declared type, a decimal without its digits; None if Spark has none."""
+        """Return Spark's type for a declared type, such as ``decimal`` for ``numeric(9,2)``; None if Spark has none."""
         found = Declared.parse(declared)
         return self.kinds.get(found.plain, self.kinds.get(found.base))
 
@@ -274,7 +274,7 @@ class Database(Dialect):
         return None
 
     def corrected(self, expression: SQL, kind: str, name: str) -> SQL:
-        """Write the exact text of a column; for `corrected_kinds`, NULL where the driver's own value is right.
+        """Write the exact text of a column. In `corrected_kinds`, values that drivers return correctly become NULL.
 
         For a time that no reader can represent, the database raises an error that contains `name` and matches `UNFIT`.
         """
@@ -323,7 +323,7 @@ class Database(Dialect):
         raise NotImplementedError
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        """Return the query that names the open transactions that may hold numbers of a column; no name is used twice.
+        """Return the query that names the open transactions that may have taken numbers of a column, by unique names.
 
         A NULL among the names means that the list is incomplete. Empty SQL means that the database has no such query.
         """
@@ -332,7 +332,7 @@ class Database(Dialect):
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
         """Return the query for the open transactions that have written to any table: name, and beginning in UTC.
 
-        A row without a beginning means that some are hidden; its name is the reason. Empty SQL: there is no such query.
+        If some are hidden, a row has the reason as name and NULL as beginning. Empty SQL means: there is no such query.
 
         Parameters
         ----------
@@ -348,9 +348,9 @@ class Database(Dialect):
         return options
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return options for a connection whose transaction the queries of `writers` and `open_since` show as `OWN`.
+        """Return options for a connection that runs the queries of `writers` or `open_since`, and is listed as `OWN`.
 
-        A list without `OWN` is out of date. None if no list is ever out of date: any connection will do.
+        A list that lacks `OWN` is out of date. None if the server's lists are always current, on any connection.
         """
         return None
 
@@ -498,7 +498,7 @@ class WritableDatabase(Database):
         raise NotImplementedError
 
     def is_transactional(self, parts: Sequence[str]) -> SQL | None:
-        """Return the query for 1 if a table is transactional, else 0; no row for a view. None if all tables are."""
+        """Return a query for 1 if a table is transactional, else 0, and no row for a view; None if all tables are."""
         return None
 
     # --- types ----------------------------------------------------------------------------------
@@ -550,7 +550,7 @@ class WritableDatabase(Database):
         )  # fmt: skip
 
     def create_like(self, table: SQL, columns: Sequence[SQL], like: SQL, own: Sequence[SQL] = ()) -> SQL:
-        """Return the CREATE TABLE for nullable copies of another table's columns, and for new bigint columns `own`."""
+        """Return the CREATE TABLE of a table with another table's columns, nullable, and new bigint columns `own`."""
         values = joined(", ", [*columns, *(sql("CAST(0 AS bigint) AS {}", name) for name in own)])
         return sql("CREATE TABLE {} AS SELECT {} FROM {} WHERE 1 = 0", table, values, like)
 

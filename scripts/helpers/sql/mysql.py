@@ -61,7 +61,7 @@ first row is written. Includes the transaction of this query itself, which shows
 
 
 class MySQL(WritableDatabase):
-    """MySQL and MariaDB. Sessions are set to UTC, because a TIMESTAMP compares with text in the session's zone."""
+    """MySQL and MariaDB. Sessions are set to UTC, because a TIMESTAMP is compared with text in the session's zone."""
 
     name = "MySQL"
     grammar = MYSQL
@@ -114,7 +114,7 @@ class MySQL(WritableDatabase):
         return self.wall_clock(value)
 
     def has_void(self, column: CursorColumn) -> bool:
-        # Treat times as nullable: even a NOT NULL column can hold the zero date ``0000-00-00``, below every date.
+        # Treat time columns as nullable: even a NOT NULL one can hold the zero date ``0000-00-00``, below every date.
         return column.is_time
 
     def lacks(self, column: CursorColumn) -> SQL:
@@ -141,7 +141,7 @@ class MySQL(WritableDatabase):
         return sql("SUBSTR(CAST({} AS CHAR), 15, 1)" if column.type == "uuid" else "SUBSTR(HEX({}), 13, 1)", name)
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        # Return NULL for the zero date: it is below every date, so it is the MAX only if there is no other date.
+        # Return NULL for the zero date, which means "no value". It is the MAX only if the column has no other date.
         if kind in ("timestamp", "timestamp_ntz"):
             text = sql("NULLIF(DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s.%f'), '0000-00-00 00:00:00.000000')", expression)
             return sql("CONCAT({}, '+00:00')", text) if kind == "timestamp" else text

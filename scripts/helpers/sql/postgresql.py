@@ -175,7 +175,7 @@ class PostgreSQL(WritableDatabase):
 
     def exact(self, expression: SQL, kind: str) -> SQL:
         if kind in TIMES:
-            # Write times outside the years 1 to 9999 as their first or last time. Late ones wait, as future times do.
+            # Clamp times to the years 1 to 9999. Rows with later times wait, like all rows with times in the future.
             return _text_of_time(_clamped_time(expression, kind, *ENDS[kind]), kind)
         if kind == "string":
             return sql("encode(convert_to({}, 'UTF8'), 'hex')", expression)
@@ -204,7 +204,7 @@ class PostgreSQL(WritableDatabase):
             return column, declared
         if other := AS_JDBC.get(declared) or AS_JDBC.get(declared.partition("(")[0]):
             return other[0](column), other[1]
-        # Cast types that Spark lacks to text, which every type can be cast to and which drivers return for them anyway.
+        # Cast a type that Spark lacks to text: every type has that cast, and drivers return such types as text anyway.
         return (
             (sql("CAST({} AS text)", column), "string") if kind in (None, "uuid") else super().plain(column, declared)
         )
@@ -253,8 +253,8 @@ class PostgreSQL(WritableDatabase):
         )
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        # Find transactions with a lock that an INSERT takes, on the table or a sequence. `nextval` locks its sequence
-        # until the transaction ends, so transactions without a row are found, too. NULL means that some are not shown.
+        # Find transactions that lock the table as an INSERT does, or its sequence: `nextval` locks the sequence until
+        # the transaction ends, so one that has no row yet is found, too. NULL means that some are not shown.
         is_table = sql(
             "EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {} AND r.relkind IN ('r', 'p'))", self._oid(parts)
         )
@@ -291,7 +291,7 @@ class PostgreSQL(WritableDatabase):
             " holders AS (SELECT l.virtualtransaction, l.pid FROM locks l WHERE l.locktype = 'relation'"
             " AND l.mode = 'RowExclusiveLock' AND l.relation IN (SELECT oid FROM kin UNION SELECT oid FROM numbers))"
             " SELECT CAST(h.virtualtransaction AS text) AS writer FROM holders h"
-            # Name holders by transaction id, too: a restart of the server changes a prepared transaction's virtual id.
+            # Name lock holders by transaction id, too: a server's restart changes a prepared transaction's virtual id.
             " UNION SELECT 'transaction ' || l.transactionid FROM holders h JOIN locks l"
             " ON l.virtualtransaction = h.virtualtransaction AND l.pid IS NOT DISTINCT FROM h.pid"
             " WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'"
@@ -306,7 +306,7 @@ class PostgreSQL(WritableDatabase):
         return sql("(WITH RECURSIVE {} SELECT CASE WHEN {} THEN 1 ELSE 0 END)", self._kin(parts), FOREIGN)
 
     def _kin(self, parts: Sequence[str]) -> SQL:
-        """Write ``kin``: the tables that a table's rows are stored in or read through; for a query, every table."""
+        """Write the relation ``kin``: the tables that store a table's rows or show them; for a query, every table."""
         # Include partitions, in which a table's rows are stored, and the tables whose rows a view reads.
         parents = sql(
             "SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = f.oid UNION ALL SELECT d.refobjid"

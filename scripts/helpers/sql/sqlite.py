@@ -86,13 +86,13 @@ class SQLite(WritableDatabase):
         return sql("{} COLLATE BINARY", name)
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        # Bytes sort above all text. Write 'blob' for them: it is not hex, so `value` refuses it.
+        # Bytes sort above all text, so they may be the MAX. Write 'blob', which is not hex, so that `value` refuses it.
         if kind == "string":
             return sql("CASE typeof({0}) WHEN 'text' THEN hex({0}) WHEN 'blob' THEN 'blob' END", expression)
         return sql("CAST({} AS TEXT)", expression)
 
     def kind(self, declared: str) -> str:
-        # SQLite's kinds are affinities, not Spark types.
+        # For SQLite, return the affinity of the column instead of a Spark type.
         found = (name for name, parts in AFFINITIES.items() if any(part in declared.lower() for part in parts))
         return next(found, "numeric" if declared else "blob")
 
@@ -111,7 +111,7 @@ class SQLite(WritableDatabase):
         kind = {"integer": "bigint", "real": "double", "text": "string", "blob": "binary"}.get(affinity)
         if kind is not None:
             return (column, kind) if declared else None
-        # A column of numbers may also hold texts, so read it as text: a value that does not fit the type is an error.
+        # A column of numbers may also hold text. Read it as text, so that a value that is not a number raises an error.
         kind, _ = self.cursor_type(declared) or (None, None)
         if found.base in ("decimal", "numeric") and found.numbers:
             kind = found.decimal(None)
@@ -146,8 +146,8 @@ class SQLite(WritableDatabase):
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # SQLite has no number that differs if a table is created again. A random text makes callers search the table
-        # each time, which is cheap from its last rowid. For a table WITHOUT ROWID the query returns no row.
+        # SQLite does not show that a table was created again. A random text makes callers search the table for a batch
+        # each time, which is cheap: the search starts at the last rowid. There is no row for a table WITHOUT ROWID.
         return sql(
             "SELECT hex(randomblob(8)) FROM {}.sqlite_master WHERE type = 'table' AND name = {} COLLATE NOCASE "
             "AND sql NOT LIKE '%WITHOUT ROWID%'",
