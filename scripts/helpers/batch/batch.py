@@ -197,8 +197,8 @@ class Batch:
     may_be_empty
         Whether a clean exit commits although the job read no source.
     writes_itself
-        Whether to log no WARNING about rows that no sink got. True if the script writes rows without a sink, as after
-        `freeze` or with Glue's names, and for a run that saves nothing, which cannot lose rows.
+        Whether the script writes rows without a sink, as after `freeze` or with Glue's names. Then, and in a run that
+        saves nothing, which cannot lose rows, no WARNING is logged about rows that no sink got.
 
     Attributes
     ----------
@@ -407,7 +407,7 @@ class Batch:
             try:
                 readings.set_aside(found)
             except UnreadableFilesError:
-                pass  # Ignore it: `set_aside` always raises this error after files were read.
+                pass  # `set_aside` always raises this error if files were read before. It is raised again below.
             except WatermarkError as told:
                 if readings.is_spoiled:
                     self.freeze()
@@ -422,7 +422,7 @@ class Batch:
 
             typed: WatermarkError | None = source_error(error)
             if self.reads_files:
-                # Find the error of a file in that of Spark which an action in the script, such as `collect`, raised.
+                # Find a file's error inside the Spark error that an action of the script, such as `collect`, raised.
                 # Import this here, because jobs that read only rows need no pyarrow.
                 from scripts.helpers.reading.fetched_lines import unmarked
 
@@ -457,7 +457,7 @@ class Batch:
     # --- rows for sinks -------------------------------------------------------------------------
 
     def give(self, context: str | None, rows: Any = None, *, is_recognisable: bool = True) -> None:
-        """Note that the job got the frame `rows` of a source. If `rows` is None, count the source as written.
+        """Note that the job got the frame `rows` of a source. If `rows` is None, regard the source as written.
 
         Parameters
         ----------
@@ -476,8 +476,8 @@ class Batch:
     def wrote(self, df: Any, contexts: set[str]) -> None:
         """Note which contexts have rows in `df`, the frame that a sink gets, so that no WARNING is logged for them.
 
-        These are `contexts`, found in Spark's plan, and those for which `give` noted `df`; all contexts if there are
-        none. A context whose rows cannot be traced to a frame is always noted.
+        Note `contexts`, which were found in Spark's plan, and the contexts for which `give` noted `df`. If there are
+        none, note all contexts. Always note a context whose rows cannot be traced to a frame.
         """
         found = contexts.union(context for context, given in self._given if given() is df)
         shown = {*self.frames, *self.counts.names.values(), *(context for context, _ in self._given)}
@@ -531,7 +531,7 @@ class Batch:
     def _commit(self, metrics: dict[str, Any]) -> str:
         read, made = files_read(self.contexts), None
         if isinstance(self.run, Run) and self.run.plan is None and not read.get("files_read"):
-            # Store the plan in the commit itself: no sink got a row yet, and no file has to be compared again.
+            # Store the plan only with the commit. It need not be frozen before: no sink got a row, and no file is read.
             made = self.run.unfrozen(*self._planned())
         else:
             self.freeze()
@@ -544,7 +544,7 @@ class Batch:
                 f"the frozen plan holds {', '.join(sorted(unread))}, which this run did not ask for; a commit would "
                 "mark it as done. Run the code that made the plan, or discard the plan.",
             )
-        # Check as late as possible: a file that changes between this check and the commit is committed as it was.
+        # Check as late as possible: if a file changes after this check, its old content is committed unnoticed.
         self.end.check()
         metrics.update(counted := self.counts.metrics())
         metrics.update(read)

@@ -36,9 +36,9 @@ _OUTCOMES: Mapping[Outcome, str] = {
 class EndOfRun:
     """Measures one run, calls the hooks around its commit and at its end, and reports it once.
 
-    It must not reference the job, directly or indirectly: otherwise the job is never garbage-collected, and `watch`
-    does not notice that it was forgotten. The caller closes the attribute `always`, an ExitStack, at the end of the
-    run, with or without an error.
+    This object must not reference the job, directly or indirectly: otherwise the job is never garbage-collected, and
+    `watch` does not notice that it was forgotten. The caller closes the attribute `always`, an ExitStack, at the end of
+    the run, with or without an error.
 
     Parameters
     ----------

@@ -128,7 +128,7 @@ class FileSource:
             Whether the delta has all rows of its partitions.
         """
         kept = SchemaKeeping(self.batch)
-        # Hide whole partitions from `contexts_of`, which warns of aggregates over new rows: here they have all rows.
+        # Hide whole partitions from `contexts_of`, so that it does not warn of aggregates: these miss no rows.
         on_read = partial(self.batch.give, self.context, is_recognisable=not whole)
         return KeptSchemas(
             self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
@@ -240,7 +240,7 @@ class NewFiles(FileSource):
         relist, listed = self.relist, bookmark.listed
         is_due = relist is not None and (listed is None or self.batch.clock() - listed >= relist)
         if is_due and self.listing is not None and listed is not None and self.listing.created <= listed:
-            # Do not read the same report in every run: events would stay unread meanwhile, and expire.
+            # Do not read the same inventory report in every run: meanwhile events would stay unread, and expire.
             is_due = False
             logger.warning(
                 "event=report_too_old job=%s source=%s created=%s: the source was not listed for %s, and the report of "
@@ -259,7 +259,7 @@ class NewFiles(FileSource):
     def _found_by_events(self, bookmark: FileBookmark, events: EventSource, *, saves: bool) -> FilesTaken:
         end = self.batch.end
         if not saves:
-            # Return the messages to the queue at the end. Register this first, so that it holds after an error, too.
+            # Return the messages to the queue at the end. Register this first, so that it happens after an error, too.
             end.call_at_end(partial(end.call, [partial(events.extend, 0)]))
         told = events.receive(bookmark.location, bookmark.options.max_files)
         found = bookmark.find_among(told, self.batch.clock())
@@ -299,7 +299,7 @@ class NewFiles(FileSource):
         """Return the hook that archives or deletes files after the commit; None if they stay."""
         if self.after.after_commit is None:
             return None
-        # Every run lists the whole source, except with events or a journal: then only `relist` leads to a listing.
+        # Only a full listing finds files that a dead run left. With events or a journal, only `relist` leads to one.
         sees_all = (self.events is None and self.metadata is None) or self.relist is not None
         self.after.check_clearable(bookmark, sees_all)
         run = self.batch.run

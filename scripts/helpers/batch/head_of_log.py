@@ -98,7 +98,7 @@ def head_of_log(
     history, skipped, newest = _log(watermarks, job_id)
     if not history:
         raise InvalidValueError(f"Job {job_id!r} has no log entry that is whole. Restore its items from a backup.")
-    # Take epochs from the outputs: log entries name none. In the last, all versions up to this entry's count as known.
+    # Log entries have no epoch, so take each epoch and its last version from outputs; the last one ends at `entry`.
     epochs = {output.epoch: output.version for entry in reversed(history) for output in entry.change.outputs}
     entry, last = history[0], next(reversed(epochs), None)
     epochs |= {} if last is None else {last: entry.version}
@@ -134,7 +134,7 @@ def _number(item: items.Item | None, name: str) -> int:
 
 
 def _log(watermarks: Watermarks, job_id: str) -> tuple[list[LogEntry], list[str], int]:
-    """Return the readable entries, newest first; the keys of newer, damaged entries; and the newest version of all."""
+    """Return the readable entries, newest first; the keys of newer, damaged ones; and the newest version in the log."""
     entries: list[LogEntry] = []
     skipped: list[str] = []
     newest = 0
@@ -162,7 +162,7 @@ def _check_states(watermarks: Watermarks, entry: LogEntry) -> None:
 
 
 def _waiting(job_id: str, since: Sequence[LogEntry], asked: Sequence[Sink]) -> Outputs:
-    """Return the output that is perhaps not published yet: all that is still staged. To publish it twice is harmless.
+    """Return the output that may not be published yet: all output that is still staged. Publishing twice is harmless.
 
     For a target that only the job's script can reach, return its newest output, which the script's next run checks.
     """

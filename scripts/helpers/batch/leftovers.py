@@ -56,9 +56,9 @@ def examine_targets(
     spark, s3_client
         Used to reach other targets. Without `spark`, only those in S3 and in local directories can be reached.
     repair
-        Delete staged leftovers that no attempt can commit any more, including those of earlier epochs. Use it only
-        if no other copy of the table of watermarks has runs. Staged files of a run that saves nothing stay, because
-        such a run takes no lease and may be at work. Files that readers see are never deleted.
+        Delete staged leftovers that no attempt can commit any more, including those of earlier epochs. Use it only if
+        no other copy of the table of watermarks has runs. Staged files of a run that saves nothing stay, because such a
+        run takes no lease and may be active. Files that readers see are never deleted.
     agreed
         The `detail` texts of the findings that may be repaired. None: all of them.
     """
@@ -115,8 +115,8 @@ def publish_waiting(
     head = watermarks.lookups.head(job_id)
     if head is None or not head.unpublished:
         return []
-    # Begin a run, so that no other run is at work. Another run would write its older list of waiting batches back with
-    # its plan, and then that run and the next would look for staged files that are gone. (To publish a batch twice at
+    # Begin a run, so that no other run is active. Another run would store, with its plan, its older list of waiting
+    # batches. Then that run and the next one would look for staged files that are gone. (To publish a batch twice at
     # once does no harm.)
     with watermarks.begin(job_id, f"publish-{new_token()}") as run:
         publication = Publication(run, spark, s3_client, watermarks.clock)
@@ -149,7 +149,7 @@ def forget_target(watermarks: Watermarks, job_id: str, target: str) -> None:
         raise InvalidValueError(
             f"Job {job_id!r} has no published batch at {target!r} that could be missing. Its targets: {known}."
         )
-    # Begin a run, so that no other run is at work: another run's next write of the head would restore the old entry.
+    # Begin a run, so that no other run is active: another run's next write of the head would restore the old entry.
     with watermarks.begin(job_id, f"forget-{new_token()}") as run:
         run.forget(target)
         run.abort(is_run=False)
@@ -211,7 +211,7 @@ class _Look:
         waiting = {output.folder for output in self.head.unpublished}
         # Derive the mark from the job's name, because the mark in a stored record may have been altered.
         found = set(self.sink.staged(mark_of(self.head.job_id)))
-        # Keep staged output of the next version, which the run at work may commit. No run commits other versions.
+        # Keep staged output of the next version, which an active run may commit. No run commits other versions.
         at_work = self.head.next_batch.version if self.head.claim is not None else 0
         leftovers = sorted(each for each in found - waiting if version_of(each, self.head.epoch) != at_work)
         # Delete only if the head has not changed: a commit after it was read may name one of these folders.

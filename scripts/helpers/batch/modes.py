@@ -104,7 +104,7 @@ def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | No
 
 
 def _history(watermarks: Watermarks, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
-    """Yield versions of a job, newest first, or those before `below`, of which the first request reads only one."""
+    """Yield a job's versions, newest first. With `below`, yield only older ones; the first request reads only one."""
     page = PAGE if below is None else 1
     while entries := watermarks.history(job_id, limit=page, before=below):
         yield from entries

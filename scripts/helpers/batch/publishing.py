@@ -137,7 +137,7 @@ def newest_at(sink: Sink, head: Head) -> Output | None:
 
 
 def lacking(output: Output | None, held: Mapping[str, int], head: Head) -> tuple[Output, int] | None:
-    """Return None if a target has the published `output`; otherwise `output`, and the last version that it has, or 0.
+    """Return None if a target has the published `output`; otherwise `output`, and the target's last version or 0.
 
     `held` has the last version of each epoch that the target has.
     """
@@ -217,9 +217,9 @@ def answers_of(
     spark: SparkSession | None = None,
     s3_client: S3Client | None = None,
 ) -> tuple[Seen, tuple[Retraction, ...]]:
-    """Ask the targets of a history and of the sinks in `asked`, to which the sinks of the history are added.
+    """Ask the sinks in `asked`, and those of the history's targets, what they have recorded; extend `asked` by these.
 
-    Return the recorded versions that the head does not know, and with `retract` retractions of these; see
+    Return the recorded versions that the head does not know, and, if `retract`, the retractions that delete them; see
     `after_restore`.
     """
     job_id, newest = head.job_id, newest_outputs(history).values()
@@ -524,7 +524,7 @@ class Publication:
         assert isinstance(self.run, Run)
         recorded, last = self.witness.recorded(sink), self.run.head.last
         before = recorded.epochs.get(output.epoch, 0) if recorded is not None else 0
-        # Skip most sweeps if no run failed since the last version: only a suspended process can have left files.
+        # Skip most sweeps if no run failed since the last version: then only suspended processes can have left files.
         if last is not None and last.failed == 0 and output.version == before + 1 and output.version % SWEEP_EVERY:
             return
         kept = [output.folder for output in self.run.unpublished]

@@ -46,8 +46,8 @@ def rows_since(
     """Return the new rows of a source; see `IncrementalJob.rows_since`."""
     policy, options = policy_in(options)
     found = batch.take(context, _source_of(batch, source, cursor_column, context, options))
-    # Store the columns only after `take`, which has made the state that they are stored in.
-    # Use `source.name` only for sources of this package: of a frame, it may be a column called `name`.
+    # Store the columns only after `take`, which has made the state that they are stored in. Use `source.name` only for
+    # sources of this package: a frame may have a column called `name`.
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
     rows = SchemaKeeping(batch).rows(context, name, found, policy)
     # Do not track a Spark frame as an object: `contexts_of` finds it by the node of the plan that counts its rows.

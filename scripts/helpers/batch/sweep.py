@@ -1,4 +1,4 @@
-"""`LedgerSweep`: find and delete the files in a ledger's folder that no job of the table refers to."""
+"""`LedgerSweep`: delete the files of a ledger (a job's record of files taken) that no job of the table refers to."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class LedgerSweep:
         """Delete the files that `to_sweep` returned, unless a job refers to them by now; return the number of files.
 
         Before the first delete, this raises the fence of each job that uses the folder, so that a process that read the
-        job earlier can write nothing. A job with a run at work keeps its fence, and the files that this run may use.
+        job earlier can write nothing. A job with an active run keeps its fence, and the files that this run may use.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class LedgerSweep:
         for job_id in sorted(users | {self._job_id}):
             head = references.heads[job_id]
             if head.claim is not None and now < head.claim.lease_until:
-                continue  # Raising the fence would end the run at work, though it need not use the unreferenced files.
+                continue  # Raising the fence would end this active run, which perhaps needs none of the unused files.
             if not isinstance(self._watermarks.store.swap(head, head.fenced()), Written):
                 raise StaleError(f"Job {job_id!r} changed during the sweep, and nothing was deleted. Sweep again.")
         return self._files.delete([file.name for file in going])
