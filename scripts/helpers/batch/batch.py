@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # --- counts ---------------------------------------------------------------------------------------
-# The counts of a run, and the selection that is saved with its commit.
+# Count what a run reads and writes, and select the counts that are saved with its commit.
 
 METRICS = (
     "rows_collected", "rows_written", "bytes_written", "contexts", "files_read", "bytes_read", "files_set_aside",

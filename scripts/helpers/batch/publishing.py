@@ -290,8 +290,8 @@ def _ahead(job_id: str, sink: Sink, ahead: Mapping[str, tuple[int, int]]) -> Tar
 T = TypeVar("T", bound=Output | Retraction)
 
 SWEEP_EVERY = 10
-"""While no run fails, only one of so many versions deletes what suspended attempts staged after others had published,
-and earlier records of the job: each such sweep costs a listing."""
+"""While no run fails, only one in so many versions sweeps, because a sweep costs a listing. It deletes earlier records
+of the job, and files that a suspended attempt staged after another attempt had published."""
 COPY_DURATION = timedelta(days=1)
 """Runs repeat a deletion for this long, because a copy within S3 may finish after the files of its batch were deleted,
 and put one back. One request takes minutes; a copy in many parts can last as long as its process is suspended."""

@@ -163,7 +163,7 @@ class LedgerSweep:
             yield STATES, entry.watermarks
 
     def _read(self, head: Head, place: str, contexts: Mapping[str, Any], context: str) -> Any:
-        """Return a checked state with its spilled parts read back. Chunks that versions share are read once."""
+        """Return a checked state, with the parts of it that chunks store. A chunk of several versions is read once."""
         read, value = partial(self._spilled, head.job_id), contexts.get(context)
         if isinstance(value, Spilled):
             value = read(value)

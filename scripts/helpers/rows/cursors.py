@@ -26,7 +26,7 @@ Bound = tuple[Cursor | None, ...]
 """One end of a window: a value for each cursor column. Any but the first may be None, which is before all values."""
 
 EXACT = Context(prec=76)
-"""Precise enough for the sum of two Spark decimals; the default context would round to 28 digits."""
+"""A context that is precise enough for the sum of two Spark decimals; the default context would round to 28 digits."""
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 WHOLE = ("tinyint", "smallint", "int", "bigint")
 WHOLE_DIGITS = (3, 5, 10, 19)
@@ -52,7 +52,7 @@ WRITTEN = (
     "number in digits."
 )
 ABOVE = "\x01"
-"""Appended to a text to make a text just above it."""
+"""The character that is appended to a text to get a text just above it."""
 
 
 @dataclass(frozen=True)
@@ -220,8 +220,8 @@ class CursorColumn:
 
     def check_letters(self, value: object, what: str) -> None:
         """Raise CursorError for a text with letters beyond ASCII."""
-        # A window compares texts byte by byte. Only ASCII keys rise in that order everywhere: UTF-16 sorts some letters
-        # before others that UTF-8 sorts after them, so a later key could be below the watermark.
+        # A window compares texts byte by byte. Only ASCII texts have the same order in every encoding. UTF-16 and UTF-8
+        # sort some other letters differently, so that a later key could be below the watermark.
         if isinstance(value, str) and not value.isascii():
             raise CursorError(
                 self.name,

@@ -122,7 +122,7 @@ def check_uuid(column: CursorColumn, value: str) -> None:
 
 
 def moment_of(value: str) -> datetime:
-    """Return when a UUID of version 7 was made, to the millisecond; the latest possible time if it is after 9999.
+    """Return when a UUID of version 7 was made, to the millisecond; for times after 9999, the latest datetime.
 
     >>> moment_of("018bcfe5-6800-7000-8000-000000000000").isoformat()
     '2023-11-14T22:13:20+00:00'
@@ -160,11 +160,11 @@ transaction are left for a later run, because a waiting cluster costs money."""
 
 
 def is_decided(left: Undecided, still_open: frozenset[str] | None, now: datetime, delay: timedelta) -> bool:
-    """Return whether all transactions have ended that could commit a row below the bound of the undecided rows."""
+    """Return whether the undecided rows are decided: no open transaction can still commit a row below them."""
     if left.writers is not None and still_open is not None:
         awaited = left.writers & still_open
         return not awaited - EARLY and (not awaited or now - left.at >= delay)
-    # If open transactions are invisible now, or were when the rows were seen, wait for the delay, as for stamps.
+    # If open transactions are invisible, now or when the rows were seen, the rows are decided after the delay.
     return now - left.at >= delay
 
 
@@ -195,7 +195,7 @@ def reachable_high(
     """
     if options.settled or not options.delay:
         return past_last, None
-    # Ask only now, after the last row was seen: a transaction that begins later gets a higher number.
+    # Ask for open transactions only now that the last row was seen: later transactions get higher numbers.
     still_open = source.writers(columns[0].name, min(options.delay, LONGEST_WAIT))
     if NO_SEQUENCE in (still_open or ()) and low is None and before is None:
         logger.warning(
@@ -229,7 +229,7 @@ def reachable_high(
 
 
 def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: bool) -> OpenWriters:
-    """Return the oldest open transaction that has written, and the reason why open transactions may be invisible.
+    """Return the oldest open transaction that has written, and a reason if open transactions may be invisible.
 
     Call this after the last row was seen: rows of a transaction that has ended by then are visible to the next read.
 
@@ -254,7 +254,7 @@ def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: b
 
 
 def settled_moment(clock: datetime, delay: timedelta, oldest: OpenWriter | None) -> datetime:
-    """Return the moment before which no new stamp can come, in the zone of the clock.
+    """Return the moment below which no row can still appear, in the zone of the clock.
 
     Raise OverflowError if the delay reaches before the year 1.
     """
@@ -278,8 +278,8 @@ def age_of(writer: OpenWriter, clock: datetime) -> timedelta:
 # one index lookup. Times need no edge: an update moves a row, and rows after a restore have later stamps.
 
 KEPT = 5
-"""How many rows are stored. The last row alone shows that a table was restored. The others show rows that come below an
-outlier, such as 101 below 1,000,000; there are rarely more than four outliers."""
+"""How many rows an edge has. The last row alone shows that a table was restored. The others show rows that come below
+an outlier, such as 101 below 1,000,000; there are rarely more than four outliers."""
 
 
 def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> Edge | None:
@@ -458,7 +458,7 @@ def _compare(
 
 
 def _digest(texts: Sequence[str | None]) -> str:
-    # Use JSON, because different values could give the same text if they were joined.
+    # Use JSON, because simply joined texts could be equal for different values, as for ab + c and a + bc.
     return hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()[:DIGITS]
 
 
@@ -589,11 +589,11 @@ def _check_zone(source: RowSource, column: CursorColumn, now: datetime, context:
 
 
 def _check_partition(source: RowSource, column: CursorColumn, options: RowOptions, context: str) -> None:
-    """Refuse a partition column as cursor, as files added later to a partition would be lost. For times, only warn."""
+    """Refuse a cursor that is a partition column: files added to a partition later would be lost. For times, warn."""
     if options.lookback or options.settled or not source.is_partition(column):
         return
     if column.is_time:
-        # A day is read once the delay after its end is over, so until then files can be added. Later files are lost.
+        # A day is read when the delay after its end is over. Files that are added to the day later than that are lost.
         logger.warning(
             "event=partition_cursor context=%s column=%s: the column is a partition column of files. A partition is "
             "read once delay=%s has passed after it, and later files are lost. job.new_partitions tracks files",
@@ -612,7 +612,7 @@ def _check_partition(source: RowSource, column: CursorColumn, options: RowOption
 def _ends(
     columns: tuple[CursorColumn, ...], state: RowsState | None, options: RowOptions
 ) -> tuple[Bound | None, Bound | None]:
-    """Return the watermark, and the bound at which the first run was to start; None for each one that is missing."""
+    """Return the watermark, and the bound at which the first run was to start. Either is None if there is none."""
     if state is None:
         if options.start_from is None:
             return None, None
@@ -729,11 +729,11 @@ class _Look:
             )
 
     def _warn_of_texts(self) -> None:
-        """Log a WARNING if the texts of this run may rise in another order than their bytes."""
+        """Log a WARNING if the texts of this run may sort in another order than their bytes, as 9 and 10 do."""
         before = self.low if self.state is not None else None
         texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
         widths = {*self.facts.widths, *map(len, texts)}
-        # `facts.widths` is empty without texts. Ignore `start_from`, because it may be only the first letters of a key.
+        # `facts.widths` is empty for other types. Ignore `start_from`, which may be only the first letters of a key.
         if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
             logger.warning(
                 "event=unordered_texts context=%s column=%s: the texts have different lengths, or are times with an "
@@ -760,7 +760,7 @@ class _Look:
             raise SourceError(self.source.name, reason="behind", context=self.context, what="clock")
 
     def _check_sequences(self) -> None:
-        """Raise CursorError if numbers rise or fall against the order of reading, or start again."""
+        """Raise CursorError if a sequence counts against the order of reading, or starts again after its end."""
         # Check only on a first run: a job that has run for years continues, whatever the catalogue says.
         if self.state is not None or self.facts.ceiling is not None or not self.first.is_number:
             return
@@ -903,11 +903,11 @@ class _Look:
         return cap
 
     def _settled(self) -> datetime:
-        """Return the moment before which no new stamp can come; raise OverflowError if it is before the year 1."""
+        """Return the moment below which no row can still appear; raise OverflowError if it is before the year 1."""
         return settled_moment(self.clock, self.options.delay, self.oldest)
 
     def _warn_of_long_transaction(self) -> None:
-        """Log a WARNING if a long transaction makes this run leave rows for later that are older than the delay."""
+        """Log a WARNING if this run leaves rows unread that are older than the delay, because of a long transaction."""
         oldest = self.oldest
         if oldest is None or age_of(oldest, self.clock) <= self.options.delay:
             return
@@ -918,7 +918,7 @@ class _Look:
         )  # fmt: skip
 
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
-        """Warn, until a run has taken rows, that a lower number which appears later is lost, whatever the delay."""
+        """Until a run has taken rows, warn that a lower number that appears later is lost, whatever the delay."""
         took_rows = self.state is not None and self.state.last is not None
         # Recognize a database by its clock or, if Spark's own JDBC reader reads it, by rows that wait (`undecided`).
         is_of_database = self.facts.now is not None or undecided is not None
@@ -992,7 +992,7 @@ class _Look:
         # Accept a watermark just past the last row: an operator who has checked the rows may have set it there.
         if not self._precedes(just_past(self.columns, last, self.options.descending), low):
             return
-        # Only warn if no last row is stored (by hand or an earlier release): the watermark may be past all rows.
+        # Only warn if the state has no last row seen (set by hand, or old): its watermark may be past all rows.
         if seen is not None and not self._precedes(last, seen):
             return
         if seen is not None and self.options.on_behind != "warn":

@@ -138,7 +138,7 @@ class RowsState:
     edge
         Digests of the last rows below `value`, which show whether these rows have changed.
     covered
-        The ranges that runs have read, compressed. None in a state of an earlier version: all it has passed was read.
+        The ranges that runs have read, compressed. None in a state of an earlier version, which read all it passed.
     others
         Fields of other modules, such as the schemas that rows were read with.
     """

@@ -321,8 +321,8 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def sequences(self, parts: Sequence[str], column: str) -> SQL:
-        # Find the sequence of an identity column, or of a default that is only a call of `nextval`. A longer default
-        # may negate the number, or use it as a part of the value.
+        # Find the sequence of an identity column, or of a default that is only a call of `nextval`. Skip a longer
+        # default, which may negate the number or use it as a part of the value.
         identity = sql(
             "SELECT d.objid FROM pg_depend d WHERE d.classid = CAST('pg_class' AS regclass) AND d.deptype = 'i'"
             " AND d.refclassid = CAST('pg_class' AS regclass) AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum"
