@@ -128,7 +128,7 @@ class FileSource:
             Whether the delta has all rows of its partitions.
         """
         kept = SchemaKeeping(self.batch)
-        # Hide whole partitions from `contexts_of`, so that it does not warn of aggregates: these miss no rows.
+        # Hide whole partitions from `contexts_of`, so that it does not warn of their aggregates, which miss no rows.
         on_read = partial(self.batch.give, self.context, is_recognisable=not whole)
         return KeptSchemas(
             self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
@@ -299,7 +299,7 @@ class NewFiles(FileSource):
         """Return the hook that archives or deletes files after the commit; None if they stay."""
         if self.after.after_commit is None:
             return None
-        # Only a full listing finds files that a dead run left. With events or a journal, only `relist` leads to one.
+        # Only a full listing finds what a dead run did not clear. With events or a journal, only `relist` leads to one.
         sees_all = (self.events is None and self.metadata is None) or self.relist is not None
         self.after.check_clearable(bookmark, sees_all)
         run = self.batch.run

@@ -217,7 +217,7 @@ def answers_of(
     spark: SparkSession | None = None,
     s3_client: S3Client | None = None,
 ) -> tuple[Seen, tuple[Retraction, ...]]:
-    """Ask the sinks in `asked`, and those of the history's targets, what they have recorded; extend `asked` by these.
+    """Ask the sinks in `asked` what they have recorded, after adding the sinks of the history's targets to `asked`.
 
     Return the recorded versions that the head does not know, and, if `retract`, the retractions that delete them; see
     `after_restore`.

@@ -59,7 +59,7 @@ def _coded(ranges: Iterable[CursorRange], types: Sequence[str]) -> Iterator[list
     """Yield the coded ends of ranges: low, high, low, high and so on. An end without a bound is None.
 
     The first number of an end is coded as its distance from the first number of the previous end. Slices of equal width
-    then repeat the same digits, so 10,000 slices, which every change stores, take 0.5 and not 44 kB.
+    then repeat the same digits, so 10,000 slices, which every change stores, take 0.5 kB instead of 44 kB.
     """
     before = 0
     for cursor_range in ranges:

@@ -182,7 +182,7 @@ class CursorColumn:
         return value - tick
 
     def check(self, value: object) -> Cursor:
-        """Return a stored bound; raise CursorError if it does not fit the column, so another program changed it."""
+        """Return a stored bound; raise CursorError if it does not fit the column: another program changed it."""
         return check_value(value, self.type, self.name)
 
     def from_caller(self, value: object, what: str) -> Cursor:

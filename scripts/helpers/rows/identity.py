@@ -96,7 +96,7 @@ def shown(identity: Mapping[str, Any]) -> str:
 
 def _differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     both = before.keys() & now.keys()
-    # Ignore the server if both have a cluster: it may be a promoted replica, a pooler, or another name of the host.
+    # Ignore the server's name if both sides have a cluster: it may be that of a promoted replica, a pooler or an alias.
     if "cluster" in both:
         both -= {"server"}
     # Ignore an Iceberg table's name, which its catalog may change. Compare a Delta folder, as copies keep the uuid.

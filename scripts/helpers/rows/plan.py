@@ -152,7 +152,7 @@ def first_uuid_at(moment: datetime) -> str:
 # when the last id was seen. Once all these transactions have ended, the id is *decided*: no row can come below it.
 #
 # A stamp is not earlier than the beginning of its transaction, so no row comes below the beginning of the oldest open
-# transaction. Rows with stamps older than the delay can come only from transactions that are open longer than it.
+# transaction. Rows with stamps older than the delay can come only from transactions that are open longer than that.
 
 LONGEST_WAIT = timedelta(seconds=30)
 """How long a run waits for open transactions while it plans. Most end within this time. Rows that wait for a longer
@@ -589,7 +589,7 @@ def _check_zone(source: RowSource, column: CursorColumn, now: datetime, context:
 
 
 def _check_partition(source: RowSource, column: CursorColumn, options: RowOptions, context: str) -> None:
-    """Refuse a cursor that is a partition column: files added to a partition later would be lost. For times, warn."""
+    """Refuse a cursor that is a partition column: files added to a partition later are lost. For times, only warn."""
     if options.lookback or options.settled or not source.is_partition(column):
         return
     if column.is_time:

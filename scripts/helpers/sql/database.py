@@ -323,7 +323,7 @@ class Database(Dialect):
         raise NotImplementedError
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        """Return the query that names the open transactions that may have taken numbers of a column, by unique names.
+        """Return the query that names open transactions that may have taken a column's numbers; no name is used twice.
 
         A NULL among the names means that the list is incomplete. Empty SQL means that the database has no such query.
         """
@@ -332,7 +332,7 @@ class Database(Dialect):
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
         """Return the query for the open transactions that have written to any table: name, and beginning in UTC.
 
-        If some are hidden, a row has the reason as name and NULL as beginning. Empty SQL means: there is no such query.
+        If some are hidden, one row has the reason as name and no beginning. Empty SQL means: there is no such query.
 
         Parameters
         ----------
