@@ -108,7 +108,7 @@ class ClearingUp:
         self._clearing().check_rights()
 
     def __call__(self) -> None:
-        """Archive or delete the files whose batch readers see, and for which `min_age` is over."""
+        """Archive or delete the files whose batch is visible to readers, and for which `min_age` is over."""
         at = cache(self.batch.committed_at)
         due = [taken for taken in self._found() if self._is_due(taken, at)]
         if not due:

@@ -499,7 +499,7 @@ class Batch:
         return self.contexts, {**self.run.watermarks, **self._states}
 
     def _frozen_as(self, plan: Plan) -> FrozenBatch:
-        """Return the batch of a plan. It is kept in `_frozen`, because after the commit the head has no plan."""
+        """Return the batch of a plan. Callers keep it in `_frozen`, because the head has no plan after the commit."""
         return FrozenBatch(self.run.batch_id, (plan.later or plan.at).astimezone(timezone.utc))
 
     def check_open(self, verb: str) -> None:

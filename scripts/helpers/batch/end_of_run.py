@@ -1,4 +1,4 @@
-"""The end of a run: reported once to each reporter, even if the script forgets to end the run."""
+"""Report the end of a run, once to each reporter, even if the script forgets to end the run."""
 
 from __future__ import annotations
 

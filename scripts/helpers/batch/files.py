@@ -273,7 +273,7 @@ class NewFiles(FileSource):
         self, bookmark: FileBookmark, metadata: JournalSource, reason: str | None, reach: Reach
     ) -> FilesTaken:
         """Return the new files that a journal records. List the source if records are missing, or for a `reason`."""
-        # Read the journal before a listing: changes during the listing are then after this position, for the next run.
+        # Read the journal before a listing, so that the next run reads the changes that happen during the listing.
         found = metadata.read(bookmark.location, bookmark.position)
         reason, listing = found.lost or reason, self.listing
         if reason is None and found.changes is not None:

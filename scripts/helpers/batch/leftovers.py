@@ -180,7 +180,7 @@ class _Look:
     output: Output
 
     def recorded(self) -> Iterator[Finding]:
-        """Find versions that the target has recorded but the job does not know, and published ones that it lacks."""
+        """Find versions that the target has recorded and the job does not know, and published ones that it lost."""
         newest = newest_at(self.sink, self.head)
         recorded = self.sink.recorded(mark_of(self.head.job_id), newest=newest)
         for first, last in ahead_of(recorded.epochs, self.head, self.sink).values():

@@ -157,7 +157,7 @@ class LedgerSweep:
         return References({name: frozenset(jobs) for name, jobs in used_by.items()}, heads)
 
     def _states(self, head: Head) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield maps of states by context, each with the name of its place, for the head, its plan and each version."""
+        """Yield the states of the head, its plan and each version: a name for the place, and the states by context."""
         yield from places_of(head)
         for entry in self._watermarks.lookups.history_of(head):
             yield STATES, entry.watermarks

@@ -35,7 +35,7 @@ MAX_DIGITS = 76
 
 
 def backfill_bounds(context: str, low: Any, high: Any, *, endless: bool = False) -> CursorRange:
-    """Return the bounds of a backfill as a range; raise BoundsError if they do not fit together.
+    """Return a backfill's bounds as a range; raise BoundsError if their types differ, or `low` is not below `high`.
 
     Times with a zone become UTC; times without zone stay unchanged. `high` may be None only if `endless`.
     """

@@ -755,7 +755,7 @@ class _Look:
             )
         if self.state is None or self.low is None or not self.has_uuids:
             return
-        # Check only a watermark that is a UUID: a watermark just past a text has no time in it.
+        # Check only a watermark that is a UUID. A watermark just past a text row is that text with `ABOVE` added.
         if is_uuid(self.low[0]) and moment_of(str(self.low[0])) > self.clock:
             raise SourceError(self.source.name, reason="behind", context=self.context, what="clock")
 

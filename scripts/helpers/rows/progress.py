@@ -185,7 +185,7 @@ class StateLookups(Protocol):
 
 
 class RowsProgress:
-    """The coverage, gaps and slices of rows contexts, from their states and the records of their backfills.
+    """The coverage, gaps and slices of sources of rows, from their states and the records of their backfills.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ def _has_zone(df: DataFrame, options: Any, column: str) -> bool:
 
 
 def _source_columns_of(plan: Any, name: str, *, renamed: bool = False) -> set[int]:
-    """Return the ids of the source columns that a column is made of; with `renamed`, none if it was computed."""
+    """Return the ids of the source columns that a column is made of. With `renamed`, a computed column has none."""
     columns = {attribute.name(): attribute.exprId().id() for attribute in _each(plan.output())}
     lower = {column.lower(): number for column, number in columns.items()}
     wanted: set[Any] = {columns.get(name, lower.get(name.lower()))}

@@ -215,7 +215,7 @@ def precedes(one: Bound, other: Bound, *, descending: bool = False) -> bool:
     for left, right in zip(one, other, strict=True):
         if left == right:
             continue
-        # None is before all values, in either direction.
+        # None is before all values, in whatever order the window is read.
         if right is None:
             return False
         if left is None:

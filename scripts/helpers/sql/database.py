@@ -388,7 +388,7 @@ def can_reach_end(step: SQL, smallest: SQL, largest: SQL) -> SQL:
 
 
 # --- writing --------------------------------------------------------------------------------------
-# The rest is only for databases that are written to: how rows arrive, column types, and statements.
+# The rest of this module is only for databases that are written to: how rows arrive, types, and statements.
 #
 # Rows arrive in a **landing** table, times and decimals as text, so that neither a driver nor a session's time zone can
 # change them. The server copies them from there into the **staging** table, whose columns have the types of the target,
@@ -498,7 +498,7 @@ class WritableDatabase(Database):
         raise NotImplementedError
 
     def is_transactional(self, parts: Sequence[str]) -> SQL | None:
-        """Return a query for 1 if a table is transactional, else 0, and no row for a view; None if all tables are."""
+        """Return a query for 1 if a table is transactional, else 0. A view has no row. None if every table is."""
         return None
 
     # --- types ----------------------------------------------------------------------------------
