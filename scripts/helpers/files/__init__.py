@@ -1,4 +1,4 @@
-"""Detection of the new objects of a listing, and the state that a bookmark keeps of them.
+"""Find the new objects of a listing, and record the objects that batches have taken in the state of a bookmark.
 
 May not know: the head of a job. The state is passed in and returned as a map, in which large parts are
 blobs.

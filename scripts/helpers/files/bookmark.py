@@ -100,12 +100,12 @@ class FileBookmark:
     taken_by
         Version of the job and run id to store in the ledger with the files taken now.
     until
-        The `state_after` of a later run: take only the new files that were taken by the end of that run. The
+        The `state_after` of a later run: return the files that runs took after `state`, up to the end of that run. The
         limits of a batch, `delay` and `ready_marker` are then ignored.
     saves
         Whether a state is saved. Otherwise nothing is written to the ledger, and there is no `state_after`.
     partitions
-        The rule by which a batch takes partitions instead of single files. The state has the same form.
+        The rule by which a batch takes partitions instead of single files. The state has the same form without it.
     clears
         Whether files are moved away after they are taken. Then they do not count as gone, and
         `FilesTaken.still_there` has the files that were not moved.
@@ -169,7 +169,7 @@ class FileBookmark:
             self._aside = {}  # With `whole`, no file is set aside: an unreadable file stops the run.
         look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
         if until is not None:
-            # Ignore what operators decided later about set-aside files, as the range of runs did not take these files.
+            # Treat set-aside files as undecided, whatever was decided later, because no run up to `until` took them.
             self._aside, look = _all_waiting(self._aside), None
         self._chooser = BatchChooser(
             self.location, chosen, self.ledger, taken_by, self.begins, partitions, self._aside, look, clears
@@ -227,7 +227,7 @@ class FileBookmark:
         SourceError, ArchivedObjectError
             A file is modified or archived, and `on_modified` or `on_archived` is ``raise``.
         """
-        # Divide the keys at the cuts of the larger ledger: the current one, or the one at the end of a range of runs.
+        # List the keys in ranges of the ledger. `until` brings a second ledger: use the one that has more ranges.
         cuts = max((ledger.cuts for ledger in (self.ledger, self.then) if ledger is not None), key=len)
         sees_all, ranges = False, parted(cuts)
         parts: Iterable[Iterable[Interval]]
@@ -415,7 +415,7 @@ class FileBookmark:
         entries = dict(following.set_aside)
         for row in bad.to_pylist():
             entries[row["key"]] = entry_of(row, reasons[row["key"]], *self.taken_by)
-        # Change the list first: if it is too long, an error is raised, and no ledger file is left over.
+        # Extend the list first: if it gets too long, the error comes before any ledger file is written.
         listed = following.with_set_aside(entries)
         rows = self.ledger.read(plan.segment) if plan.segment else no_rows()
         rows = rows.filter(pc.invert(pc.is_in(rows.column("key"), value_set=bad.column("key").combine_chunks())))
@@ -445,14 +445,14 @@ class FileBookmark:
         if rest.num_rows:
             taken = pa.concat_tables([taken, rest]).sort_by("key")
         delta = self._delta(taken, choice.has_more or has_more, choice.gone)
-        # If files are left, keep the old position: a later one would be after the journal records of these files. If
-        # events named the objects, keep the time of the last listing, because events name only some objects.
+        # If files are left for later, keep the old position in the journal, because the new one is after their records.
+        # If events named the objects, keep the time of the last listing, because events name only some objects.
         segment, others = (self.ledger.stored(part) if self.saves and part.num_rows else None for part in (rows, rest))
         found = self.taken(
             delta, segment, None if self.holding(left).num_rows else started, choice.aside,
             None if later.num_rows else position, others, len(choice.unreadable), rows,
         )  # fmt: skip
-        # Return the keys of left files only if events or `layout` need them: they may be most keys of a bucket.
+        # List the files left for later only if events or `layout` need their keys: they may be most keys of a bucket.
         is_told = started is None or self.options.layout is not None
         return replace(
             found, gone=rows.filter(is_status(rows, GONE)), still_there=choice.still_there,
@@ -544,7 +544,7 @@ class FileBookmark:
         known = self.ledger.known_in(ranges)
         rest = pa.concat_tables([self.partitions.rest(known.between(*ends), rows, chosen) for ends in ranges])
         rest = rest.filter(pc.invert(pc.is_in(rest.column("key"), value_set=pa.array(choice.too_small, pa.string()))))
-        # Raise if a lifecycle rule has archived known objects since, because every read of them would fail.
+        # Raise if a lifecycle rule has archived files that earlier batches read: reading them again would fail.
         refused = pc.is_in(rest.column("key"), value_set=pa.array(choice.archived, pa.string()))
         refused = pc.or_(refused, is_status(rest, ARCHIVED))
         keys = rest.column("key").filter(refused).to_pylist()
@@ -553,7 +553,7 @@ class FileBookmark:
         return rest
 
     def _check_versions(self, taken: pa.Table) -> None:
-        """Log a WARNING if `versioned` is set and the bucket keeps no versions, or raise with `needs_versions`."""
+        """If `versioned` is set but the bucket keeps no versions, log a WARNING, or raise with `needs_versions`."""
         if not self.options.versioned:
             return
         count = pc.equal(taken.column("version_id"), OVERWRITABLE).combine_chunks().true_count
@@ -581,7 +581,7 @@ class FileBookmark:
 
     def following(self, listed: datetime | None, segments: Sequence[Segment], position: Any = None) -> FilesState:
         """Return the state to store after the batch. None as `listed` or `position` keeps the old value."""
-        # A run that lists keeps the journal's position: the next run that reads the journal misses no record.
+        # A run without the journal passes no position: the old one stays, and the next run with the journal uses it.
         position = self.position if position is None else dict(position)
         return FilesState(self.location.name, listed or self.listed, tuple(segments), position)
 
@@ -616,7 +616,7 @@ class FileBookmark:
         """
         from scripts.helpers.files.pieces import PIECE_ROWS, split_into_pieces
 
-        # Hide operators' decisions, otherwise every task would return the rows of the files that are marked as done.
+        # Hide operators' decisions, otherwise every piece would add the files that are marked as done to the ledger.
         aside = _all_waiting(self.aside_on_executors)
         chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
         known, then = self._known_in(ranges)

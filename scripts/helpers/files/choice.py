@@ -143,11 +143,11 @@ class BatchChooser:
         deleted
             Keys that events named and that do not exist any more; None for a listing or a report.
         look
-            Looks up which of some keys exist now. Only given if the intervals come from a report made at `started`: a
-            report may be older than the ledger, and may lack objects.
+            Function that looks up keys and returns the objects that exist now. Given only if the objects are from a
+            report made at `started`, because a report may be older than the ledger, and may lack objects.
         then
-            For a range of runs: the objects known when it ended. Only objects that were taken by then are chosen, and
-            none counts as gone.
+            If the files of past runs are read again: the objects that were known when the last of these runs ended.
+            Only objects that were taken by then are chosen, and no object counts as gone.
 
         Raises
         ------
@@ -177,7 +177,7 @@ class BatchChooser:
         admitted = self._without_archived(self._settled(new, started, ready))
         if look:
             stale = self._stale_keys(admitted, look)
-            # Stale objects are not `left`: a later batch with the same report could not take them either.
+            # Do not count stale objects as left for later: a later batch with the same report cannot take them either.
             new, admitted = _without(new, stale), _without(admitted, stale)
         # Apply the limits last, so that they count only objects that the batch can take.
         taken, gone, has_more, waiting = self._limited(admitted, new, gone)
@@ -203,10 +203,10 @@ class BatchChooser:
         for _, _, choice in pieces:
             is_taken = is_status(choice.rows, TAKEN)
             others.append(choice.rows.filter(pc.invert(is_taken)))
-            # Keep the first file that does not fit: no younger file of a later piece may take its place.
+            # Keep the first file that does not fit, so that the batch takes no younger file from a later piece instead.
             found = pa.concat_tables([candidates, choice.rows.filter(is_taken)])
             candidates, _ = oldest_first(found, *limits, one_more=True)
-            # Keep only one left object in all: a slice keeps the whole piece that it is from in memory.
+            # Keep one object from a single piece: each slice of a piece would keep the whole piece in memory.
             left = left if left.num_rows else self.options.waiting(choice.left).slice(0, 1)
             there.append(choice.still_there)
             gone += choice.gone
@@ -219,7 +219,7 @@ class BatchChooser:
         return FileChoice(rows.sort_by("key"), left, gone, has_more, {}, {}, pa.concat_tables(there))
 
     def _with_modified(self, new: pa.Table, modified: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
-        """Return the new objects, with the modified ones if `on_modified` is ``take``, and rows for ignored ones."""
+        """Return the objects to take, which include modified ones with ``take``, and ledger rows for ignored ones."""
         if modified.num_rows and self.options.on_modified == "raise":
             keys = modified.column("key")[:5].to_pylist()
             raise SourceError(str(self.location), reason="modified", keys=keys, count=modified.num_rows)
@@ -313,7 +313,7 @@ class BatchChooser:
         return ledger_rows(listed, SKIPPED, *self.taken_by)
 
     def _with_good_keys(self, new: pa.Table, aside: dict[str, SetAside]) -> tuple[pa.Table, dict[str, str]]:
-        """Raise for keys that Spark cannot read, or add them to `aside`; return the other objects, and the reasons."""
+        """Return the objects that Spark can read. For other keys raise, or add them to `aside` and return reasons."""
         if self.options.on_unreadable == "raise":
             for _, error in self._unreadable_rows(new):
                 raise error
@@ -385,7 +385,7 @@ class BatchChooser:
         return self.partitions is not None and self.partitions.start_from is not None
 
     def _begun(self, new: pa.Table, started: datetime) -> tuple[pa.Table, pa.Table]:
-        """Split the objects at `start_from`: return those from it on, and the earlier ones, which are ignored."""
+        """Return the objects from `start_from` on, and the objects before it, which are ignored."""
         start_from: object
         if self.partitions is not None and self._starts_partitions:
             start_from, before = self.partitions.start_from, self.partitions.before_start(new)
@@ -453,7 +453,7 @@ class BatchChooser:
 
 
 def check_no_delta_table(location: Location, rows: pa.RecordBatch) -> None:
-    """Raise SourceError for a Delta Lake table: its files have deleted and replaced rows too."""
+    """Raise SourceError for a Delta Lake table: its files still contain deleted and replaced rows."""
     if pc.any(pc.starts_with(rows.column("key"), _DELTA_LOG), min_count=0).as_py():
         raise SourceError(
             str(location),

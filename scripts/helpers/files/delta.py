@@ -37,7 +37,7 @@ INSIDE |= {"check_unread", "fetched", "request_payer", "s3_client", "schemas", "
 
 
 class _FirstFiles(Table[dict[str, Any]]):
-    """Rows of a delta as a table for a notebook."""
+    """The first files of a delta, shown as a table in a notebook."""
 
     columns = (
         Column("key", itemgetter("key")),
@@ -132,7 +132,7 @@ class FileDelta(ReadableWhenSmall):
     @property
     def paths(self) -> list[str]:
         """Full URIs of the files, without escapes. Spark's readers take ``*`` in them for a glob; `read` does not."""
-        # The caller reads the latest versions of these paths, which cannot be tracked.
+        # The caller reads the latest versions of these files, and no code here can follow which ones it reads.
         self.unpinned.add("paths")
         self._note_read()
         if self.readings is not None:
@@ -166,7 +166,7 @@ class FileDelta(ReadableWhenSmall):
             parts.setdefault(by(key), []).append(index)
         deltas: dict[K, FileDelta] = {}
         for value, rows in parts.items():
-            # All parts share the set `unpinned`, so that `unchanged` of the whole delta sees how each part was read.
+            # All parts share the set `unpinned`, so that `unchanged` of the whole delta knows how each part was read.
             part = f"{self.part}/{value}".lstrip("/")
             deltas[value] = replace(self, table=self.table.take(rows), has_more=False, gone=0, part=part)
         return deltas
@@ -207,14 +207,14 @@ class FileDelta(ReadableWhenSmall):
         look: Callable[[pa.Table], None] | None = None,
         skip_changed: bool = False,
     ) -> DataFrame:
-        """Decide the columns of the files, read the files with them, and store them. All reads with Spark call this.
+        """Decide the columns of the files, store these columns, and read the files. All reads with Spark call this.
 
         Parameters
         ----------
         read_files
-            Reads the rows of some of the files.
+            Function that returns a frame with the rows of some of the files.
         look
-            Looks for a bad file among some files, without Spark, and raises its error.
+            Function that reads some of the files without Spark, and raises the error of the first bad file.
         skip_changed
             Whether `read_files` leaves out files that were overwritten or deleted.
         """
@@ -239,7 +239,7 @@ class FileDelta(ReadableWhenSmall):
         def exhaust(frame: DataFrame, table: pa.Table) -> None:
             if look is not None:
                 look(table)
-            # Use the columns of the whole batch: with a schema of its own, a file with other types would not fail.
+            # Use the columns of the whole batch: a file read alone would get columns of its own, and never fail.
             try:
                 with time_limit(spark, 0 if self.readings is None else self.readings.seconds):
                     # With noop, Spark computes all columns of all rows, and stores none.
@@ -287,7 +287,7 @@ class FileDelta(ReadableWhenSmall):
             check_policy(on_schema_change)
         # Check the options before any file is read, otherwise a wrong option would set all files aside.
         parser_of(self.location, format, options)
-        # Store the columns under another name than Spark's readers do: those have types, and these do not.
+        # Store the columns under another name than Spark's readers do, which store types that pandas does not have.
         name = f"pandas:{schema_name(format, self.part)}"
         known = None if self.schemas is None else self.schemas.of(name)
 
@@ -319,7 +319,7 @@ class FileDelta(ReadableWhenSmall):
     def _decided_by_names(
         self, frame: pd.DataFrame, format: str, known: Columns | None, policy: OnSchemaChange | None
     ) -> Decision:
-        """Return the columns that the policy allows, and the ones to store. A column that was text once stays text."""
+        """Return the allowed columns, and the columns to store. A column that was text in one batch stays text."""
         assert self.schemas is not None
         given = Given(str(self.location), self.schemas.context, is_text=True, may_lack=format == "json")
         names = None if known is None else dict.fromkeys(known, ANY)
@@ -362,6 +362,6 @@ class FileDelta(ReadableWhenSmall):
         return replace(self, table=found)
 
     def check_unread(self, s3_client: S3Client | None) -> None:
-        """Raise ChangedObjectError if a file changed. No check is needed if `read_pandas` fetched all by ETag."""
+        """Raise ChangedObjectError if a file changed. Send no request if `read_pandas` fetched all files by ETag."""
         if self.unpinned or not self.fetched.issuperset(self.readable.column("key").to_pylist()):
             self.unchanged("raise", s3_client)

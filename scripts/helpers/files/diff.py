@@ -1,4 +1,4 @@
-"""Comparison of a listing with a ledger: new, modified and gone objects, interval by interval. Pure."""
+"""Compare the listed objects of each key interval with the ledger, to find new, modified and gone ones. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Known:
     """
 
     def __init__(self, segments: Sequence[pa.Table]) -> None:
-        # Do not join the chunks of the tables: that would copy them, and they may hold a whole ledger.
+        # Do not join the Arrow chunks of a table: that copies the table, which may hold a whole ledger.
         self._segments = [table for table in reversed(segments) if table.num_rows]
         self._keys = [_Keys(table.column("key")) for table in self._segments]
 
@@ -76,14 +76,14 @@ class _Keys(Sequence[bytes]):
 
 
 def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time: bool = False) -> ListingDifference:
-    """Compare the objects of an interval with the known objects between its ends.
+    """Compare the listed objects of an interval of keys with the known objects in the same interval.
 
     Parameters
     ----------
     chosen
         The rows of the interval that the rules admit. The other rows are neither new nor gone.
     by_time
-        Whether another LastModified makes another object, even if the ETag is the same.
+        Whether an object with another LastModified counts as modified, even if its ETag is the same.
     """
     rows = pa.Table.from_batches([chosen])
     # Most intervals have not changed, and comparing whole columns costs less than looking up each key.
@@ -106,17 +106,17 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
 
 
 def without_stale(found: ListingDifference, known: pa.Table, created: datetime) -> ListingDifference:
-    """Return the difference without objects that changed after a report was made.
+    """Leave out modified and gone objects whose ledger row is newer than the report that was compared.
 
     Parameters
     ----------
     created
-        When the report was made. It cannot contain an object written later, so such an object is not gone.
+        When the report was made. A report lacks every object written later, so such an object is not gone.
     """
     place = pc.index_in(found.modified.column("key"), value_set=known.column("key"))
     before = known.column("modified").take(place)
     made = pa.scalar(created, LEDGER.field("modified").type)
-    # Keep objects with equal times: S3 shows whole seconds, and a later write may be in the same second.
+    # Keep objects whose times are equal: S3 shows whole seconds, and the object may have been written twice in one.
     newer = pc.greater_equal(found.modified.column("modified"), before)
     newer = pc.or_(newer, pc.less(before, made))
     gone = found.gone.filter(pc.less(found.gone.column("modified"), made))
@@ -138,8 +138,8 @@ def _same(rows: pa.Table, known: pa.Table, by_time: bool) -> pa.ChunkedArray:
     )
     if by_time:
         same = pc.and_(same, pc.equal(rows.column("modified"), known.column("modified")))
-    # The comparison is null if either row has no version, as before `versioned` was set: then ETag and size decide.
-    # ETag and size also decide if both versions are "null": an overwrite in an unversioned bucket keeps that id.
+    # If a row has no version, such as one from before `versioned` was set, `by_version` is null: use ETag and size. Use
+    # them too if both versions are "null": in a bucket without versions, an overwrite keeps this id.
     by_version = pc.equal(rows.column("version_id"), known.column("version_id"))
     overwritable = pc.equal(rows.column("version_id"), OVERWRITABLE)
     decides = pc.and_(pc.is_valid(by_version), pc.invert(pc.and_(by_version, overwritable)))

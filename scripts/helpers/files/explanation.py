@@ -1,4 +1,4 @@
-"""The reason why a file was taken, or why it was not."""
+"""Explain why a file was taken, or why it was not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def explained(
     aside: SetAside | None = None,
     unlisted: str | None = None,
 ) -> Explanation:
-    """Return the explanation of a key from its last ledger row, its object as listed now, and its set-aside entry.
+    """Explain the state of a key by its last ledger row, the object as listed now, and the list of set-aside files.
 
     `unlisted` is the reason why listings leave out the key, such as a hidden name; None if they do not.
     """

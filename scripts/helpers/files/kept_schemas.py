@@ -32,11 +32,11 @@ class KeptSchemas:
     _now: dict[str, Columns] = field(default_factory=dict)
 
     def of(self, name: str) -> Columns | None:
-        """Return the columns kept under a schema name; None if there are none yet."""
+        """Return the columns that are stored under a schema name; None if there are none yet."""
         return self._now.get(name, self.known.get(name))
 
     def keep(self, name: str, decision: Decision) -> None:
-        """Keep the decided columns. A further read of this batch starts from them."""
+        """Store the columns that a read has decided on. The next read of this batch compares its columns with them."""
         self._now[name] = decision.kept
         self.on_kept(name, decision)
 

@@ -55,7 +55,7 @@ class LatestPartition:
                 raise SourceError(now, reason="changed", context=context, before=before)
 
     def decided(self, delta: PartitionDelta, on_same: OnSame) -> PartitionDecision:
-        """Return what to read of the largest partition. `delta` has its files, or is empty without partitions.
+        """Return what the run reads: `delta` has the files of the largest partition, or none if there is no partition.
 
         Raises
         ------

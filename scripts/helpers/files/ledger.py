@@ -1,4 +1,4 @@
-"""The ledger of a bookmark: immutable segments, in the table or in Parquet files. Each batch adds one segment."""
+"""The ledger of a bookmark (its known objects): immutable segments, one per batch, in the table or Parquet files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def files_with(files: Files, keys: Sequence[bytes]) -> list[Mapping[str, Any]]:
 
 
 def rows_in(files: Files) -> int:
-    """Return the number of rows in some files of a segment."""
+    """Return the number of rows in files of a segment."""
     return sum(int(file["count"]) for file in files)
 
 
@@ -107,7 +107,7 @@ class FileLedger:
 
     @property
     def cuts(self) -> list[str]:
-        """Keys that cut the ledger into ranges of few files; none for segments in the table, which are read whole."""
+        """Keys that cut the ledger into ranges, each in a few files; none if its segments are not in files."""
         files = [self.files(segment) for segment in self.segments if self._files and "data" not in segment]
         return cuts_of(files, FILE_ROWS)
 
@@ -120,7 +120,7 @@ class FileLedger:
         return self._some[1]
 
     def stored(self, rows: pa.Table) -> dict[str, Any]:
-        """Return a segment of sorted rows. Its files are written now; without a folder, its bytes go into the plan."""
+        """Return a segment of sorted rows. It names the files written now or, without a folder, has the rows' bytes."""
         if self._files is None:
             data = to_bytes(rows)
             if len(data) > MAX_TABLE_BYTES:
@@ -135,7 +135,7 @@ class FileLedger:
     def appended(
         self, segment: Mapping[str, Any] | None, rows: pa.Table | None = None, elsewhere: MergeElsewhere | None = None
     ) -> list[Mapping[str, Any]]:
-        """Return all segments and the new `segment`, if it is given. Small segments at the end are merged with it.
+        """Return the ledger's segments and the new `segment`, if given, which is merged with small ones before it.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class FileLedger:
         first = len(segments) - merges([int(known["count"]) for known in segments])
         if first == len(segments) - 1:
             return segments
-        # Keep the rows of gone objects while older segments remain: such a row hides the older rows of its key.
+        # A gone object's row hides its older rows: drop it only if the oldest segment is merged too (`first == 0`).
         merged = elsewhere(segments[first:], first == 0) if elsewhere is not None else None
         if merged is None:
             older, new = (self.segments[first:], [rows]) if rows is not None else (segments[first:], [])
@@ -164,7 +164,7 @@ class FileLedger:
         return [*segments[:first], *merged]
 
     def merged(self, known: Known, after: str | None, until: str | None, oldest: bool) -> list[dict[str, Any]]:
-        """Store known rows between two keys. Return the new segment in a list, or []. `oldest` drops gone objects."""
+        """Store the known rows between two keys; `oldest`: no gone objects. Return the segment in a list, or []."""
         rows = merged_segments(known.parts(after, until)[::-1], oldest=oldest)
         return [self.stored(rows)] if rows.num_rows else []
 
@@ -175,7 +175,7 @@ class FileLedger:
     def _in_table(self, segment: Mapping[str, Any], keys: pa.Array | None) -> pa.Table:
         try:
             data = segment["data"].data if isinstance(segment["data"], Blob) else segment["data"]
-            # Check that no row is missing: the next batch would take the file of a lost row again.
+            # Check that no row is missing, because the next batch would take the file of a missing row again.
             if checksum(data) != segment["sha256"]:
                 raise ValueError("the checksum differs")
             rows = from_bytes(data, keys)
@@ -186,7 +186,7 @@ class FileLedger:
         return rows
 
     def again(self, segments: Sequence[Mapping[str, Any]]) -> FileLedger:
-        """Return a ledger of other segments in the same folder."""
+        """Return a ledger of the given segments, which are in the same folder as those of this ledger."""
         return FileLedger(self._source, segments, self._files)
 
     def in_files(self) -> list[list[dict[str, Any]]]:
@@ -225,7 +225,7 @@ class FileLedger:
         files = {file["file"]: file for file in chain.from_iterable(held)}
         read: dict[str, pa.Table] = {}
         if keys is None:
-            # Keep the files and segments of this range in memory, as the next range may need some. Drop all others.
+            # Keep only what this range of keys needs in memory: the next range may need the same files and segments.
             names = {*files, *(segment["sha256"] for segment in segments if "data" in segment)}
             read = self._held = {name: rows for name, rows in self._held.items() if name in names}
         if self._files is not None:
@@ -256,7 +256,7 @@ class _KnownByRanges(Known):
         """Return the same as `Known.parts`, range by range."""
         found = []
         for ends in parted(self._starts[1:], after, until):
-            # Python compares texts by code points, which is the order of their UTF-8 bytes.
+            # Compare Python's texts: their order, by code points, is the same as that of their UTF-8 bytes.
             place = bisect_right(self._starts, ends[0] or "") - 1
             if place != self._place:
                 # Drop this range before reading the next one, otherwise both would be in memory.

@@ -44,10 +44,10 @@ class Partition:
 class PartitionDelta(Readable):
     """The partitions of one batch. A delta without partitions is not an error: no partition has changed.
 
-    `read` returns all ``name=value`` folders as columns, and keeps them in the schema. The type of a
-    column is from `schema`, else from `types`, else it is string: the text of the folder. Without this, Spark would
-    guess the types of each batch. A folder whose value does not fit its type raises SourceError. `read` raises
-    InvalidValueError if `schema` has a partition column of another type than string, int, bigint or date.
+    `read` returns all ``name=value`` folders as columns, and keeps them in the schema. The type of a column is taken
+    from `schema`, else from `types`, else it is string: the text of the folder. If Spark chose, it would guess other
+    types in each batch. A folder whose value does not fit its type raises SourceError. `read` raises InvalidValueError
+    if `schema` has a partition column of another type than string, int, bigint or date.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class PartitionDelta(Readable):
         partitions = []
         for number, values in zip(found, self.rule.partitions(found), strict=True):
             mask = pc.equal(numbers, pa.scalar(number, pa.int64()))
-            # All partitions share the set `unpinned`, so that `unchanged` of the delta knows how each was read.
+            # All partitions share the set `unpinned`, so that `unchanged` of the delta checks each by how it was read.
             part = replace(self.files, table=self.files.table.filter(mask), has_more=False, gone=0)
             partitions.append((sort_key(values), Partition(self.columns.named(values), part)))
         return [partition for _, partition in sorted(partitions, key=lambda pair: pair[0])]
@@ -130,6 +130,6 @@ class PartitionDelta(Readable):
         return replace(self, files=self.files.unchanged(on_changed, s3_client))
 
     def without_files(self) -> PartitionDelta:
-        """Return a delta without partitions."""
+        """Return the same delta without its partitions and files."""
         empty = no_rows()
         return PartitionDelta(replace(self.files, table=empty), self.rule, empty)

@@ -1,4 +1,4 @@
-"""Partitions as folders: the values of a folder, their types and order, and the choice of partitions for a batch.
+"""Read the values of partition folders, with types and order, and choose the partitions of a batch.
 
 Pure. Only the functions that work on rows import pyarrow.
 """
@@ -117,7 +117,7 @@ class PartitionColumns:
 
 
 class Chosen(NamedTuple):
-    """The content of a batch: files of its partitions, gone objects, and whether partitions are left for the next."""
+    """The content of a batch: its files, gone objects, and whether partitions are left for the next batch."""
 
     taken: pa.Table
     gone: pa.Table
@@ -166,11 +166,11 @@ class PartitionRule:
             raise InvalidValueError(f"max_partitions is {most!r}. Use a whole number from 1.")
 
     def to_plan(self) -> PlannedPartitions:
-        """Return the options with which the plan must be replayed: the column names, `whole` and `latest`."""
+        """Return the options that a replay of the plan must repeat: the column names, `whole` and `latest`."""
         return PlannedPartitions(self.columns.names, self.whole, self.latest)
 
     def unlimited(self) -> PartitionRule:
-        """Return the rule without `max_partitions` and `start_from`."""
+        """Return the same rule without `max_partitions` and `start_from`."""
         return replace(self, max_partitions=None, start_from=None)
 
     # --- which partition ------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class PartitionRule:
         return self._folders[folder]
 
     def numbers(self, keys: Any, *, known: bool = False) -> pa.Array:
-        """Return the number of each key's partition; `partitions` turns numbers into partitions.
+        """Return for each key the number of its partition. `partitions` returns the partitions with given numbers.
 
         Parameters
         ----------
@@ -245,16 +245,16 @@ class PartitionRule:
         assert self.start_from is not None
         start = self.start_from
         numbers = self.numbers(new.column("key"))
-        # This raises an error if the order is unclear, as with the texts 9 and 10: the start would be unclear too.
+        # This raises an error if the order is unclear, as with the texts 9 and 10: then `start_from` is unclear too.
         self.columns.ordered([*self._numbers, (*start, *[None] * (len(self.columns.names) - len(start)))])
         early = [sort_key(values[: len(start)]) < sort_key(start) for values in self._numbers]
         return pa.array(early, pa.bool_()).take(numbers)
 
     def ready(self, folders: Any, marked: Iterable[str]) -> pa.Array:
-        """Return for each folder whether it, or a folder above it within its partition, has a ready marker."""
+        """Return for each folder whether it, or a folder between it and its partition, has a ready marker."""
         if isinstance(folders, pa.ChunkedArray):
             folders = folders.combine_chunks()
-        # Ignore a marker above the partitions: Spark writes it after any job, and it shows no partition as complete.
+        # Ignore a marker above the partitions: Spark writes it after each job, which may not complete any partition.
         marks = tuple(folder for folder in marked if self._is_partition(folder))
         encoded = pc.dictionary_encode(folders)
         found = [folder.startswith(marks) for folder in encoded.dictionary.to_pylist()]
@@ -284,7 +284,7 @@ class PartitionRule:
         waiting: set[int] = set()
         if self.whole:
             changed |= set(of_gone.unique().to_pylist()) - {None}
-            # Leave a partition for a later batch if one of its files has to wait: it would be read only in part.
+            # Leave a partition for a later batch if one of its files has to wait: now it would be read only in part.
             later = pc.invert(pc.is_in(new.column("key"), value_set=admitted.column("key").combine_chunks()))
             waiting = set(self.numbers(new.filter(later).column("key")).unique().to_pylist())
             changed -= waiting
@@ -292,7 +292,7 @@ class PartitionRule:
         has_more = limit is not None and len(changed) > limit
         numbers = changed
         if has_more or self.latest:
-            # Sort the waiting partitions too: if their order is unclear, an error must come before any is taken.
+            # Sort the waiting partitions too: if their order is unclear, raise before a batch takes any partition.
             ordered = self.columns.ordered(self.partitions(changed | waiting))
             able = [values for values in ordered if self._numbers[values] in changed]
             kept = able[:limit]
@@ -305,7 +305,7 @@ class PartitionRule:
         of_batch = pa.array(sorted(numbers), pa.int64())
         taken = admitted.filter(pc.is_in(of_admitted, value_set=of_batch))
         if self.whole:
-            # Do not store the gone files of a waiting partition yet: they show a later batch that it has changed.
+            # Do not record the gone files of a waiting partition yet: a later batch sees by them that it has changed.
             gone = gone.filter(pc.or_(pc.is_null(of_gone), pc.is_in(of_gone, value_set=of_batch)))
         return Chosen(taken, gone, has_more and not self.latest, len(waiting))
 
@@ -319,7 +319,7 @@ class PartitionRule:
         rows
             The rows that the batch adds to the ledger.
         is_chosen
-            Function that returns those of some rows that the bookmark's options admit.
+            Function that filters rows by the bookmark's options, such as `include`.
         """
         changed = self.numbers(rows.column("key"), known=True).unique().drop_null()
         others = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=rows.column("key").combine_chunks())))
@@ -331,7 +331,7 @@ class PartitionRule:
 
 
 def sort_key(values: Values) -> tuple[tuple[bool, Any], ...]:
-    """Return the key by which partitions are sorted: NULL first, texts by their bytes."""
+    """Return a partition's sort key, which puts NULL before all values, and compares texts by their bytes."""
     found = []
     for value in values:
         shown = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Processing of a range of keys in pieces, so that a task holds few of its objects in memory at once."""
+"""Process a range of keys in pieces, so that a task holds only some of its objects in memory at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Run(Generic[T]):
-    """Adjacent parts of a listing, in order, which together cover the keys above `after`, up to `until`."""
+    """Neighbouring parts of a listing, in order, which together cover the keys above `after`, up to `until`."""
 
     after: str | None
     until: str | None
@@ -32,9 +32,9 @@ class _Run(Generic[T]):
 
 @dataclass
 class _Runs(Generic[T]):
-    """Parts of a range that arrive in any order, joined where they touch.
+    """Parts of a key range that arrive in any order. A part is joined with its neighbours into a run.
 
-    A start of None is before all keys, and an end of None is after all keys, so these two never touch.
+    None as a start means before all keys, and None as an end means after all keys, so these are not neighbours.
     """
 
     waiting: int = 0
@@ -43,7 +43,7 @@ class _Runs(Generic[T]):
     _by_end: dict[str | None, _Run[T]] = field(default_factory=dict)
 
     def add(self, after: str | None, until: str | None, part: T, rows: int) -> None:
-        """Add a part, and join it with the parts that it touches."""
+        """Add a part, and join it with the runs directly before and after it."""
         run = self._by_end.pop(after, None) if after is not None else None
         if run is None:
             run = self._by_start[after] = _Run(after, until, [], 0)
@@ -69,7 +69,7 @@ class _Runs(Generic[T]):
 
 
 def split_into_pieces(intervals: Iterable[Interval], most_rows: int) -> Iterator[list[Interval]]:
-    """Yield all intervals of a listing, which arrive in any order, in pieces whose intervals touch.
+    """Yield the intervals of a listing, which arrive in any order, in lists of neighbouring intervals.
 
     Workers list several places at once, so neighbours are joined as they arrive. If more than `most_rows` rows wait,
     the largest piece is yielded. A listing of at most `most_rows` rows is one piece.
@@ -89,12 +89,12 @@ class _Written(NamedTuple):
 
 
 class Gathered:
-    """Rows of pieces that arrive in any order, joined into few ledger files.
+    """Collects the rows of pieces, which arrive in any order, and writes them to few ledger files.
 
     Parameters
     ----------
     most_rows
-        Most rows that wait at once. If more wait, the largest run of neighbours is written.
+        Most rows to hold in memory. If there are more, the largest run of neighbouring pieces is written.
     """
 
     def __init__(self, ledger: FileLedger, most_rows: int = WAITING_ROWS) -> None:
@@ -117,7 +117,7 @@ class Gathered:
             self._write([self._runs.take_largest()])
 
     def taken(self, few: int) -> tuple[list[dict[str, Any]], pa.Table | None]:
-        """Return the files with all rows, in the order of their keys; or the rows themselves, if at most `few`.
+        """Return the files with all rows, in order of keys; or no files and the rows, if there are at most `few`.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class Gathered:
         return files, None
 
     def _write(self, runs: Sequence[_Run[pa.Table]]) -> None:
-        """Write the rows of several runs of keys as one. The caller sees to it that no other run has keys between."""
+        """Write the rows of runs to one set of files. The caller ensures that no other run has keys between them."""
         rows = _joined(runs)
         if rows.num_rows:
             self._written.append(_Written(runs[0].after, files_of(self._ledger.stored(rows))))

@@ -87,7 +87,7 @@ class ReadableWhenSmall(Readable):
     ) -> DataFrame:
         """Read many small objects, fetched by the executors; see `small_files.SmallFiles`.
 
-        In a job, set `on_changed` in `new_files` and keep the default here. Otherwise a file that was overwritten is
+        In a job, set `on_changed` in `new_files` and keep the default here. With ``skip`` here, an overwritten file is
         left out, and counts as taken if somebody restores its old content before the commit.
 
         As in `read`, schemas are stored, values that do not fit stop the Spark job or are rescued, and the same errors

@@ -1,4 +1,4 @@
-"""`Readings`: the reads of the files of a batch, and the search for files that cannot be read."""
+"""`Readings` tracks how the files of a batch are read, and searches for the files that cannot be read."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Readings:
         return self._without(table, self.reasons)
 
     def note_all_given(self) -> None:
-        """Note that the caller may read all files in a way that cannot be tracked."""
+        """Note that the caller got the paths of all files, so that it may have read any of them."""
         self._given.append(_Given(frozenset(self.table.column("key").to_pylist()), "paths", lambda table: None))
 
     def read(self, table: pa.Table, format: str, read: Read, exhaust: Callable[[Any, pa.Table], None]) -> Any:
@@ -107,7 +107,7 @@ class Readings:
         read
             Function that returns a frame of some of the files.
         exhaust
-            Function that reads some files of a frame to the end, as the frame does, and raises a bad file's error.
+            Function that reads some files to the end, with the columns of the frame, and raises a bad file's error.
         """
         table = self.readable(table)
         self.set_aside(probe(self.location, table, format, self.client, self.request_payer))
@@ -192,7 +192,7 @@ class Readings:
             found = self._find_bad_files(table, exhaust, format, error)
         except NotAFileError:
             raise error from None
-        # If several files exceeded the time limit only together, raise nothing: each file can be read in time.
+        # Raise nothing if only several files together exceeded the time limit: each file alone can be read in time.
         if not found and not isinstance(error.__cause__, TimeoutError):
             raise error
         return found
@@ -200,7 +200,7 @@ class Readings:
     def _find_bad_files(
         self, table: pa.Table, exhaust: Callable[[pa.Table], None], format: str, known: Exception | None = None
     ) -> dict[str, str]:
-        """Return bad files with reasons: check all files again, and read those that pass in ever smaller parts."""
+        """Return bad files with reasons. Check all files again, then read good ones in smaller and smaller groups."""
         reasons = probe(self.location, table, format, self.client, self.request_payer)
         table = self._without(table, reasons)
 

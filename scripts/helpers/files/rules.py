@@ -29,7 +29,7 @@ _SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
 
 
 class PartitionOptionsGiven(TypedDict, total=False):
-    """The keyword arguments of calls for files, for editors and type checkers; each is a field of `FileOptions`."""
+    """Keyword arguments of `new_files` and similar calls, for editors and type checkers: fields of `FileOptions`."""
 
     on_modified: Literal["raise", "skip", "take"]
     compare: Literal["etag", "mtime"]
@@ -186,7 +186,7 @@ class FileOptions:
         return pc.less_equal(new.column("key"), self.start_from)
 
     def waiting(self, left: pa.Table) -> pa.Table:
-        """Return the left objects that a later batch can take as they are, without skipped archived objects.
+        """Return the objects in `left` that a later batch can take as they are: not archived ones that are skipped.
 
         A skipped object must first be copied out of the archive, and S3 reports the copy like a new object.
         """
@@ -196,7 +196,7 @@ class FileOptions:
         return left.filter(pc.invert(is_archived))
 
     def ready_folders(self, rows: pa.RecordBatch) -> set[str]:
-        """Return the folders that contain a ready marker among the rows, each with its slash."""
+        """Return the folders of the ready markers among the rows, such as ``a/b/`` for ``a/b/_SUCCESS``."""
         assert self.ready_marker is not None
         keys = rows.column("key")
         found = keys.filter(pc.match_substring_regex(keys, f"(^|/){re.escape(self.ready_marker)}$"))
@@ -221,11 +221,11 @@ def hidden(keys: pa.Array) -> pa.Array:
     suspect = pc.match_substring_regex(keys, _SUSPECT)
     if not pc.any(suspect, min_count=0).as_py():
         return suspect
-    # Check each match by Spark's rule, because the expression also matches names that Spark reads, such as _a=1.
+    # Check each match by Spark's rule, because the regular expression also matches names that Spark reads: _a=1.
     found: list[bool] = []
     for is_suspect, key in zip(suspect.to_pylist(), keys.to_pylist(), strict=True):
         found.append(is_suspect and is_hidden(key))
-    # Do not use `pa.array`, which imports pandas: folders often have a marker, so most runs execute this line.
+    # Avoid `pa.array`, which imports pandas. Most runs execute this line, as folders often have a hidden marker.
     return pa.Array.from_buffers(pa.uint8(), len(found), [None, pa.py_buffer(bytes(found))]).cast(pa.bool_())
 
 
@@ -248,7 +248,7 @@ OLDEST_FIRST = [("modified", "ascending"), ("key", "ascending")]
 
 @dataclass(frozen=True)
 class Limits:
-    """Most files and bytes of a batch; None is no limit."""
+    """Most files and bytes of a batch; None means no limit."""
 
     max_files: int | None = None
     max_bytes: int | None = None

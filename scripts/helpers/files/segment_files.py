@@ -50,9 +50,9 @@ def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:
     for name in LEDGER.names:
         column = rows.column(name)
         if name == "modified":
-            column = column.cast(pa.int64())  # As microseconds, because JSON has no times.
+            column = column.cast(pa.int64())  # Write microseconds, because JSON has no times.
         values = column.to_pylist()
-        # Write a value that all rows share, such as the run, once. Write every key: they show the number of rows.
+        # If all rows have the same value, such as the run, write it once. Write all keys: their number is that of rows.
         columns[name] = values[0] if name != "key" and len(set(values)) == 1 else values
     return pack_json(columns)
 
@@ -87,7 +87,7 @@ def from_bytes(data: bytes, keys: pa.Array | None = None) -> pa.Table:
 
 
 def _rows_of(file: pq.ParquetFile, keys: pa.Array) -> pa.Table:
-    """Return the rows of some keys. Only the keys of most row groups are read, because few groups have a wanted key."""
+    """Return the rows of some keys. A row group without a wanted key is not read, except for its column of keys."""
     found = [file.schema_arrow.empty_table()]
     for group in range(file.num_row_groups):
         is_among = pc.is_in(file.read_row_group(group, ["key"]).column("key"), value_set=keys)
@@ -102,7 +102,7 @@ def _check_columns(names: Sequence[str]) -> None:
 
 
 def _checked(rows: pa.Table) -> pa.Table:
-    """Return the rows if all required values are valid; raise ValueError if one is missing."""
+    """Return the rows if no required value is missing and all values are valid; otherwise raise an error."""
     missing = [name for name in LEDGER.names if name not in MAY_BE_NULL and rows.column(name).null_count]
     if missing:
         raise ValueError(f"{missing[0]} is missing in a row")
@@ -135,7 +135,7 @@ def merges(counts: Sequence[int]) -> int:
 
 
 def merged_segments(tables: Sequence[pa.Table], oldest: bool) -> pa.Table:
-    """Return the latest row of each key in consecutive segments, given from old to new. `oldest` drops gone objects."""
+    """Return the latest row of each key in segments, given from old to new. If `oldest` is set, drop gone objects."""
     return newest_rows(reversed(tables), with_gone=not oldest).sort_by("key")
 
 
@@ -262,14 +262,14 @@ class SegmentFiles:
         return len(names)
 
     def _checked(self, name: str) -> str:
-        """Return a name from a state; LedgerError if `put` cannot have created it, as any program may write states."""
+        """Return a file name from a state. LedgerError if it is unlike the names of `put`: any program can write it."""
         if not NAME.fullmatch(name):
             detail = f"{name!r} is not the name of a file of a ledger. Restore the job's item from a backup."
             raise LedgerError(str(self.location), detail)
         return name
 
     def _refused(self, action: str, name: str, error: ClientError | BotoCoreError | OSError) -> Exception:
-        """Return the error for a failed request, which does not show whether the file is intact."""
+        """Return the error to raise for a failed request. The failure does not show whether the file is intact."""
         uri, code, text = self.location.uri(name), code_of(error), str(error)
         if isinstance(error, PermissionError) or code in ("AccessDenied", "403"):
             # If KMS refuses the key, the text of S3 names the action: kms:Decrypt or kms:GenerateDataKey.

@@ -56,16 +56,16 @@ def entry_of(row: Mapping[str, Any], reason: str, version: int, run_id: str) -> 
 
 @dataclass(frozen=True)
 class SetAsideList:
-    """The list as a state stores it: packed entries, and counts that can be read without unpacking the entries.
+    """The list of set-aside files as a state stores it: packed entries, and counts that need no unpacking.
 
     Attributes
     ----------
     count
         Number of files on the list.
     retry, skip
-        Number of files with this decision.
+        Number of files that an operator decided to retry, or to skip.
     data
-        The packed entries: bytes, or a reference to chunks.
+        The packed entries: bytes, or a reference to the items of the table (chunks) that store the bytes.
     """
 
     count: int
@@ -84,7 +84,7 @@ class SetAsideList:
 
     @classmethod
     def of(cls, entries: Mapping[str, SetAside], source: str) -> SetAsideList | None:
-        """Return the list of some entries; None without any. SourceError if there are too many."""
+        """Return the list that holds the entries; None if there are none. SourceError if there are too many."""
         if not entries:
             return None
         if len(entries) > MAX_SET_ASIDE:

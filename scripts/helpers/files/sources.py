@@ -21,7 +21,7 @@ class ListingSource(Protocol):
         """The time of the report: it shows the objects that the location had then."""
 
     def list_objects(self, location: Location) -> Iterable[Interval]:
-        """Return intervals that cover all keys without a gap, with objects in the columns of LISTED."""
+        """Return the objects below a location as intervals, which together cover all keys without a gap."""
 
 
 class Told(Protocol):
@@ -38,10 +38,10 @@ class EventSource(Protocol):
     """Reports new objects one by one, such as `S3EventQueue`."""
 
     def receive(self, location: Location, at_most: int | None = None) -> Told:
-        """Return the objects that unacknowledged events name. `at_most` is the most events, if the batch is limited."""
+        """Receive waiting events, and return the objects that they name. `at_most` limits the number of events."""
 
     def acknowledge(self, *, but: Collection[str] = ()) -> int:
-        """Delete the received events, except those of some keys. Called after the commit."""
+        """Delete the received events, except events about the keys in `but`. Called after the commit."""
 
     def extend(self, seconds: int) -> None:
         """Hide the received events from other runs for so many seconds from now; 0 shows them to other runs at once."""

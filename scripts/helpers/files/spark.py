@@ -106,7 +106,7 @@ class Stretch:
 
 
 class Blocks(NamedTuple):
-    """The totals of the files of a share before a stretch, and blocks of its files within the stretch."""
+    """What a task returns of its share: totals of the files before a stretch, and blocks of the files within it."""
 
     files: int
     """Number of files before the stretch, which the batch takes. `bytes` is their size."""
@@ -174,7 +174,7 @@ def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stre
 
 
 def is_earlier(rows: pa.Table, place: PlaceInOrder) -> Any:
-    """Return for each file whether it is before a place."""
+    """Return for each file whether it comes before `place` in the order in which batches take files."""
     return _compared(rows, place, pc.less)
 
 
@@ -411,7 +411,7 @@ class Executors:
             sum(share[name] for share in found) for name in ("count", "bytes", "gone", "left", "ignored")
         )
         if local.begins and local.options.start_from is not None:
-            # Log it on the driver, where the logs of the executors do not appear.
+            # Log this on the driver too, because what the executors log does not appear here.
             logger.warning(
                 "event=start_from source=%s start_from=%s ignored=%d taken=%d: files before start_from are not read",
                 local.location, local.options.start_from, ignored, count,
@@ -466,11 +466,11 @@ class Executors:
         return str(Location.parse(self.bookmark.options.ledger_uri or ""))
 
     def _limited(self, task: _Task, parts: Sequence[Any]) -> list[dict[str, Any]]:
-        """Find new files on the executors, and store the oldest of all ranges within the limits."""
+        """Find new files on the executors, and store the oldest of these files that fit into the limits."""
         from pyspark import StorageLevel
 
         candidates = _given(self.spark, parts).mapInArrow(_Candidates(task), "candidates string")
-        # Keep them on disk: they may be many more than the batch takes, and nothing would delete them in the ledger.
+        # Keep candidates on disk, not in the ledger, where nothing would delete the files that the batch does not take.
         candidates.persist(StorageLevel.DISK_ONLY)
         try:
             end = self._end(candidates, max(2, LIMIT_BLOCKS // len(parts)))
@@ -497,7 +497,7 @@ class Executors:
         """
         files: list[dict[str, Any]] = []
         few: list[pa.Table] = []
-        # Sort the shares by key: Spark Connect's server reorders parts, and pieces arrive as they are listed.
+        # Sort the shares by key: Spark Connect's server reorders tasks, and a task returns pieces in any order.
         for share in sorted(shares, key=lambda share: byte_order(share["after"] or "")):
             if share["files"]:
                 files += self._files_with(few) + share["files"]
@@ -543,7 +543,7 @@ class Executors:
             str(location), self.bookmark.s3_client or make_client(AT_ONCE), location.bucket, location.prefix,
             versioned=options.versioned, request_payer=options.request_payer,
         )  # fmt: skip
-        # For date folders, use only their part of the ledger: few folders are listed, and most of the ledger is older.
+        # If only date folders are listed, use the ledger files that can have their keys: most files have older ones.
         held = known
         if bounds != [(None, None)]:
             held = [[file for file in files if any(files_between([file], *ends) for ends in bounds)] for files in known]
@@ -603,7 +603,7 @@ def _between(segments: Sequence[Files], after: str | None, until: str | None) ->
 
 
 def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:
-    """Divide the rows of ledger files into shares of `rows` rows, or fewer in the last. A share is a list of slices."""
+    """Divide the rows of ledger files into shares of `rows` rows (the last has the rest): lists of parts of files."""
     shares: list[list[dict[str, Any]]] = []
     share: list[dict[str, Any]] = []
     room = rows
@@ -623,7 +623,7 @@ def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:
 
 @lru_cache(maxsize=2)  # One client is for listing, and one for the ledger.
 def _client(workers: int = WORKERS_PER_TASK) -> S3Client:
-    """Return an S3 client for so many parallel requests. All tasks of a Python worker share it."""
+    """Return an S3 client for `workers` parallel requests. All tasks of a Python worker share it."""
     return make_client(workers)
 
 
@@ -656,7 +656,7 @@ class _Task:
     """Number of listed objects that are processed at once."""
 
     def share(self, part: Mapping[str, Any]) -> dict[str, Any]:
-        """Work on a range, and return the result for the driver."""
+        """Do the work on one range of keys, and return its result for the driver."""
         bookmark, pieces = self.chosen(part)
         share = _Share(bookmark.ledger)
         for after, until, choice in pieces:
@@ -664,7 +664,7 @@ class _Task:
         return share.stored(part["after"], self.few)
 
     def chosen(self, part: Mapping[str, Any]) -> tuple[FileBookmark, Iterator[Piece]]:
-        """Return a bookmark that knows only a range, and the choices among the objects of the range, piece by piece."""
+        """Return a bookmark with the ledger of one range, and the choices among the range's objects, in pieces."""
         state = None if self.state is None else replace(self.state, segments=tuple(part["known"])).to_store()
         end = None if self.until is None else replace(self.until, segments=tuple(part["then"])).to_store()
         client = _client(self.options["workers"])
@@ -683,7 +683,7 @@ class _Share:
         self._counts = dict.fromkeys(("count", "bytes", "gone", "ignored", "left"), 0)
 
     def add(self, ends: Ends, rows: pa.Table, left: int) -> None:
-        """Add the rows of a piece. `left` is the number of its objects that `FileBookmark.holding` returns."""
+        """Add the rows of a piece. `left` is the number of its objects left for later: see `FileBookmark.holding`."""
         taken = rows.filter(is_status(rows, TAKEN))
         self._counts["count"] += taken.num_rows
         self._counts["bytes"] += pc.sum(taken.column("size"), min_count=0).as_py()
@@ -788,13 +788,13 @@ class _Taken:
 
 
 def _layouts(taken: _Taken, file: Mapping[str, Any]) -> list[Any]:
-    """Return how many keys of a ledger file have which folder columns, such as ``[(("year", "month"), 200)]``."""
+    """Count the keys of a ledger file by the columns of their folders: ``[(("year", "month"), 200)]``."""
     return list(layouts_of(taken.rows(file).column("key").to_pylist()).items())
 
 
 @dataclass(frozen=True)
 class _Planned:
-    """Work of an executor on slices of the ledger: find the objects to fetch."""
+    """Work of an executor on parts of ledger files: find the objects to fetch."""
 
     taken: _Taken
 

@@ -315,7 +315,7 @@ def _check_format(fields: Fields) -> None:
 
 
 def segment_of(files: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a segment of ledger files in the order of their keys. More than `FEW_FILES` entries are packed."""
+    """Return a segment that names ledger files, given in order of keys. A list of more than `FEW_FILES` is packed."""
     count = sum(file["count"] for file in files)
     if len(files) <= FEW_FILES:
         return {"count": count, "files": files}

@@ -134,7 +134,7 @@ def find_changed(
 
 
 def _keys_unlike_listing(table: pa.Table, listed: pa.Table) -> Changed:
-    """Return the keys of planned objects that a listing shows with another identity, and of those it lacks."""
+    """Return the keys of planned objects whose identity differs in a listing, and of planned objects it lacks."""
     rows = listed.combine_chunks().to_batches()[0] if listed.num_rows else no_batch(LISTED)
     found = compare(Interval(None, None, rows), rows, ledger_rows(table, TAKEN, 0, ""))
     return found.modified.column("key").to_pylist(), found.gone.column("key").to_pylist()

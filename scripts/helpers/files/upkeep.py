@@ -42,7 +42,7 @@ class Leftovers:
     young
         Number of files that are not old enough.
     held
-        Number of files written since the start of a run that is still entered as at work: it may still refer to them.
+        Number of files written since the start of a run that is still recorded as running, and may refer to them.
     foreign
         Number of files with names that no ledger creates. They are never deleted.
     """
@@ -81,14 +81,14 @@ def left_over(
 
     Deleting files is safe only if the folder is listed first, and `live` and `runs_since` are looked up after that. A
     file is written before anything refers to it. So at the look-up, each listed file is in one of three cases:
-    something refers to it, its run is still entered as at work, or its run has ended and cannot refer to it any more.
+    something refers to it, its run is still recorded as running, or its run has ended and cannot refer to it any more.
 
     Parameters
     ----------
     live
         Names of all files that heads, open plans and log entries of any job refer to.
     runs_since
-        The start, in UTC, of the oldest run of any job that is still entered as at work; None if there is none.
+        The start, in UTC, of the oldest run of any job that is still recorded as running; None if there is none.
     older_than
         The smallest age of a file to delete, by the clock of the folder.
     folder
