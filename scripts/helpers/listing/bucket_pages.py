@@ -1,4 +1,4 @@
-"""Pages of a bucket's listing, requested by boto3 and parsed here."""
+"""Request the pages of a bucket's listing with boto3, and parse them faster than botocore does."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
     Parameters
     ----------
     tag
-        ``Contents`` for ListObjectsV2; ``Version`` for ListObjectVersions, of which only the latest are returned.
+        The XML element of an object: ``Contents``, or ``Version`` if versions are listed. Only latest versions count.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
     last += len(closing)
     block, rest = body[first:last], body[:first] + body[last:]
     if b"<!" in rest or SEPARATOR in block:
-        return body, None  # A comment, CDATA or DTD can hold text like tags; SEPARATOR is not UTF-8.
+        return body, None  # Comments, CDATA and DTDs can hold text that looks like tags. No UTF-8 text has SEPARATOR.
     try:
         found = _read(block, closing) or _read(_EXTRAS.sub(b"", block), closing)
         if found is None or not (_NEEDED_OF_VERSION if tag == "Version" else _NEEDED) <= found.keys():
@@ -77,7 +77,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
 
 
 def _read(block: bytes, closing: bytes) -> dict[bytes, Sequence[bytes]] | None:
-    """Return for each XML element the values of all objects; None if an object has other elements than the first."""
+    """Return for each XML element its values in all objects; None if an object's elements differ from the first's."""
     end = block.find(closing) + len(closing)
     gap = block[end : max(end, block.find(b"<", end))]
     first, block = block[:end] + gap, block + gap
@@ -258,7 +258,7 @@ class BucketPages:
             StartAfter=self._base + after,
         )
         if found["IsTruncated"]:
-            return None  # More pages could cost as many requests as a listing. The caller then cuts by names.
+            return None  # More pages may cost as many requests as a listing. The caller finds cuts in another way.
         return [prefix["Prefix"][len(self._base) :] for prefix in found.get("CommonPrefixes", [])]
 
     def first_key(self, after: str) -> str | None:

@@ -115,7 +115,7 @@ class Clearing:
         Raises
         ------
         AccessRefusedError, CredentialsError, SourceUnavailableError, SourceError
-            An object cannot be archived or deleted. Some objects may be done; all others are still in the source.
+            An object cannot be archived or deleted. Some objects may be cleared; all others are still in the source.
         """
         one_by_one: Callable[[Taken], str] = self._clear_local if self.client is None else self._clear_object
         with ThreadPoolExecutor(WORKERS) as pool:
@@ -130,7 +130,7 @@ class Clearing:
         found: Mapping[str, Any] = {}
         try:
             is_versioned = taken.version_id is not None and taken.version_id != OVERWRITABLE
-            # Check first where the ETag condition of the requests is not enough. Some servers ignore it for copies.
+            # Compare the object first if the condition on the ETag is not enough: some servers ignore it in copies.
             if self.archive is not None or self.by_time or is_versioned:
                 with self._typed("s3:GetObject", uri):
                     found = self._compare(taken)

@@ -56,11 +56,11 @@ class CutFinder:
         Parameters
         ----------
         start
-            A key at or before `position`, such as the first key of its page. Later keys often begin like both.
+            A key at or before `position`, such as the first one of its page. Later keys often share the prefix of both.
         at_once
             Requests to send at the same time.
         """
-        # Try folders first: one request shows many, while a cut by names takes several requests.
+        # Try folders as cuts first: one request shows many folders, while one cut within names takes several requests.
         cuts = self._folder_cuts(start, position, until)
         if cuts:
             return cuts
@@ -78,7 +78,7 @@ class CutFinder:
                 self._folders[folder] = self._pages.folders(folder, position)
             names = self._folders.get(folder)
             if names is None:
-                return []  # Too many subfolders for one answer: `find` cuts by names, with fewer requests.
+                return []  # Too many subfolders for one answer: `find` then cuts within names, with fewer requests.
             if inside := between(names, position, until):
                 return inside
         return []
@@ -108,7 +108,7 @@ class CutFinder:
         return self._next_characters(following[:high], until, at_once) if following is not None else []
 
     def _next_characters(self, first: str, until: str | None, at_once: int) -> list[str]:
-        """Return `first` and beginnings of later keys with another end: ``"a/1" -> ["a/1", "a/2", "a/5"]``."""
+        """Return `first`, and starts of later keys with another last letter: ``"a/1" -> ["a/1", "a/2", "a/5"]``."""
         shared, cuts, more = first[:-1], [first], True
         while more and len(cuts) < MOST_CUTS and self._wanted():
             tried = [shared + character for character in _upwards(cuts[-1][-1], min(at_once, _WAVE))]
@@ -122,7 +122,7 @@ class CutFinder:
     def _first_keys(self, parts: Sequence[str], until: str | None) -> list[str | None]:
         """Return for each part the first key after all keys that begin with the part; None if the range has none."""
         self.probes += len(parts)
-        after = [part + LAST for part in parts]  # Sorts after all keys that begin with the part.
+        after = [part + LAST for part in parts]  # This text sorts after all keys that begin with the part.
         if len(after) == 1:
             keys = [self._pages.first_key(after[0])]
         else:

@@ -129,9 +129,9 @@ class S3EventQueue:
         Parameters
         ----------
         but
-            Keys, relative to the location, that were left to a later batch. Their messages stay in the queue. After
-            its first delivery a message returns at once, then after growing delays of up to 12 hours, because
-            SQS moves a message to the dead-letter queue after a number of deliveries.
+            Keys, relative to the location, that were left to a later batch. Their messages stay in the queue. SQS
+            delivers a message again at once, and then after growing delays of up to 12 hours. So the message does not
+            soon reach the number of deliveries after which SQS moves it to the dead-letter queue.
 
         Returns
         -------
@@ -153,7 +153,7 @@ class S3EventQueue:
     def extend(self, seconds: int) -> None:
         """Hide the messages of the last `receive` in the queue for `seconds` from now.
 
-        If that fails for a message, it is logged: SQS delivers the message again earlier, which does no harm.
+        If that fails for a message, a warning is logged: SQS delivers the message again earlier, which does no harm.
         """
         if not 0 <= seconds <= MAX_VISIBILITY:
             raise InvalidValueError(f"seconds is {seconds}. SQS takes 0 to {MAX_VISIBILITY:,} (12 hours).")

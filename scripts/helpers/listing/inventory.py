@@ -251,7 +251,7 @@ def _parse_manifest(uri: str, body: bytes) -> _Manifest:
         manifest = _Manifest(
             uri=uri,
             source_bucket=str(fields["sourceBucket"]),
-            # Milliseconds since 1970. `fromtimestamp` would round some values, and refuse distant years.
+            # The value is in milliseconds since 1970. `fromtimestamp` would round some values, and refuse far years.
             created=EPOCH + timedelta(milliseconds=int(fields["creationTimestamp"])),
             file_format=str(file_format),
             file_schema=str(fields["fileSchema"]),

@@ -83,7 +83,7 @@ def check_columns(source: str, names: Sequence[str]) -> None:
 
 
 class Report:
-    """The objects below a prefix that some data files list.
+    """Collects the objects below a prefix from the data files of an inventory.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Report:
         Parameters
         ----------
         file_format, file_schema
-            From the manifest; the format is one of FORMATS.
+            The format of the file, one of FORMATS, and the names of its columns, both as in the manifest.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Report:
             )
 
     def intervals(self) -> Iterator[Interval]:
-        """Yield all objects in consecutive intervals. Of several rows with one key, only the newest one counts."""
+        """Yield all objects in consecutive intervals of keys. If a key has several rows, only the newest row counts."""
         after, held = None, no_rows(LISTED)
         with _plain_errors():
             batches = self._database.sql("SELECT * FROM listed ORDER BY key, modified").to_arrow_reader(INTERVAL_ROWS)

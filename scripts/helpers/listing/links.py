@@ -6,7 +6,7 @@ import os
 
 
 def without_links(root: str, name: str) -> str | None:
-    """Follow all links in a name below a root and return the resulting name below it; None if it is outside the root.
+    """Follow all links in a path below a root. Return the resulting path below the root; None if it leads outside.
 
     The root itself may be a link.
     """
@@ -19,12 +19,12 @@ def without_links(root: str, name: str) -> str | None:
 
 
 def open_itself(path: str, flags: int) -> int:
-    """Open a file for writing, as an opener of `open`; OSError if it is a link, because links may lead anywhere."""
+    """Open a file to write, as the `opener` of `open`. OSError if it is a link, because links may lead anywhere."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def open_without_blocking(path: str, flags: int) -> int:
-    """Open a file for reading, as an opener of `open`, without blocking: a pipe would wait for a writer."""
+    """Open a file to read, as the `opener` of `open`. Do not block: opening a pipe would wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

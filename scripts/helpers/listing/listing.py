@@ -199,7 +199,7 @@ class ListingOptions:
 
 
 class Listing:
-    """All objects under a location, or under some of its folders: complete, or an error.
+    """A complete listing of the objects under a location, or under some of its folders.
 
     Iterate only once. If a page cannot be read, a SourceError ends the iteration, and the intervals
     that came before must not be used.
@@ -207,7 +207,7 @@ class Listing:
     Attributes
     ----------
     started : datetime
-        The time when the listing began, by the clock of the source, in UTC. Later objects may be missing.
+        The time when the listing began, by the clock of the source, in UTC. Objects written later may be missing.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Listing:
         else:
             with ThreadPoolExecutor(options.workers) as pool:
                 list(pool.map(lambda part, bound: part.start(*bound), ranges, self._bounds))
-        # Use the earliest time of all folders: an object written later may be missing in that folder.
+        # Use the time of the folder that was listed first: objects written to it later may be missing.
         dates = [part.date for part in pages if part.date]
         self.started = min(dates, default=self.started)
         return ranges
@@ -321,7 +321,7 @@ class Lister:
         return pa.Table.from_pylist([row for key in asked if (row := shown[key]) is not None], LISTED)
 
     def on_pages(self, asked: Sequence[str], client: S3Client, dates: list[datetime]) -> list[dict[str, Any]]:
-        """Return rows of objects where pages of a listing cost less than a HeadObject for each.
+        """Look up keys by pages of a listing, where that costs less than HeadObjects. Return the rows that were found.
 
         Parameters
         ----------
@@ -437,7 +437,7 @@ def bounds_of(folder: str) -> tuple[str | None, str | None]:
 
 
 def split_into_intervals(rows: pa.Table, after: str | None, until: str | None) -> Iterator[Interval]:
-    """Split sorted rows into intervals that cover the range above `after`, up to and including `until`."""
+    """Split sorted rows into intervals that cover all keys above `after`, up to and including `until`."""
     batches = rows.combine_chunks().to_batches(BATCH) or [no_batch(LISTED)]
     for index, batch in enumerate(batches):
         end = until if index == len(batches) - 1 else batch.column("key")[-1].as_py()
@@ -468,12 +468,12 @@ def _list_directory(location: Location, folder: str, left_out: list[str]) -> Ite
                 if S_ISLNK(status.st_mode) and without_links(location.prefix, key) is not None:
                     status = os.stat(path)
             except FileNotFoundError:
-                continue  # Deleted since the folder was read, or a dangling link: it does not exist.
+                continue  # The file was deleted since the folder was read, or it is a dangling link.
             except OSError as error:
-                if error.errno != ELOOP:  # ELOOP: a link to itself, which is left out below.
+                if error.errno != ELOOP:  # ELOOP means a link to itself, which is left out below.
                     refuse(error)
             if not S_ISREG(status.st_mode):
-                # A link that is not followed, or not a file, such as a pipe, on which a reader would wait for ever.
+                # Leave out links that are not followed, and pipes and the like, on which a reader would wait for ever.
                 left_out += [] if is_hidden(key) else [key]
                 continue
             if not key.isascii():

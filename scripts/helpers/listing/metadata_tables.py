@@ -204,7 +204,7 @@ class S3MetadataInventory:
 
     @property
     def created(self) -> datetime:
-        """The time that the table shows, UTC: an hour before its snapshot. SourceError if it has no snapshot yet."""
+        """The time up to which the table is complete, in UTC: an hour before its snapshot. SourceError if none."""
         with self._table.reading():
             # Keep the snapshot for `list_objects`, because a later snapshot would show another time.
             self._found = self._table.opened()
@@ -294,7 +294,7 @@ class _Opened:
         return last
 
     def has_record_of(self, moment: datetime) -> bool:
-        """Return whether there is a record of exactly this time."""
+        """Return whether the table has a record with exactly this time."""
         if self._snapshot_id is None:
             return False
         found = self._scan(
@@ -311,7 +311,7 @@ class _Opened:
         if location.prefix:
             chosen = make.And(chosen, make.StartsWith("key", location.prefix))
         rows = self._scan(chosen, self._columns).to_arrow().select(list(self._columns))
-        # If no file can have matching rows, pyiceberg returns texts as large_string.
+        # Cast large_string, which pyiceberg returns for texts if no file can have matching rows.
         kinds = [field.with_type(pa.string()) if field.type == pa.large_string() else field for field in rows.schema]
         return rows.cast(pa.schema(kinds))
 

@@ -125,7 +125,7 @@ def newest_rows(tables: Iterable[pa.Table], *, with_gone: bool) -> pa.Table:
     """Return one row of each key, from the first table that has the key. Tables have schema LEDGER, newest first."""
     found = [no_rows()]
     for table in tables:
-        # Join the keys as chunks, so that keys of newer tables are not copied again for each older table.
+        # Reuse the Arrow chunks of keys, so that keys of newer tables are not copied again for each older table.
         newer = pa.chunked_array([chunk for part in found for chunk in part.column("key").chunks], pa.string())
         if not len(newer):
             found.append(table)

@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 
 
 def places(counts: Sequence[int], step: int) -> list[int]:
-    """Return for each file the row from which to take every `step`-th row, so that steps continue across files."""
+    """Return for each file its first row to take, so that every `step`-th row of all files together is taken."""
     return [(step // 2 - before) % step for before in accumulate(counts[:-1], initial=0)]
 
 
@@ -73,7 +73,7 @@ def find_cuts(pages: Pages, wanted: int) -> list[str]:
     done: list[_Part] = []
     waiting = [_Part(None, None)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        # Cut either all ranges of a level or none, otherwise the ranges would differ in size.
+        # Cut all large ranges of this round or none of them, otherwise the ranges would differ in size.
         while waiting and len(waiting) <= room - finder.probes:
             looked = list(pool.map(partial(_looked, pages), waiting))
             room -= len(looked)

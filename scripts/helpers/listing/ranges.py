@@ -117,7 +117,7 @@ class RangeListing:
                 if interval is not None:
                     yield interval
             if ratio > RATIO_FOR_ONE_WORKER:
-                # `ratio` workers would keep this process busy. Start twice as many: some wait for S3 or search cuts.
+                # `ratio` workers would keep this process busy. Start twice as many: some wait for S3 or look for cuts.
                 self.workers = min(self.workers, math.ceil(2 * ratio))
             else:
                 self.workers = 1
@@ -208,7 +208,7 @@ class RangeListing:
     def _put(self, interval: Interval) -> None:
         waiting = True
         while waiting and not self._stop:
-            # With the timeout the worker checks `_stop` again. Without it, it would wait for ever after a stop.
+            # The timeout lets the worker check `_stop` again. Otherwise the worker would wait for ever after a stop.
             with suppress(queue.Full):
                 self._out.put(interval, timeout=0.1)
                 waiting = False
