@@ -31,7 +31,7 @@ _DECIMAL = re.compile(r"decimal(?:128)?\((\d+), ?(-?\d+)\)")
 
 
 def engine_of(rows: Any) -> str:
-    """Return "spark", "pandas" or "arrow" for some rows. A state has a schema for each, because their types differ."""
+    """Return the engine of rows: "spark", "pandas" or "arrow". A state has a schema for each, as their types differ."""
     if hasattr(rows, "sparkSession"):
         return "spark"
     return "pandas" if hasattr(rows, "dtypes") else "arrow"
@@ -99,7 +99,7 @@ def kind_of_arrow(shown: str) -> str:
 
 
 def arrow_type(kind: Kind) -> pa.DataType | None:
-    """Return the pyarrow type of a kind; None if the kind does not show its unit or fields, so that none is cast."""
+    """Return the pyarrow type of a kind; None if the kind lacks its unit or fields, so that the column is not cast."""
     decimal = decimal_size(str(kind))
     if decimal is not None:
         return pa.decimal128(*decimal)
@@ -124,6 +124,6 @@ def arrow_type_at(path: str, types: Mapping[str, str]) -> pa.DataType | None:
 
 
 def _is_deeper(path: str, start: int, types: Mapping[str, str]) -> bool:
-    """Return whether a path leads into a nested type after position `start`, by the types, as names may have dots."""
+    """Return whether a path enters a nested type after `start`. `types` shows it: a dot may be part of a name."""
     marks = re.compile(r"[.\[{]").finditer(path, start)
     return any(types.get(path[: mark.start()]) == _NESTED[mark[0]] for mark in marks)

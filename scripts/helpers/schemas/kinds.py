@@ -116,7 +116,7 @@ def _walk(path: str, kind: Kind) -> Iterator[tuple[str, Kind]]:
 
 
 def kind_with(kind: Kind, wanted: Mapping[str, Kind], path: str) -> Kind:
-    """Return the type `kind`, which is at `path`, with each part replaced by its type in `wanted`, if it has one."""
+    """Return the type `kind`, found at `path`, with each part whose path is in `wanted` replaced by the type there."""
     if path in wanted or not isinstance(kind, Mapping):
         return wanted.get(path, kind)
     found = {**kind, **{part: kind_with(kind[part], wanted, path + _MARKS[part]) for part in _MARKS.keys() & kind}}

@@ -55,7 +55,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """The columns that a batch reads, and what happens to the others.
+    """The columns that a batch reads, and what happens to the other columns of the source.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Decision:
     left_out
         The source's columns and nested fields that the batch leaves out, such as ``note`` and ``address.zip``.
     rescued
-        The columns whose values go to the rescue column: new ones that are left out, and those of another type.
+        The columns whose values go to the rescue column: new columns that are left out, and columns of another type.
     """
 
     target: Columns

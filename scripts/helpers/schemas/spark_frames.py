@@ -34,7 +34,7 @@ def struct_of(columns: Columns) -> T.StructType:
         fields.append({"name": name, "type": known_kind(kind), "nullable": True, "metadata": {}})
     try:
         return T.StructType.fromJson({"type": "struct", "fields": fields})
-    except Exception as error:  # Catch any error: for a type of a later Spark, versions of Spark raise different ones.
+    except Exception as error:  # Each version of Spark raises another error for a type that it does not have.
         raise InvalidValueError("A kept type is one of a later Spark. Use that, or reset the context.") from error
 
 
@@ -44,12 +44,12 @@ def type_of(kind: Kind) -> T.DataType:
 
 
 def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, beside: Sequence[str] = ()) -> DataFrame:
-    """Return rows with the columns of a decision, and with its rescued values as JSON in the column `rescue`.
+    """Return rows with the columns of a decision, and with the values that it rescues, as JSON, in the column `rescue`.
 
     Parameters
     ----------
     rescue
-        The name of the rescue column; None: the rows get none.
+        The name of the rescue column; None for no such column.
     beside
         Columns of the frame that are not from the source; they come last, unchanged.
     """

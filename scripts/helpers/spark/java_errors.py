@@ -29,5 +29,5 @@ def reason_of(error: BaseException) -> str:
     """Return the first line of an error's text, with a full stop."""
     java = getattr(error, "java_exception", None)
     text = str(java.toString() if java is not None else error).strip() or type(error).__name__
-    # Cut the line: Delta and Spark append whole documents.
+    # Cut the line to 300 characters, because Delta and Spark append whole documents to it.
     return f"{text.splitlines()[0][:300].rstrip('. ')}."

@@ -55,7 +55,7 @@ class _OfJvm:
         self._spark, self._observation = spark, observation
 
     def found(self) -> dict[str, Any] | None:
-        """Return the aggregates, or None. Check first, as the observation's `get` may wait for an action for ever."""
+        """Return the aggregates; None if they are not ready, because the observation's `get` might wait for ever."""
         if not _is_ready(self._observation._jo):
             java_session(self._spark).sparkContext().listenerBus().waitUntilEmpty(MAX_WAIT_MS)
         return dict(self._observation.get) if _is_ready(self._observation._jo) else None

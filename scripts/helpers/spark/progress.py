@@ -81,7 +81,7 @@ def _tagged(spark: Any) -> Iterator[_Watched]:
     tag = uuid4().hex
 
     def is_stuck() -> bool:
-        # Spark gives slots to the older jobs first. So once this query has run, they no longer wait for a slot.
+        # Spark gives slots to older jobs first. So once this query has run, the watched jobs no longer wait for one.
         spark.range(1).collect()
         return True
 

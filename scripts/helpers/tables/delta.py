@@ -1,7 +1,7 @@
 """`DeltaTable`: read what was committed to a Delta table since a version, with Spark or without it.
 
-Spark can read the rows appended between two versions only as a stream. So this module looks up in the log which files
-the commits that a batch takes added, and reads these files as Delta does. The connector reads Delta's feed of changes.
+Spark can read the rows appended between two versions only as a stream. So this module finds in the log the files that
+the commits of a batch added, and reads these files as Delta does. The connector reads Delta's feed of changes.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _paths_taken_out(commits: Iterable[DeltaCommit]) -> set[str]:
 
 
 def _changes_data(action: Mapping[str, Any]) -> bool:
-    # The protocol requires the field in every action. If it is missing, assume a change, so that no row is missed.
+    # The protocol requires `dataChange` in every action. If it is missing, assume a change, to miss no row.
     return action.get("dataChange") is not False
 
 
@@ -256,7 +256,7 @@ class DeltaTable(TableSource):
         except Exception as error:
             if not self._engine.is_of_connector(error):
                 raise
-            # "incompatible": Delta reads no feed across a commit that renamed, dropped or retyped a column.
+            # "incompatible" means that a commit renamed, dropped or retyped a column: Delta reads no feed across it.
             on = "" if "incompatible" in str(error).lower() else "Set delta.enableChangeDataFeed=true on the table. "
             raise SourceError(
                 self.name,
@@ -269,7 +269,7 @@ class DeltaTable(TableSource):
         assert span.until is not None
         with self._typed():
             newest = self._engine.newest()[0]
-        # Without the version `until`, the table was rolled back by hand, and the span is lost.
+        # If the table has no version `until`, it was rolled back by hand, and the span is lost.
         if newest < span.until:
             return True
         after = span.until if span.whole else (span.after or 0)
@@ -303,7 +303,7 @@ class DeltaTable(TableSource):
 class _SparkEngine:
     """Reads with Delta's connector for Spark.
 
-    `commits` returns the given versions whose commit file exists, and `missing` returns the given files that do not.
+    `commits` omits the versions whose commit file does not exist. `missing` returns the files that do not exist.
     """
 
     def __init__(self, uri: str, spark: SparkSession) -> None:
@@ -374,7 +374,7 @@ class _SparkEngine:
         return ordered_changes(found)
 
     def check_feed(self, span: TableSpan) -> None:
-        # Plan the query without running it: planning checks whether each version has its changes.
+        # Plan the query without running it: planning checks whether each version has recorded its changes.
         java_frame(self.feed(span)).queryExecution().executedPlan()
 
     def is_of_connector(self, error: Exception) -> bool:
@@ -383,7 +383,7 @@ class _SparkEngine:
     def is_gone(self, error: Exception) -> bool:
         if names_java_class(error, "Cannot time travel Delta table", "DELTA_VERSION_NOT_FOUND"):
             return True
-        # Accept only an error that names this table: while a sink stages, its own file may be the missing one.
+        # Count only errors that name this table: while a sink stages rows, a file of the sink may be missing instead.
         return names_java_class(error, *GONE_IN_SPARK) and names_java_class(error, self._uri.partition("://")[2])
 
     def _path(self, folder: Any, name: str) -> Any:
@@ -423,7 +423,7 @@ class _ArrowEngine:
         return [path for path, info in zip(paths, found, strict=True) if info.type == pafs.FileType.NotFound]
 
     def whole(self, span: TableSpan) -> pa.Table:
-        # For an empty span, read only the columns, and of the newest version: the span's own one may be gone.
+        # For an empty span, return only the columns. Use those of the newest version: the span's version may be gone.
         table = self._table(None if span.is_empty else span.until)
         schema = delta_schema(table)
         found = schema.empty_table() if span.is_empty else self._scanned(table, schema)
@@ -507,7 +507,7 @@ class _ArrowEngine:
 def _rows_of_file(
     data: bytes, schema: pa.Schema, partition_columns: Sequence[str], values: Mapping[str, str | None]
 ) -> pa.Table:
-    """Return the rows of a file with all columns of the table: also partition columns, and later columns as NULL."""
+    """Return the rows of a file with all columns of the table: partition columns too, and NULL where it lacks one."""
     # Read INT96, in which Spark may write times, in microseconds: nanoseconds end in the year 2262.
     rows = pq.read_table(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
     columns = []

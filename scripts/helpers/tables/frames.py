@@ -48,7 +48,7 @@ def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame
 
 def whole_rows(spark: SparkSession, format: str, table: str, span: TableSpan, name: str) -> DataFrame:
     """Return all rows of a table at the end of a span; see `TableEngine.whole`."""
-    # For an empty span, read only the columns, and of the newest version: the span's own version may be gone.
+    # For an empty span, return only the columns. Use those of the newest version: the span's version may be gone.
     found = rows_at(spark, format, table, None if span.is_empty else span.until)
     found = without_code(found, name)
     return with_feed_literals(found, span, name) if span.is_feed else found
@@ -83,7 +83,7 @@ def _instant(at: datetime | None):  # type: ignore[no-untyped-def]
     """Return an instant as a timestamp column, whatever the zone of the session."""
     if at is None:
         return F.lit(None).cast("timestamp")
-    # Use SQL, because in Spark 3.3 only SQL has this function.
+    # Use SQL, because in Spark 3.3 only SQL has `timestamp_micros`.
     return F.expr(sql("timestamp_micros({})", whole(round(at.timestamp() * 1_000_000))))
 
 
@@ -119,7 +119,7 @@ def with_feed_columns(rows: pa.Table, span: TableSpan, name: str, schema: pa.Sch
         changes = rows.column(CHANGE).cast(pa.string())
         versions = rows.column(VERSION).cast(pa.int64())
         times = rows.column(TIME)
-        # Add the zone UTC, which the times of `deltalake` are in without naming it.
+        # `deltalake` returns times in UTC, but without a time zone: add the zone.
         times = times.cast(instant) if times.type.tz else pc.assume_timezone(times.cast(pa.timestamp("us")), "UTC")
     order = pc.if_else(pc.is_in(changes, pa.array(GONE)), 0, 1).cast(pa.int32())
     for column, values in ((CHANGE, changes), (VERSION, versions), (TIME, times), (ORDER, order)):

@@ -185,7 +185,7 @@ class IcebergTable(TableSource):
 
     def history(self, after: int, at: datetime | None, head: TableHead) -> TableHistory:
         found = self._metadata()
-        # The table had a snapshot, `after`. If it has no current one now, it was set back to before its first one.
+        # The table had the snapshot `after`. If it has no current snapshot now, it was set back to before its first.
         since = None if head.newest is None else found.since(after, head.newest)
         if since is not None:
             return TableHistory([snapshot.told for snapshot in since])
@@ -194,8 +194,8 @@ class IcebergTable(TableSource):
         before = {snapshot.id for snapshot in found.lineage(after)}
         kept = [] if head.newest is None else list(found.lineage(head.newest))
         common = next((snapshot.id for snapshot in kept if snapshot.id in before), None)
-        # A tag may keep the snapshot `after` while later ones expire. Then the parent of the oldest snapshot in `kept`
-        # is gone or, if the writer dropped the parent's id, no snapshot has the sequence number before its own.
+        # A tag may keep the snapshot `after` while later ones expire. Then the oldest snapshot in `kept` has a parent
+        # that is gone; or its writer dropped the parent's id, and no snapshot has the preceding sequence number.
         there = {0, *(snapshot.sequence for snapshot in found.snapshots.values())}
         if common is None and kept and (kept[-1].parent is not None or max(kept[-1].sequence - 1, 0) not in there):
             return TableHistory(lost="expired")
@@ -293,7 +293,7 @@ class _SparkEngine:
         if names_java_class(error, "Cannot find snapshot", "Cannot find the end snapshot", "is not a parent ancestor"):
             return True
         is_file = names_java_class(error, "FileNotFoundException", "NotFoundException", "NoSuchKey")
-        # Accept only an error that names this table: while a sink stages, its own file may be the missing one.
+        # Count only errors that name this table: while a sink stages rows, a file of the sink may be missing instead.
         return (
             is_file
             and bool(self._location)

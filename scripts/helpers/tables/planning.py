@@ -120,7 +120,7 @@ def span_between(
     nothing = TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
     if low == end:
         return nothing
-    # `end` may not follow `low`: if `low` follows `end`, the job was rewound, otherwise the table was set back.
+    # If `end` does not follow `low`, either `low` follows `end`, as the job was rewound, or the table was set back.
     planning = _Planning(source, options, context, job_id)
     try:
         return replace(planning, options=replace(options, on_loss="raise")).since(
@@ -151,7 +151,7 @@ class _Planning:
             return whole
         after = head.newest if start == "now" else int(start)
         if after is None:
-            # Take the whole table, as it has no snapshot: there is no commit to start after, and no row to leave out.
+            # Take the whole table: it has no snapshot yet, so no commit to start after, and no row to leave out.
             return replace(whole, sequence=None)
         if start == "now":
             return replace(whole, after=after, whole=False, sequence=None, start=after, commits=0)
@@ -196,7 +196,7 @@ class _Planning:
                 "commits added or removed",
                 self.context, source.name, len(overwrites), ",".join(operations),
             )  # fmt: skip
-        # Check for deleted files last, because that takes requests. Without the check, a replay would always fail.
+        # Check for deleted files last, because it takes requests. A plan that needs a deleted file fails in each run.
         if source.is_lost(span):
             return self.reread(head, "expired", self._lost("expired"))
         return span
