@@ -70,8 +70,8 @@ class Asked:
     format, schema, path_column, options
         As in `read_files`; the format as `format_name` returns it.
     policy
-        What happens to columns that changed. None means ``add`` for CSV and JSON, otherwise ``take``, because types in
-        XML change from batch to batch: several elements of the same name are a list, and a single one is not.
+        What happens to columns that changed. None means ``add`` for CSV and JSON, and ``take`` for other formats. XML
+        is among these, as its types vary by batch: several elements of one name are a list, but a single one is not.
     rescue
         Name of the column for values that do not fit; None for no such column.
     """
@@ -162,7 +162,7 @@ class SchemaReader:
     asked
         How to read the files.
     read_files
-        Reads rows of some of the files, with the columns of their folders and `Asked.path_column`.
+        Function that returns the rows of some of the files, with the columns of their folders and `Asked.path_column`.
     kept
         The columns that earlier batches had; None for the first batch.
     context
@@ -184,7 +184,7 @@ class SchemaReader:
     skip_changed: bool = False
 
     def decided(self, table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Decide which columns the rows of some files get. Return the decision, and the files in parts to read.
+        """Decide which columns the rows of some files get. Return the decision, and the files grouped by their headers.
 
         Raises
         ------
@@ -193,7 +193,7 @@ class SchemaReader:
         MisfitError
             A JSON record cannot be parsed, and there is no rescue column.
         InvalidValueError, SourceError
-            Options cannot be combined; or as `read_files`.
+            Options cannot be combined; or `read_files` raises the error.
         """
         asked = self.asked
         if not table.num_rows:
@@ -212,7 +212,7 @@ class SchemaReader:
         return decision, parts
 
     def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Return the arguments of `read` for some of the files: the decision about all, and the parts of `table`."""
+        """Return the arguments of `read` for some of the files: the decision for all files, and the table's parts."""
         if self.asked.finds_by_header or self.asked.format == "avro":
             return decision, [self._found(*part) for part in self._groups(table)]
         if self.asked.is_text:
@@ -232,7 +232,7 @@ class SchemaReader:
         frames = []
         for part in parts:
             frame = part.frame
-            # If a schema is given, read the files with it: `frame`, read to find the header, has inferred types.
+            # If the caller gave a schema, read the files with it: `frame`, read to find the header, has inferred types.
             if frame is None or asked.schema is not None:
                 # In an empty batch use the decided columns: there are no files to infer columns from.
                 schema = asked.schema if part.table.num_rows else struct_of(part.columns)
@@ -256,7 +256,7 @@ class SchemaReader:
 
     @property
     def _rescues(self) -> bool:
-        """Whether a value of another type is rescued. Not in XML, where Spark may read part of it without an error."""
+        """Whether a value of another type is rescued. Not so in XML: Spark may read a part of it without an error."""
         return self.asked.rescue is not None and self.asked.format != "xml"
 
     def _where(self) -> Given:
@@ -289,7 +289,7 @@ class SchemaReader:
         return decision, parts
 
     def _check_names(self, wanted: Columns, parts: list[Part]) -> None:
-        """Raise InvalidValueError if a header has no column of the schema, which may name columns by position."""
+        """Raise InvalidValueError if a header has no column of the schema: its names may be meant by position."""
         known = {name.lower() for name in wanted}
         for part in parts:
             if part.columns and not known & {name.lower() for name in _columns_of_files(part)}:
@@ -317,7 +317,7 @@ class SchemaReader:
         try:
             frame = self._frame(table.slice(0, 1) if names_only and header else table, None)
         except Exception as error:
-            # Only equal names in a struct raise this error. Columns are read by position, so check their names below.
+            # Spark raises this error for equal names inside a struct. Equal names of columns are found below.
             if asked.format == "json" and (same := _DUPLICATES.search(str(error))):
                 names = same[1] or "see Spark's error"
                 raise MisfitError(str(self.location), None, names, MisfitError.CASE) from error
@@ -426,7 +426,7 @@ class SchemaReader:
             if name.lower() in wanted:
                 kinds[name] = wanted[name.lower()]
             elif self.asked.format == "csv" or self.asked.rescue is not None:
-                # Read this column although it is not wanted: CSV values are found by position, or it is to be rescued.
+                # Read this column although it is left out: CSV values are found by position, or it is to be rescued.
                 kinds[name] = kind
         return kinds
 

@@ -174,7 +174,7 @@ def with_dialect(format: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nanoseconds_of(format: str, options: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Return the value of ``nanoseconds`` (None if not given) and the other options; InvalidValueError if wrong."""
+    """Return the value of ``nanoseconds``, or None, and the other options. InvalidValueError for a wrong value."""
     found = {name: value for name, value in options.items() if name.lower() == "nanoseconds"}
     for value in found.values():
         if format != "parquet" or value not in ("microseconds", "bigint"):

@@ -39,7 +39,7 @@ class Planned(NamedTuple):
 
     @property
     def kept_version(self) -> str | None:
-        """The version id; None if a later write replaces this version, so that only the ETag identifies the object."""
+        """The version id; None if an overwrite replaces the version, so that only the ETag identifies the object."""
         return None if self.version_id == OVERWRITABLE else self.version_id
 
 

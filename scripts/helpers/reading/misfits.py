@@ -81,7 +81,7 @@ class Misfits:
         return kind != "string" or self.format == "xml"
 
     def _is_lost(self, name: str, kind: Kind) -> Column:
-        """Return whether a value is NULL but has a text. A nested value counts if it has a text: a part may be lost."""
+        """Return whether a value is NULL but has a text. For a nested value the text is enough: a part may be lost."""
         has_text = self._text(name).isNotNull()
         return has_text if is_nested(kind) else quoted(name).isNull() & has_text
 

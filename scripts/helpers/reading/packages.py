@@ -52,7 +52,7 @@ def package_of(spark: SparkSession, format: str) -> str | None:
     if has_jvm(spark):
         scala = ".".join(java_of(spark).scala.util.Properties.versionNumberString().split(".")[:2])
     else:
-        # The server does not report its version of Scala. Assume the version of Spark's own distributions.
+        # Spark Connect's server does not report its version of Scala. Assume that of Spark's own distributions.
         scala = "2.12" if int(spark.version.partition(".")[0]) < 4 else "2.13"
     if format == "avro":
         # Cut off a vendor's suffix, as in 3.5.2-amzn-1: the package has no such version.
@@ -119,7 +119,7 @@ def _load(reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
 
 
 def _has_matched_braces(key: str) -> bool:
-    """Return whether every brace is matched."""
+    """Return whether every brace of a key has its counterpart."""
     depth = 0
     for character in key:
         depth += {"{": 1, "}": -1}.get(character, 0)

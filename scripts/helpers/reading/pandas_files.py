@@ -141,7 +141,7 @@ def read_pandas(
     try:
         found = _joined(str(location), format, by_key, options, as_text)
     except (*_OF_FILES, TypeError, pa.ArrowException):
-        # The error names no file, so join each file alone to find it. The options of Parquet have already worked.
+        # The error names no file, so convert each file alone to find the bad one. Parquet's options have worked.
         for key, frame in by_key.items():
             with _naming_file(str(location), key, format, {} if format == "parquet" else options):
                 _joined(str(location), format, {key: frame}, options, as_text)
@@ -305,7 +305,7 @@ def _typed_text(texts: Any) -> Any:
     is_whole = pc.match_substring_regex(there, WHOLE)
     if len(there) and pc.all(is_whole).as_py():
         for kind in (pa.int64(), pa.uint64()):
-            with suppress(pa.ArrowInvalid):  # A number does not fit this type.
+            with suppress(pa.ArrowInvalid):  # Try the next type if a number does not fit.
                 return texts.cast(kind)
     elif len(there) and pc.all(pc.match_substring_regex(there, NUMBER)).as_py():
         long = pc.and_(is_whole, pc.greater(pc.binary_length(there), 15))
@@ -414,7 +414,7 @@ def _concatenated_tables(source: str, tables: Mapping[str, pa.Table]) -> pa.Tabl
     concat = partial(pa.concat_tables, promote_options="permissive")
     columns = {}
     for name in dict.fromkeys(name for table in tables.values() for name in table.column_names):
-        # Select no columns from a table that lacks this one, so that its rows become NULL.
+        # Select no columns from a table that lacks this column, so that its rows get NULL.
         parts = [table.select([name] if name in table.column_names else []) for table in tables.values()]
         try:
             together = concat(parts)
@@ -449,7 +449,7 @@ def _widened(part: pa.Table) -> pa.Table:
 def _members(body: bytes, ending: str, options: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the decompressed files in an object: ``{"": …}``, or ``{"/a.csv": …}`` with names in a zip archive.
 
-    The key's extension gives the compression. If the caller names it, the bytes stay as they are for pandas.
+    The key's extension gives the compression. If the caller passes ``compression``, pandas decompresses the bytes.
     """
     if "compression" in options or not body:
         return {"": body}

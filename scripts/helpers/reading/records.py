@@ -96,12 +96,12 @@ def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[
     Returns
     -------
     DataFrame
-        The other columns of `lines`, and the struct `ROW` of `fields`.
+        The other columns of `lines`, and the struct `ROW` with the columns in `fields`.
     """
     record, asked = lines["record"].cast("string"), record_options(options)
     if format == "json":
         whole = _decoded(lines["record"])
-        # Bytes that are not UTF-8 become invalid JSON, as in Spark's reader.
+        # Treat a record that is not UTF-8 as invalid JSON, as Spark's reader does.
         record = F.when(_is_utf8(whole, lines["record"]), whole).otherwise(F.lit("{"))
     if format == "text":
         rows = F.array(F.struct(record.alias(fields.names[0])))
@@ -167,8 +167,8 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     Returns
     -------
     DataFrame
-        The other columns of `lines`, and the struct `ROW` of `schema` and `REASON`. A value that was lost is
-        NULL.
+        The other columns of `lines`, and the struct `ROW` with the fields of `schema` and `REASON`. A value that was
+        lost is NULL.
     """
     fields = T.StructType([field for field in schema if field.name != RECORD])
     is_inferred = bool(schema[RECORD].metadata["inferred"])
@@ -246,7 +246,7 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
 
 
 def _instant(frame: DataFrame) -> SQL:
-    """Return the SQL type of instants, whatever spark.sql.timestampType is. Spark 3.3 has no other type of time."""
+    """Return the SQL type of instants, which spark.sql.timestampType does not change. Spark 3.3 has only this one."""
     return sql("timestamp") if frame.sparkSession.version < "3.4" else sql("timestamp_ltz")
 
 
@@ -269,7 +269,7 @@ def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred
             value = F.col(f"kept_{index}")
         columns.append(value.alias(field.name))
     row = F.struct(*columns, F.when(reduce(or_, lost), F.col("text")).alias(RECORD), REASON)
-    # Explode a list with one row: otherwise Spark moves a filter on a value before all steps and repeats them in it.
+    # Explode a list of one row: otherwise Spark moves a filter on a value before all steps, and repeats these in it.
     rows = F.explode_outer(F.array(row)).alias(ROW)
     return frame.select(*(F.col("others").getField(name).alias(name) for name in names), rows)
 
@@ -417,7 +417,7 @@ class _Xml(_Syntax):
         return _with_each(kind, lambda one: T.StringType() if one.typeName() in self.as_text else one)
 
     def type_with_lists(self, kind: T.DataType) -> T.DataType:
-        """Return the type to read with. Each element is a list, otherwise Spark keeps only the last of several."""
+        """Return the type to read XML with. Each element is a list, otherwise Spark keeps only the last of several."""
         if isinstance(kind, T.ArrayType):
             return T.ArrayType(self.type_with_lists(kind.elementType))
         if not isinstance(kind, T.StructType):
@@ -484,13 +484,13 @@ def csv_separator(asked: Mapping[str, str]) -> str:
 
 
 def mark_quoted(lines: DataFrame, options: Mapping[str, Any], source: str = "") -> DataFrame:
-    """Add `WITHIN` to lines of CSV. One task reads all lines of a file with a quote that is not closed on its line.
+    """Add `WITHIN` to CSV lines: whether a line begins or ends inside quotes. One task reads all lines of such a file.
 
     Parameters
     ----------
     source
-        Source for the log. If given, a Spark job first finds the files with such quotes. By default all files are
-        treated as files with such quotes, and their names are in the column ``path``.
+        The name of the source for the log. If given, a Spark job first finds the files with quotes over several lines.
+        By default all files are treated as such files, and their names are in the column ``path``.
     """
     from pyspark.sql import Window
 
@@ -595,7 +595,7 @@ def _is_several(kind: T.DataType, given: T.DataType, value: Column) -> Column:
 
 
 def _json(kind: T.DataType, value: Column) -> Column:
-    """Return the text of a value, which is JSON if the type has parts."""
+    """Return the text of a value, which is JSON if the type is nested."""
     return F.to_json(value) if isinstance(kind, (T.StructType, T.ArrayType, T.MapType)) else value.cast("string")
 
 
@@ -698,7 +698,7 @@ class _Csv(_Syntax):
         frame = frame.select(
             *kept, "text", F.when(F.col("text").isNotNull(), self._texts("text", [_END])).alias("texts")
         )
-        # Find the first missing value: `_END` is read in its place. It is not found if a quote is not closed.
+        # Find the first missing value, in whose place `_END` is read. If a quote is not closed, none is found.
         place = F.array_position(F.array(*map(F.col("texts").getField, names)), _END).cast("int")
         frame = frame.select(*kept, "text", place.alias("place"))
         missing = F.array_join(F.array_repeat(F.lit(self._separator), F.lit(len(names)) - F.col("place")), "")

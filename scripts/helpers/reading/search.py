@@ -137,7 +137,7 @@ def typed_read_errors(source: str) -> Iterator[None]:
         # Leave the error of a lost connection or machine as it is, because a retry may succeed.
         if not is_spark_error or TRANSIENT.intersection(name for name, _ in java_causes(error)):
             raise
-        # Imported here, because jobs that read rows run without pyarrow.
+        # Import this only now, because jobs that read rows run without pyarrow.
         from scripts.helpers.reading.fetched_lines import unmarked
 
         told = f"Spark's reader refuses it: {reason_of(error)} Check options, format and schema of the read."

@@ -118,7 +118,7 @@ class SmallFiles:
         Parameters
         ----------
         shares
-            A DataFrame with one binary column, in which each value is a share.
+            A DataFrame with one binary column, in which each value is a share of the plan, packed.
         planned
             A function that returns the objects in a batch of shares; executors receive it by pickle.
         names
@@ -154,7 +154,7 @@ class SmallFiles:
         what = f"read_small of {self.format} without a schema, or with on_schema_change,"
         check_jvm(self.spark, what, "Pass schema= and leave out on_schema_change, or use read.")
         asked = lowered(options or {})
-        # Do not drop CSV headers here: Spark drops every line that equals the first one.
+        # Keep CSV headers here: Spark takes the first line as the header, and drops each line that equals it.
         rules = replace(_rules(self.format, asked), header=False)
         fetching = self._fetching(rules, 0, unpacked)
         fetched = _packed(self.spark, table).mapInArrow(fetching, "record binary, path string")
@@ -263,7 +263,7 @@ def _split_schema(
 
 
 def _packed(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Return the plan spread over tasks: a few for each slot, more if there is much to fetch."""
+    """Return the plan divided among tasks: a few tasks for each slot, or more if there is much to fetch."""
     planned = table.select(list(Planned._fields))
     total = pc.sum(planned.column("size")).as_py() or 0
     each = files_per_task(spark, table.num_rows, total)

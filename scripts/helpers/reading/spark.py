@@ -309,7 +309,7 @@ def _read_by_lines(
 
 
 def check_folders(location: Location, keys: list[str]) -> tuple[str, ...]:
-    """Return the columns that the folders of all keys add; SourceError if they differ."""
+    """Return the columns that the folders of all keys add; SourceError if keys differ in these."""
     return check_layouts(location, layouts_of(keys))
 
 

@@ -67,7 +67,7 @@ def with_folders(
     spark: SparkSession, table: pa.Table, schema: T.StructType | str, types: Mapping[str, str]
 ) -> T.StructType:
     """Return a schema with the columns of planned files' folders added, as `read_partitions` reads them."""
-    # Use names and order as in the folders. In an empty batch there are none, so use the columns in `types`.
+    # Use names and order as in the folders. An empty batch has no folders, so use the columns in `types`.
     folders = {name.lower(): name for name, _ in _values(table)}
     for name in types:
         folders.setdefault(name.lower(), name)
@@ -118,7 +118,7 @@ def _typed(frame: DataFrame, columns: Mapping[str, _Column]) -> DataFrame:
     there = {name.lower(): name for name in frame.columns}
     for name, column in columns.items():
         if name not in there:
-            # Add the column in an empty batch, which has no folders.
+            # Spark adds columns for folders. An empty batch has no folders, so add the column here.
             frame = frame.withColumn(column.name, F.lit(None).cast(column.kind))
         elif column.kind != "string":
             frame = frame.withColumn(there[name], _converted(there[name], column.kind))
