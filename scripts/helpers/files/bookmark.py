@@ -1,4 +1,4 @@
-"""`FileBookmark`: finds the new objects of a source of files."""
+"""`FileBookmark` finds the new objects of a source by comparing it with a ledger, the record of all objects so far."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class FileBookmark:
         listing
             A report of all objects, such as `S3Inventory`; None to list the source.
         position
-            The position up to which a journal was read. It is stored in the state that follows.
+            The position up to which a journal of S3 Metadata was read. It is stored in the state that follows.
 
         Raises
         ------
@@ -346,11 +346,11 @@ class FileBookmark:
 
     @property
     def position(self) -> Mapping[str, Any] | None:
-        """The position up to which a journal was read, from the state; None if none was read."""
+        """The stored position up to which a journal of S3 Metadata was read; None if none was read."""
         return self.state.position
 
     def folders(self) -> list[str]:
-        """Return the folders to list: with `layout`, the date folders since the last listing; else all, as ``[""]``."""
+        """Return the folders to list: with `layout`, date folders since the last listing; else ``[""]``, the source."""
         listed, layout = self.listed, self.options.layout
         if layout is None or listed is None:
             return [""]
@@ -591,7 +591,7 @@ class FileBookmark:
         return {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
 
     def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
-        """Yield the choices of one task, among the keys above `after` and not above `until`; see `_pieces`."""
+        """Yield what one task chooses, in pieces, among the keys above `after` and not above `until`; see `_pieces`."""
         return self._pieces([self.lister.between(after, until)], started, [(after, until)], most_rows)
 
     @property
@@ -628,7 +628,7 @@ class FileBookmark:
                     yield Piece(*ends, of_piece.choose(piece, started, known, then=then))
 
     def _known_in(self, ranges: Sequence[Ends]) -> tuple[Known, Known | None]:
-        """Return the objects in some key ranges that are known now, and those known at the end of a range of runs."""
+        """Return the objects that the state knows in some key ranges, and those that `until` knows there, or None."""
         return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:

@@ -219,7 +219,7 @@ class BatchChooser:
         return FileChoice(rows.sort_by("key"), left, gone, has_more, {}, {}, pa.concat_tables(there))
 
     def _with_modified(self, new: pa.Table, modified: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
-        """Return the objects to take, which include modified ones with ``take``, and ledger rows for ignored ones."""
+        """Return the objects to take (with ``take``, modified ones too), and ledger rows for the objects to ignore."""
         if modified.num_rows and self.options.on_modified == "raise":
             keys = modified.column("key")[:5].to_pylist()
             raise SourceError(str(self.location), reason="modified", keys=keys, count=modified.num_rows)
@@ -364,7 +364,7 @@ class BatchChooser:
             if created:
                 found = without_stale(found, there, created)
             if deleted is not None or then is not None:
-                # Events name only some objects, so unnamed objects are not gone. In a range of runs, none is gone.
+                # Events name only some objects, so the others are not gone. If past runs are read again, none is gone.
                 found = found._replace(gone=no_rows())
             if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
                 parts.append(found)

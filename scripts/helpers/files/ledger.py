@@ -107,7 +107,7 @@ class FileLedger:
 
     @property
     def cuts(self) -> list[str]:
-        """Keys that cut the ledger into ranges, each in a few files; none if its segments are not in files."""
+        """Keys that cut the ledger into ranges, each of which is in few files; none if segments are not in files."""
         files = [self.files(segment) for segment in self.segments if self._files and "data" not in segment]
         return cuts_of(files, FILE_ROWS)
 
@@ -164,7 +164,7 @@ class FileLedger:
         return [*segments[:first], *merged]
 
     def merged(self, known: Known, after: str | None, until: str | None, oldest: bool) -> list[dict[str, Any]]:
-        """Store the known rows between two keys; `oldest`: no gone objects. Return the segment in a list, or []."""
+        """Store known rows between two keys (with `oldest`, no gone objects). Return the segment in a list, or []."""
         rows = merged_segments(known.parts(after, until)[::-1], oldest=oldest)
         return [self.stored(rows)] if rows.num_rows else []
 

@@ -251,7 +251,7 @@ class PartitionRule:
         return pa.array(early, pa.bool_()).take(numbers)
 
     def ready(self, folders: Any, marked: Iterable[str]) -> pa.Array:
-        """Return for each folder whether it, or a folder between it and its partition, has a ready marker."""
+        """Return for each folder whether it, or a folder above it up to that of its partition, has a ready marker."""
         if isinstance(folders, pa.ChunkedArray):
             folders = folders.combine_chunks()
         # Ignore a marker above the partitions: Spark writes it after each job, which may not complete any partition.
@@ -305,7 +305,7 @@ class PartitionRule:
         of_batch = pa.array(sorted(numbers), pa.int64())
         taken = admitted.filter(pc.is_in(of_admitted, value_set=of_batch))
         if self.whole:
-            # Do not record the gone files of a waiting partition yet: a later batch sees by them that it has changed.
+            # Do not record the gone files of a waiting partition yet, so that a later batch sees that it has changed.
             gone = gone.filter(pc.or_(pc.is_null(of_gone), pc.is_in(of_gone, value_set=of_batch)))
         return Chosen(taken, gone, has_more and not self.latest, len(waiting))
 

@@ -200,7 +200,7 @@ class Readings:
     def _find_bad_files(
         self, table: pa.Table, exhaust: Callable[[pa.Table], None], format: str, known: Exception | None = None
     ) -> dict[str, str]:
-        """Return bad files with reasons. Check all files again, then read good ones in smaller and smaller groups."""
+        """Return bad files with reasons. Check all files, then read those that pass in smaller and smaller groups."""
         reasons = probe(self.location, table, format, self.client, self.request_payer)
         table = self._without(table, reasons)
 

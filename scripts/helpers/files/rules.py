@@ -29,7 +29,7 @@ _SUSPECT = r"(^|/)[._]|\._COPYING_(/|$)|_\$folder\$$|/$|^$"
 
 
 class PartitionOptionsGiven(TypedDict, total=False):
-    """Keyword arguments of `new_files` and similar calls, for editors and type checkers: fields of `FileOptions`."""
+    """Keyword arguments that are fields of `FileOptions`, declared for calls such as `new_files`, for type checkers."""
 
     on_modified: Literal["raise", "skip", "take"]
     compare: Literal["etag", "mtime"]

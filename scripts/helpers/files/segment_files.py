@@ -1,4 +1,4 @@
-"""Segments of a bookmark as Parquet files in their own folder, on S3 or local."""
+"""Store the segments of a bookmark's ledger as Parquet files in a folder of their own, on S3 or local."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ class SegmentFiles:
         return len(names)
 
     def _checked(self, name: str) -> str:
-        """Return a file name from a state. LedgerError if it is unlike the names of `put`: any program can write it."""
+        """Return a file name from a state. Raise LedgerError if `put` creates no such names: a state may be forged."""
         if not NAME.fullmatch(name):
             detail = f"{name!r} is not the name of a file of a ledger. Restore the job's item from a backup."
             raise LedgerError(str(self.location), detail)

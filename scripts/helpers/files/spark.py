@@ -324,7 +324,7 @@ class SparkFileDelta(ReadableWhenSmall):
             shares = _given(spark, parts)
             return small.read_shares(shares, _Planned(taken), folders, schema, options, header)
 
-        # Decide the columns by the first file alone, because the folders of all files have the same columns.
+        # Decide the columns by the first file alone: all files must have its header, and the same folder columns.
         alone = FileDelta(self.location, first, request_payer=self.request_payer, schemas=self.schemas)
         return alone.read_with(spark, asked, read, skip_changed=on_changed == "skip")
 
@@ -603,7 +603,7 @@ def _between(segments: Sequence[Files], after: str | None, until: str | None) ->
 
 
 def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:
-    """Divide the rows of ledger files into shares of `rows` rows (the last has the rest): lists of parts of files."""
+    """Divide the rows of ledger files into shares of at most `rows` rows. A share is a list of parts of files."""
     shares: list[list[dict[str, Any]]] = []
     share: list[dict[str, Any]] = []
     room = rows

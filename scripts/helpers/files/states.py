@@ -327,7 +327,7 @@ def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = segment.get("files")
     if found is None:
         packed = segment.get("packed")
-        # `packed` is bytes, or a Blob: a Blob has bytes that are not stored yet, or reads stored ones only now.
+        # `packed` is bytes, or a Blob: a Blob has bytes that are not stored yet, or loads stored bytes only now.
         found = unpack_json(packed.data if isinstance(packed, Blob) else packed, MAX_NAMES_BYTES)
     for file in Fields({"files": found}, "segment").maps("files", MAX_FILES):
         _check_file(file)

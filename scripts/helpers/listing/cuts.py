@@ -120,9 +120,9 @@ class CutFinder:
         return cuts
 
     def _first_keys(self, parts: Sequence[str], until: str | None) -> list[str | None]:
-        """Return for each part the first key after all keys that begin with the part; None if the range has none."""
+        """Return for each text in `parts` the first key after all keys that begin with it; None if there is none."""
         self.probes += len(parts)
-        after = [part + LAST for part in parts]  # This text sorts after all keys that begin with the part.
+        after = [part + LAST for part in parts]  # This text sorts after all keys that begin with `part`.
         if len(after) == 1:
             keys = [self._pages.first_key(after[0])]
         else:

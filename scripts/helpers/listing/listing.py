@@ -102,7 +102,7 @@ class Location:
             raise SourceError(source, f"the scheme {scheme!r} is not known. Use {known} or a local directory.")
         rest = source[len(scheme) + 3 :]
         access_point = _ACCESS_POINT.match(rest)
-        if access_point:  # The ARN itself contains a slash, which does not end the bucket.
+        if access_point:  # The ARN of an access point contains a slash, which does not end the bucket.
             bucket, prefix = access_point[0], rest[access_point.end() + 1 :]
         else:
             bucket, _, prefix = rest.partition("/")
@@ -342,7 +342,7 @@ class Lister:
             except SourceUnavailableError:
                 raise
             except (AccessRefusedError, SourceError) as error:
-                # The login may not list, or a page is unreadable. The caller looks up each key by HeadObject.
+                # The login has no right to list, or a page is unreadable. The caller looks up each key by HeadObject.
                 logger.info(
                     "event=not_listed source=%s keys=%d: each key is looked up. %s", self._location, len(asked), error
                 )  # fmt: skip
@@ -373,7 +373,7 @@ def _on_pages(lister: Lister, asked: Sequence[str], dates: list[datetime]) -> li
     rows: list[dict[str, Any]] = []
     at = 0
     while at < len(asked) - PAYS:
-        listing = lister.between(asked[at], asked[-1])  # Lists keys above `asked[at]`; HeadObject looks that key up.
+        listing = lister.between(asked[at], asked[-1])  # This omits the key `asked[at]`: HeadObject looks it up.
         dates.append(listing.started)
         page = next(iter(listing))
         there = page.rows.filter(pc.is_in(page.rows.column("key"), column_of(asked[at:], pa.string())))

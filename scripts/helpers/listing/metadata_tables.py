@@ -370,7 +370,7 @@ class _MetadataTable:
 def _login_or_load(name: str, error: Exception) -> WatermarkError | None:
     """Return the error to raise if the catalog refuses the login, or is down or too busy; None for other errors."""
     kind = type(error).__name__
-    if told := login_or_load(name, error):  # An error of boto3, which calls the Glue catalog.
+    if told := login_or_load(name, error):  # The error is from boto3, which calls the Glue catalog.
         return told
     if kind in _LATER:
         return SourceUnavailableError(name, kind)

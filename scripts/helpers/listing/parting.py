@@ -51,7 +51,7 @@ def places(counts: Sequence[int], step: int) -> list[int]:
 
 
 def quantiles(marks: Iterable[str], wanted: int) -> list[str]:
-    """Return cuts that split keys into `wanted` equal ranges. `marks` are sample keys, one for each n-th key."""
+    """Return cuts that split keys into `wanted` equal ranges. `marks` are sample keys: every n-th key."""
     ordered = sorted(marks, key=byte_order)
     cuts: list[str] = []
     for number in range(1, wanted):

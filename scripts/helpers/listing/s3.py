@@ -45,7 +45,7 @@ def make_client(connections: int, **options: Any) -> S3Client:
         # A page that fails ends the whole listing. botocore's default of 3 attempts is over within seconds, but S3 may
         # return SlowDown for longer while it splits a busy prefix.
         retries={"mode": "standard", "total_max_attempts": 10},
-        parameter_validation=False,  # Validation slows listings down, and only this package makes requests.
+        parameter_validation=False,  # Validation slows listings down, and only this package chooses the parameters.
         user_agent="glue-watermarks",
     )
     return aws_client("s3", config=config, **options)  # type: ignore[no-any-return]

@@ -251,7 +251,7 @@ def _instant(frame: DataFrame) -> SQL:
 
 
 def _bundled_columns(names: Sequence[str]) -> Column:
-    """Return columns as one struct, so that their names cannot clash with those of the steps here."""
+    """Return columns as one struct, so that their names cannot clash with columns that this module adds."""
     return F.struct(F.lit(0).alias(RECORD), *map(quoted, names)).alias("others")
 
 
