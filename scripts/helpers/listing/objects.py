@@ -89,7 +89,7 @@ def local_etag(status: os.stat_result) -> str:
 
 
 def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return texts or numbers (64 bits) in an Arrow array. `pa.array` imports pandas, which takes longer than a run."""
+    """Return texts or 64-bit numbers as Arrow. `pa.array` would import pandas, which takes longer than a small run."""
     if all(value is None for value in values):
         return pa.nulls(len(values), kind)
     if None in values or len(values) > SMALL_COLUMN:

@@ -1,4 +1,4 @@
-"""Read planned files with the columns that a decision fixed, whatever columns the files of this batch have."""
+"""Read planned files with the columns that `on_schema_change` decides, whatever columns the files of a batch have."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def grouped_by_header(
     Raises
     ------
     SourceError
-        As `ObjectFetcher.fetch`.
+        As `ObjectFetcher.fetch` raises it.
     """
     if table.num_rows < 2:
         return [(table, b"")]

@@ -167,7 +167,7 @@ def folder_misfit(source: str, name: str, kind: str) -> MisfitError:
 
 def folder_column(source: str, text: Column, name: str, kind: T.DataType) -> Column:
     """Return a folder's value cast to a type. A value that does not fit fails the job, as in Spark's readers."""
-    # Use try_cast, which Spark 3 lacks: Spark 4 casts in ANSI mode and would raise its own error for such a value.
+    # Use try_cast if Spark has it: Spark 4 casts in ANSI mode, and would raise its own error for such a value.
     cast = getattr(type(text), "try_cast", type(text).cast)
     value: Column = cast(text, kind)
     fails = F.raise_error(F.lit(marked(folder_misfit(source, name, kind.simpleString()))))

@@ -32,7 +32,7 @@ def is_xml_of_spark_3(spark: SparkSession, format: str) -> bool:
 
 @contextmanager
 def typed_errors(spark: SparkSession, location: Location, format: str) -> Iterator[None]:
-    """Translate errors that Spark raises before it reads into those of this package, such as a missing reader."""
+    """Translate Spark's errors from before the read, such as a missing reader, to errors of this package."""
     try:
         yield
     except Exception as error:

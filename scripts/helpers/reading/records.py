@@ -256,7 +256,7 @@ def _bundled_columns(names: Sequence[str]) -> Column:
 
 
 def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred: bool) -> DataFrame:
-    """Return `ROW` with the parsed values, each in its own type, and the columns in `names`."""
+    """Return `ROW` with the parsed values, each in the type of its column, and the columns in `names`."""
     columns, lost = [], [F.col("is_marked"), F.col(REASON).isNotNull()]
     found = {index: syntax.converted(index, is_inferred=is_inferred) for index in range(len(syntax.fields))}
     kept = {index: column.alias(f"kept_{index}") for index, column in found.items() if column is not None}
@@ -316,7 +316,7 @@ class _Syntax:
         return self.option(f"{name}format") is None and (name != "timestamp" or self.option("timezone") is None)
 
     def converted(self, index: int, *, is_inferred: bool) -> Column | None:
-        """Return a parsed value in its own type, or NULL if it does not fit; None if it needs no conversion."""
+        """Return a parsed value in its column's type, or NULL if it does not fit; None if it needs no conversion."""
         kind, value = self.fields[index].dataType, F.col(f"value_{index}")
         is_decimal = isinstance(kind, T.DecimalType)
         if is_decimal or self._is_as_text(kind):

@@ -51,7 +51,7 @@ def search(keys: Sequence[str], fails: Fails, named: Named, known: Exception | N
     known
         The error from reading all files, if they were read before.
     named
-        Returns which files an error names; these are tried first. If it names none, the files are halved.
+        Returns which files an error names; these are tried first. If it names none, the files are split in half.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def read_partitions(
     InvalidValueError
         The type of a folder column is not one of `folders.KINDS`.
     SourceError
-        The value of a folder is not of its column's type; or as `read_files`.
+        The value of a folder is not of its column's type; or as `read_files` raises it.
     """
     values = _values(table)
     columns = _columns(values, types)

@@ -1,4 +1,4 @@
-"""Return rows of a table in the form that the user gets, with Spark or without, and add the columns of a feed."""
+"""Return a table's rows in the form that the user gets, with Spark or without, and add the columns of a change feed."""
 
 from __future__ import annotations
 
