@@ -132,7 +132,7 @@ class FileDelta(ReadableWhenSmall):
     @property
     def paths(self) -> list[str]:
         """Full URIs of the files, without escapes. Spark's readers take ``*`` in them for a glob; `read` does not."""
-        # The caller reads the latest versions of these files, and no code here can follow which ones it reads.
+        # Note that the caller reads these paths by itself, and so the latest versions instead of the planned ones.
         self.unpinned.add("paths")
         self._note_read()
         if self.readings is not None:
@@ -166,7 +166,7 @@ class FileDelta(ReadableWhenSmall):
             parts.setdefault(by(key), []).append(index)
         deltas: dict[K, FileDelta] = {}
         for value, rows in parts.items():
-            # All parts share the set `unpinned`, so that `unchanged` of the whole delta knows how each part was read.
+            # All parts share the set `unpinned`: for `unchanged`, a read of one part counts as a read of all of them.
             part = f"{self.part}/{value}".lstrip("/")
             deltas[value] = replace(self, table=self.table.take(rows), has_more=False, gone=0, part=part)
         return deltas

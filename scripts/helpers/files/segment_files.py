@@ -223,7 +223,7 @@ class SegmentFiles:
             return list(pool.map(lambda file: self.rows(file, keys), files))
 
     def listed(self) -> tuple[pa.Table, datetime]:
-        """Return the objects of the folder, and the start of the listing by its clock, in UTC; or raise SourceError."""
+        """Return the objects of the folder, and when the listing began, in UTC by its clock; or raise SourceError."""
         listing = Lister(self.location, self._client, ListingOptions()).below([""])
         tables = [pa.Table.from_batches([interval.rows]) for interval in listing]
         return pa.concat_tables([no_rows(LISTED), *tables]), listing.started

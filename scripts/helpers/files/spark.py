@@ -543,7 +543,7 @@ class Executors:
             str(location), self.bookmark.s3_client or make_client(AT_ONCE), location.bucket, location.prefix,
             versioned=options.versioned, request_payer=options.request_payer,
         )  # fmt: skip
-        # If only date folders are listed, use the ledger files that can have their keys: most files have older ones.
+        # If only date folders are listed, use the ledger files that can have their keys: most have older dates.
         held = known
         if bounds != [(None, None)]:
             held = [[file for file in files if any(files_between([file], *ends) for ends in bounds)] for files in known]

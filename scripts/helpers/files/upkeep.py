@@ -60,7 +60,7 @@ class Leftovers:
 
 
 class LedgerFolder(NamedTuple):
-    """The files in the folder of a ledger, and the time of the listing by the clock of the folder, UTC."""
+    """The files in the folder of a ledger, and the time of the listing in UTC, by the clock of the folder."""
 
     uri: str
     listed_at: datetime

@@ -34,7 +34,7 @@ MAX_KEYS = 1_000_000
 
 
 class Received(NamedTuple):
-    """The keys in the messages of one `S3EventQueue.receive`."""
+    """The keys that the messages of one call of `S3EventQueue.receive` name."""
 
     keys: tuple[str, ...]
     """Keys of objects that were created, changed or deleted: relative to the location, sorted, without duplicates."""

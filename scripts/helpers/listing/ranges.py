@@ -262,7 +262,7 @@ class RangeListing:
             )
 
     def _next_range(self) -> _Range | None:
-        """Return the next range to list: a waiting one, or a part of a range that is being listed. None at the end."""
+        """Return the next range to list: a waiting one, or a part of one that is being listed. None if none is left."""
         while True:
             with self._lock:
                 victim = None

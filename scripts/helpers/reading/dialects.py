@@ -26,7 +26,7 @@ class Option:
     Attributes
     ----------
     name, default, meaning
-        Spark's name, used by `read`, `read_small` and `job.write`; the value if the option is not given; its effect.
+        The option's name in Spark and in `read`, `read_small` and `job.write`; its default value; its effect.
     glue, glue_default
         Glue's name and default; empty if Glue has none. With Glue's names, this package uses Glue's default, too.
     here

@@ -69,7 +69,7 @@ class ObjectFetcher:
 
     @cached_property
     def obstore_get(self) -> Callable[..., Any] | None:
-        """The `get` of obstore for the bucket; None if boto3, or the local file system, fetches every object."""
+        """The function `get` of obstore for the bucket; None if boto3 fetches all objects, or if they are local."""
         if self._client is None:
             return None
         return _obstore_get(self._location.bucket, self._client, self._request_payer)

@@ -114,7 +114,7 @@ def read_xml(
 
 
 def _load(reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
-    # Write a path's comma as {\,}: Hadoop splits paths only outside braces, and alternatives only at unescaped commas.
+    # Write a path's comma as {\,}: Hadoop splits at a comma outside braces, and inside braces at an unescaped one.
     return reader.load(",".join(path.replace(",", "{\\,}") for path in paths))
 
 

@@ -351,7 +351,7 @@ class _Syntax:
         return F.when(value.isNotNull() & text.rlike(_WITHOUT_ZONE), given != kept)
 
     def _is_near_change(self, kind: T.DataType, value: Column, _: Column) -> Column | None:
-        """Return whether the session's zone changed its offset in the 24 hours before a time. Other times are exact."""
+        """Return whether the session's zone changed its offset in the 24 hours before a time. If not, it is exact."""
         if not isinstance(kind, T.TimestampType) or not self._is_plain(kind):
             return None
         zone, before = (F.date_format(one, "XXXXX") for one in (value, value - F.expr("INTERVAL '24' HOUR")))

@@ -55,7 +55,7 @@ def check_values(spark: SparkSession, format: str, options: Mapping[str, Any]) -
     """Check options of CSV or JSON by parsing an empty text, because Spark checks them only at the first row."""
     parse = {"csv": F.from_csv, "json": F.from_json}.get(format)
     given = {name: str(value) for name, value in options.items() if value is not None and name.lower() != "mode"}
-    if parse is not None and given:  # Spark Connect has no type for an empty map.
+    if parse is not None and given:  # Do not pass an empty map, because Spark Connect has no type for it.
         spark.sql("SELECT 1").select(parse(F.lit(""), "a STRING", given)).collect()
 
 
@@ -381,7 +381,7 @@ def _with_path(frame: DataFrame, location: Location, name: str, *, encoded: bool
 
 
 def check_new_column(location: Location, columns: list[str], name: str) -> None:
-    """Raise SourceError if a column to add exists already. Spark ignores the case of names."""
+    """Raise SourceError if the column to add exists already, in upper or lower case, which are the same to Spark."""
     if name.lower() in (column.lower() for column in columns):
         raise SourceError(str(location), f"the files have a column {name!r} already. Give path_column another name.")
 

@@ -29,8 +29,8 @@ def read_partitions(
 ) -> DataFrame:
     """Read exactly the planned files, as `read_files` does, and cast the columns of their folders.
 
-    Spark reads each folder value as text, and this function casts it. Spark itself guesses the types from the folders
-    of a batch, so they change from batch to batch, and a value that does not fit the guess or `schema` becomes NULL.
+    Spark here reads each folder value as text, and this function casts it. By default Spark guesses the types by the
+    folders of a batch, so they vary by batch, and a value that does not fit the guess or `schema` becomes NULL.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Types of columns as in Spark's JSON: check that a type is known, and find one that holds the values of two. Pure."""
+"""Types of columns as in Spark's JSON: check that a type is known, and find the common type of two types. Pure."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class IcebergTable(TableSource):
     spark
         The session. Without it, `pyiceberg` reads the table, and rows are in memory. Only Spark can read changes.
     catalog
-        A catalog of `pyiceberg`, for scripts that configure it themselves. The table's name begins with its name.
+        A catalog of `pyiceberg`, for scripts that configure it themselves. `name` begins with the catalog's name.
     returns
         Without Spark: ``"pandas"``, the default, with columns of Arrow types, or ``"arrow"``.
 
