@@ -143,7 +143,7 @@ def reader_options(format: str) -> list[str]:
 
 
 def unknown_options(format: str, options: Iterable[str]) -> list[str]:
-    """Return options that the reader of a format does not use. Names with a dot are allowed: Hadoop settings."""
+    """Return options that the reader of a format does not use. Names with a dot are Hadoop settings, and allowed."""
     known = {name.lower() for name in reader_options(format)}
     return [name for name in options if known and name.lower() not in known and "." not in name]
 

@@ -81,7 +81,7 @@ class _OfConnect:
 
 
 def _is_ready(observation: Any) -> bool:
-    """Return whether `get` would return at once. Spark 3.5 and later have a future for this, older versions a field."""
+    """Return whether `get` would return at once. A future shows it in Spark 3.5 and later, a field in older ones."""
     methods = {method.getName() for method in observation.getClass().getMethods()}
     if "future" in methods:
         return bool(observation.future().isCompleted())

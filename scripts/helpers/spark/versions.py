@@ -26,7 +26,7 @@ def check_version(spark: SparkSession | None) -> None:
     """
     if spark is None:
         return
-    # Vendors append to the version, as in 3.5.2-amzn-1.
+    # Vendors append a suffix to the version, as in 3.5.2-amzn-1.
     found = re.match(r"(\d+)\.(\d+)", spark.version)
     # Accept a version that does not begin with two numbers: it is not a release, and may be newer than all releases.
     if found is not None and (int(found[1]), int(found[2])) < OLDEST:
