@@ -6,7 +6,7 @@ Users import the modules here ("doors"). Each package ("room") has one concern, 
 import sys
 from pkgutil import extend_path
 
-# Let Python also find modules of a job's own package `scripts.helpers`. Do this first: the import below uses the path.
+# Let Python also find modules of a job's own package `scripts.helpers`. Do this first: the import below needs it.
 __path__ = extend_path(__path__, __name__)
 
 # pip refuses an older Python, but `spark-submit --py-files` does not, and the run would end with a SyntaxError.

@@ -13,14 +13,14 @@ __all__ = ["Column", "DataFrame", "F", "S3Client", "SparkSession", "T", "lazy", 
 def lazy(
     room: str, names: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package, which also imports each name for type checkers.
+    """Return `__getattr__`, `__dir__` and `__all__` for a package. For type checkers, it has to import each name, too.
 
     Parameters
     ----------
     room
         The package's ``__name__``.
     names
-        The names to export, by module of the package. A module name that begins with a dot is a sibling of the package.
+        The names to export, by module: "sink" is a module in the package, ".job" is one next to the package.
     """
     homes = {name: module for module, listed in names.items() for name in listed}
 
@@ -42,7 +42,7 @@ class _LazyModule(ModuleType):
         return getattr(import_module(self.__name__), name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the module itself, because functions that Spark sends to its workers may use it."""
+        """Pickle only the module's name: functions that Spark sends to its workers may refer to this stand-in."""
         return import_module, (self.__name__,)
 
 

@@ -42,21 +42,21 @@ OPTIONS = ("spark", "lease", "clock", "reporters")
 
 
 class Backfill:
-    """One slice ``[low, high)`` of a rows context, read by a job of its own.
+    """One slice: the rows of a source between two cursor values, ``[low, high)``, read by a job of its own.
 
-    A slice does not move the live watermark or affect the live job's runs. It is a job in the same
-    table, whose name is made from the live job's and the bounds, so it has a lease, a frozen plan, a
-    replay and batch ids like any job. Slices may run at the same time on any machine, and finish in
-    any order. A slice is recorded as begun before it writes anything, and as done when it commits:
-    then `Watermarks.coverage` includes it and `Watermarks.gaps` no longer returns it.
+    A slice does not move the watermark of the live job (the job that reads new rows), or affect its runs. The slice is
+    a job in the same table, named after the live job and the bounds, so it has a lease, a frozen plan, a replay and
+    batch ids like any job. Slices may run at the same time on any machine, and finish in any order. A slice is recorded
+    as begun before it writes anything, and as done when it commits: then `Watermarks.coverage` includes its range and
+    `Watermarks.gaps` no longer returns it.
 
-    A slice that is done takes no rows when it is run again; it only records what a crash may have
-    left unrecorded. To finish a slice that has begun, run it with the same bounds and name: `gaps` returns its bounds
-    as a separate gap, and `Watermarks.unfinished` returns it with its job. Parallel runs must take slices that do not
-    overlap, as `slices` returns them.
+    If a slice that is done is run again, it takes no rows, and only records what a crash may have left unrecorded. To
+    finish a slice that has begun, run it with the same bounds and name: `gaps` returns the bounds as a separate gap,
+    and `Watermarks.unfinished` returns bounds, name and job. Parallel runs must take slices that do not overlap, such
+    as those that `slices` returns.
 
-    If you set the live watermark back, by `set_watermark` or `rewind`, the live job reads all rows after it, also
-    rows that slices have read. If you reset the live job, what slices have read no longer counts as covered, and
+    If you set the live watermark back, by `set_watermark` or `rewind`, the live job reads all rows after it, even
+    those that slices have read. If you reset the live job, what slices have read no longer counts as covered, and
     a slice that is running raises a PlanConflictError at its next write or commit.
 
     Parameters
@@ -156,7 +156,7 @@ class Backfill:
         self._bounds = backfill_bounds(self.transformation_ctx, low, high, endless=live.descending)
         self.job_id = slice_id(self.live_job_id, self.transformation_ctx, live, self._bounds, self._name)
         has_read = self._has_read(self._head(self.job_id))
-        # Refuse bounds past the live watermark: the live job's next run reads those rows too, so they would come twice.
+        # Refuse bounds past the live watermark: the live job's next run reads those rows, so they would be read twice.
         if uncovered(self._bounds, [live.passed]):
             begun = f"It was set back: delete what the slice wrote, {self._command_to_abandon(self.job_id)}"
             remedy = begun if has_read else "End there at the latest."
@@ -164,7 +164,7 @@ class Backfill:
                 self.transformation_ctx,
                 f"they reach past the live watermark, and the live job will read those rows. {remedy}",
             )
-        # Check for other slices only before this slice is planned. A planned slice must be able to finish.
+        # Refuse overlapping slices only before this slice has a plan: a slice with a plan must be able to finish.
         if not has_read:
             self._others(self._watermarks.progress.backfills(self.live_job_id, self.transformation_ctx, live))
         self._job = IncrementalJob(self._watermarks, self.job_id, self.run_id, **self._options).__enter__()
@@ -220,7 +220,7 @@ class Backfill:
             high, nulls = None, "raise"
         else:
             check_same_source(self._live.source, source.identity(), self.transformation_ctx, self.live_job_id)
-            # Record the slice as begun before it reads a row. If the run dies, other slices see what it may have read.
+            # Record the slice as begun before it reads a row: if this run dies, other slices must not read its rows.
             self._check_live()
             self._change_record(self._begun)
         taken: DataFrame = job.rows_since(
@@ -247,7 +247,7 @@ class Backfill:
             self._check_live()
         elif not self.run.unpublished:
             return 0
-        # A done slice writes no rows here, but publishes staged ones: only the script can log in to some targets.
+        # For a done slice this only publishes staged rows, because the command line cannot log in to some targets.
         return self.job.write(df, path, **options)
 
     def commit(self) -> str:
@@ -311,9 +311,9 @@ class Backfill:
             now = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
         # A reset gives the state of the live job another `origin`, even if it starts over at the same value.
         is_other = now is None or now.origin != self._live.origin
-        # The live job must still have passed the whole slice without reading any of it, as when the slice was planned.
+        # Rows are appended, so the live job's watermark must be past the slice, and the live job must not have read it.
         if now is None or is_other or (self._disposition == "append" and not now.is_left_to_slices(self._bounds)):
-            # After a reset, slices of the former state no longer count, so the user need not abandon this slice.
+            # A reset makes earlier slices count as unread, so then the user need not abandon this slice.
             abandon = "." if is_other else f", {self._command_to_abandon(self.job_id)}"
             raise PlanConflictError(
                 self.job_id,
@@ -341,7 +341,7 @@ class Backfill:
         )
 
     def _begun(self, record: BackfillRecord) -> BackfillRecord:
-        """Return the record with this slice added, and without overlapping slices that ended before reading a row."""
+        """Return the record with this slice added, and overlapping slices removed that ended before reading a row."""
         gone = [] if self.run.replay else self._others(record)
         if record.has_begun(self._name, self._bounds):
             return record
@@ -353,7 +353,7 @@ class Backfill:
         return record.finish(self._name, self._bounds)
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
-        """Return overlapping slices that read no row. BoundsError if one may have read rows, or some are covered."""
+        """Return overlapping slices that read no row. BoundsError if one may have, or a part of this range was read."""
         if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:

@@ -230,9 +230,9 @@ line's JSON and the stored failure of a run contain it next to the class.
 
 
 class _Sentences(Formatter):
-    """Format messages, with these conversions for placeholders such as ``{known!l}``.
+    """Formats messages. In a placeholder such as ``{known!l}``, the conversion `l` joins up to ten names.
 
-    `l` joins names, `p` the parts of a field, `k` keys; `c` counts names, `n` is `rows_have`, `q` quotes for a shell.
+    `p` joins a path of fields, `k` quotes and joins keys, `c` counts names, `n` is `rows_have`, `q` quotes for a shell.
     """
 
     OWN: Mapping[str, Callable[[Any], str]] = {
@@ -424,7 +424,7 @@ class CursorError(InvalidValueError):
 
 
 class BoundsError(InvalidValueError):
-    """The bounds of a backfill are invalid, or must not be read."""
+    """The bounds of a backfill are invalid, or the rows between them must not be read."""
 
     def __init__(self, context: str, detail: str) -> None:
         self.context = context
@@ -432,7 +432,7 @@ class BoundsError(InvalidValueError):
 
 
 class KeyColumnError(InvalidValueError):
-    """A key column is missing on one side, has different types, or holds values that cannot be merged."""
+    """No key is given, or a key column is missing, has a wrong type, or holds values without an order, such as NULL."""
 
     _start = "Key column {column!r}: "
 
@@ -504,7 +504,7 @@ class CredentialsError(ConfigurationError):
 
 
 class AccessRefusedError(ConfigurationError):
-    """The credentials are valid but do not allow the action, or the file system refuses it (such as ``write``)."""
+    """AWS accepts the credentials but refuses an action (``s3:GetObject``), or the file system does (``write``)."""
 
     def __init__(self, action: str, resource: str) -> None:
         self.action, self.resource = action, resource
@@ -629,7 +629,7 @@ class RowsMissingError(TargetError):
 
 
 def how_to_read_text(column: str) -> str:
-    """Return the hint how to read a CSV column as text: without it, the reader infers the type from the values."""
+    """Return a hint for error messages: to get a CSV column of numbers as text, pass its type as `dtype`."""
     return f' Rows of read_pandas("csv") have the type that dtype={{"{column}": "string"}} names there.'
 
 
@@ -711,7 +711,7 @@ class UnprovenError(TargetError):
 
 
 def _again(version: int) -> str:
-    """Return the remedy for a batch that may be at its target in part: take it back, and run the job again."""
+    """Return the remedy if only a part of a batch may be at its target: take that part back, and run the job again."""
     return f"Take back what did arrive, `{retracting('JOB', version)}`, and run the job again."
 
 
@@ -761,10 +761,10 @@ class SchemaChangedError(SourceError):
 
 
 class Advice(NamedTuple):
-    """The remedies in error messages: a sentence for each problem, with the options of a call, by default of `read`.
+    """The remedies that error messages end with, one for each problem. The defaults name options of `FileDelta.read`.
 
     `keep` and `retype` are for values of a wrong type, `csv` and `json` for records that cannot be parsed, `decode` for
-    a wrong encoding, `rename` for names that differ only by case, and `part` for files with different columns.
+    a wrong encoding, `rename` for columns whose names differ only by case, `part` for files with different columns.
     """
 
     keep: str = (
@@ -794,10 +794,10 @@ def advice_in_errors(advice: Advice) -> Iterator[None]:
 
 
 class MisfitError(SourceError):
-    """A value does not fit its column's type, or a record cannot be parsed; `column` is None for a record.
+    """A value does not fit the type `type_name` of its column `column`, or a record cannot be read.
 
-    `detail` is the problem with its place, if known, and the remedy. `reason` is one of the constants of this class for
-    a record, and empty for a value. `type_name` is the format of a record that cannot be parsed.
+    For a record, `column` is None, `reason` is one of the constants of this class, and `type_name` is the format if the
+    record cannot be parsed. `detail` is the text of the problem, with its place if known, and the remedy.
     """
 
     UNPARSED, ENCODING, CASE = "unparsed", "encoding", "case"
@@ -857,7 +857,7 @@ class FileContentError(SourceError):
 class UnreadableFilesError(SourceError):
     """Files of an open plan cannot be read. They are now set aside: removed from the plan, and listed in the state.
 
-    `reasons` maps each key to its reason. The next run takes the rest of the batch.
+    `reasons` maps the key of each such file to the reason. The next run takes the other files of the batch.
     """
 
     def __init__(self, source: str, reasons: Mapping[str, str]) -> None:
@@ -907,7 +907,7 @@ class SourceUnavailableError(SourceError):
 
 
 class LedgerError(SourceError):
-    """A file of a bookmark's ledger is missing, was altered, or has a newer format."""
+    """A file of a ledger (the files that a bookmark has taken) is missing, was altered, or has a newer format."""
 
 
 # --- store unavailable: try again later ----------------------------------------------------------------

@@ -304,7 +304,7 @@ class IncrementalJob:
     def rows_since(
         self, source: Frame, cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
     ) -> Frame: ...
-    @overload  # If pandas and pyarrow have no type hints, the overload above matches every call.
+    @overload  # mypy reports this overload where pandas and pyarrow have no type hints: the one above takes any value.
     def rows_since(  # type: ignore[overload-cannot-match]
         self, source: Any, cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
     ) -> Any: ...
@@ -436,11 +436,11 @@ class IncrementalJob:
             for the first time, was created again, or its records have expired, a WARNING is logged, and the source is
             listed, by `listing` if given. For ranges of runs and disabled jobs the source is listed anyway.
         relist
-            With events or metadata: list the source in a first run, and again once the last listing that left no file
-            for a later batch is this old. The next run reads the messages that a listing run leaves in the queue.
+            With events or metadata: list the source in a first run, and when the last listing that left no file for a
+            later batch is this old. A run that lists the source leaves its messages in the queue for the next run.
         on_changed
-            ``raise``: if a planned file was overwritten or deleted before the commit, and `read_pandas` had not read
-            all files, raise a ChangedObjectError that names it; nothing is committed, and the replay raises it at once.
+            ``raise``: if a planned file was overwritten or deleted before the commit, raise a ChangedObjectError that
+            names it, unless `read_pandas` had read all files. Nothing is committed, and the replay raises it at once.
             ``skip``: the same, but the replay leaves that file out, and the next batch takes its new content. It is
             refused if the next batch might miss the file; see `unchanged.check_on_changed`. None: nothing is checked.
             Use it if files never change, or if the job itself moves them away.
@@ -512,8 +512,8 @@ class IncrementalJob:
         nulls
             How to treat a partition of NULL: ``raise`` a SourceError, ``take`` it, or ``skip`` it with a WARNING.
         start_from
-            The partition at which a first run starts, as a value or a list of values. Files in smaller partitions are
-            then remembered and not taken; later files are taken. ``"now"`` and an aware datetime: as in `new_files`.
+            The partition at which a first run starts, as a value or a list of values. Files that smaller partitions
+            then have are never taken, those that arrive later are. ``"now"`` and an aware datetime: as in `new_files`.
         max_partitions
             Maximum partitions of one batch, smallest first; `PartitionDelta.has_more` is True if some are left.
         on_changed

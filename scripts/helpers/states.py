@@ -19,7 +19,7 @@ Reader = Callable[[Mapping[str, Any], str], object]
 
 
 def _reader(kind: str, is_plan: bool) -> Reader | None:
-    """Return the function that checks a kind of state or plan; None if the kind is unknown or has no other fields.
+    """Return the function that checks a state or plan of a kind; None if the kind is unknown or has no fields to check.
 
     The imports are here so that a run starts faster: it loads only the modules of the kinds that its job has.
     """
@@ -62,9 +62,9 @@ def checked(place: str, context: str, stored: Any) -> Any:
 
 
 def typed(stored: Any, place: str = STATES, *, unpacks: bool = True) -> Any:
-    """Return a state or plan as an object such as `FilesState`, a damaged one as a text, any other value unchanged.
+    """Return a state or plan as an object such as `FilesState`, or as "damaged: …"; the user's own values unchanged.
 
-    `unpacks=False` leaves compressed fields as they are, because those of many states could fill the memory.
+    With `unpacks=False`, compressed fields stay compressed: unpacked, those of many states could fill the memory.
     """
     try:
         return _read(place, place, stored, unpacks=unpacks)
@@ -73,7 +73,7 @@ def typed(stored: Any, place: str = STATES, *, unpacks: bool = True) -> Any:
 
 
 def files_waiting(head: Head) -> int:
-    """Return how many files are set aside and wait for a decision; states that are stored in chunks are not read."""
+    """Return how many files are set aside and wait for a decision, without those in states too large for the head."""
     states = [typed(state, unpacks=False) for state in head.watermarks.values()]
     return sum(state.aside.waiting for state in states if isinstance(state, FilesState) and state.aside is not None)
 

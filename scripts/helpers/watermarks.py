@@ -386,10 +386,10 @@ class Watermarks:
     def complete_up_to(self, job_id: str, transformation_ctx: str) -> Any:
         """Return the cursor value below which every row was taken, for a scheduler that waits for complete data.
 
-        The value is the start of the first gap or, without gaps, the watermark. If the last read of a database left no
-        rows, the value may be past the watermark, up to the database's time at that read less ``delay``. It is right if
-        ``delay`` is long enough, so that no later row has a lower timestamp. A row that appears even later is still
-        taken, but had not been taken when this value was returned.
+        The value is the start of the first gap or, without gaps, the watermark. If the last run left no new rows of a
+        database unread, the value may be past the watermark, up to the database's time at that run less ``delay``. Set
+        ``delay`` so long that each row appears within it. If a row appears later, the next run still takes it if it is
+        above the watermark, but this value has then been wrong.
 
         Returns
         -------
@@ -434,7 +434,7 @@ class Watermarks:
     ) -> Head:
         """Go back to the watermarks of an earlier version or run. The next runs read again what later versions read.
 
-        They also read again the rows past that watermark that a backfill has read: a WARNING names its record.
+        They also read again rows past that watermark that a backfill has read: a WARNING names the job that lists them.
 
         Parameters
         ----------
