@@ -46,7 +46,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     RunInProgressError
         A run holds the job.
     UnknownJobError, CorruptItemError, NewerFormatError
-        The name has no items, or only those of the Job Runs API; an item of the job is missing or cannot be read.
+        The name has no items, or only those of the Job Runs API; or an item of the job is missing or cannot be read.
     JobMovedError, InvalidValueError
         The job has moved to a third table; the target has another job of this name, or a later version of this job.
     StaleError
@@ -54,7 +54,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     """
     source = changes.lookups.store
     here, place = source.table.place, target.table.place
-    # List the target's items before its head. If the head shows that the job has left, those items may be deleted.
+    # List the target's items before its head: if the head says that the job has left, the listed items are outdated.
     listed, _ = _items_of_job(target, job_id)
     there = target.read_head(job_id)
     stored, head = changes.read_for_change(job_id)
@@ -62,7 +62,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     if stored is None:
         raise UnknownJobError(job_id, source.table_name)
     again = source.read_head(job_id)
-    # First check whether the head has changed: a decision may have deleted chunks, and the job would look damaged.
+    # Check that no decision has changed the head meanwhile: it deletes items, so `_check_whole` would report damage.
     _check_same(again is not None and again.identity == head.identity, source, job_id)
     if head.arriving_from is not None or head.moved_to not in (None, place):
         raise JobMovedError(job_id, source.table_name, str(head.elsewhere))
@@ -100,7 +100,7 @@ def _may_be_replaced(there: Head, head: Head, here: str) -> bool:
     is_backwards = any(head.last_versions.get(epoch, last) < last for epoch, last in there.last_versions.items())
     if there.elsewhere is None or is_backwards:
         return False
-    # A begun copy from a third table may hold the job's only usable state, so replace it only by a later head.
+    # An unfinished copy from a third table may be the job's only usable state, so replace it only by a later head.
     return there.moved_to is not None or there.arriving_from == here or _is_later(head, there)
 
 
@@ -108,13 +108,13 @@ def _items_of_job(store: Store, job_id: str) -> tuple[dict[str, items.Item], int
     """Return a job's items by range key, without its head, and the number of its items of the Job Runs API."""
     found = {item[items.RANGE_KEY]["S"]: item for item in store.query(Between(job_id))}
     found.pop(items.HEAD_KEY, None)
-    # Do not copy items of the Job Runs API: a run is active, or waits, in one table only.
+    # Leave out items of the Job Runs API: the runs that they describe are active, or wait, in this table only.
     copied = {range_key: item for range_key, item in found.items() if not items.is_job_runs_key(range_key)}
     return copied, len(found) - len(copied)
 
 
 def _check_whole(head: Head, found: Mapping[str, items.Item]) -> None:
-    """Raise CorruptItemError, which names the item, if an item of the job is damaged or a chunk is missing."""
+    """Raise CorruptItemError, which names the item, if an item is damaged, or a chunk (part of a state) is missing."""
     for range_key, item in found.items():
         if range_key.startswith(items.LOG_PREFIX):
             items.log_from_item(item)

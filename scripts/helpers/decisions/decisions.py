@@ -47,7 +47,7 @@ class Progress(Protocol):
     """The methods of `rows.progress.RowsProgress` that decisions call."""
 
     def states_to_set(self, version: Head, states: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
-        """Return the states to store for `states`, which an operator sets; `version` is the present head."""
+        """Return what to store for `states`, which an operator sets. `version` is the head before the decision."""
 
     def warn_of_backfills(self, version: Head, contexts: Iterable[str]) -> None:
         """Log a WARNING if the next runs will read rows again that backfills of these contexts have read."""
@@ -65,16 +65,16 @@ class JobDecision:
 
 
 class Decided(NamedTuple):
-    """The head after a decision, and what has to be written or logged with it.
+    """`after`, the head after a decision, and what has to be written or logged with it.
 
     Attributes
     ----------
     chunks
-        Chunks that `after` refers to and that are not stored yet.
+        Chunks to write before the head. A chunk is an item with a part of a state that is too large for the head.
     whole
-        The states that the decision sets. `after` has only references to the chunks of large ones.
+        The states that the decision sets, as a whole. For a large one, `after` only refers to its chunks.
     back_to, outputs
-        The version that the decision goes back to, and the output of later versions at targets.
+        The version that the decision goes back to, and the output of later versions at their targets.
     gone_back
         The contexts that continue from an earlier version.
     """
@@ -126,15 +126,15 @@ class Decisions:
             check_expected(head, proposal.expected)
             if before is None and not proposal.may_be_new:
                 raise UnknownJobError(job_id, self._store.table_name)
-            # Make the decision again at each try, with new names for its chunks. If `doctor` raises the fence, the
-            # write of this try's head fails, and `doctor` may delete this try's chunks at any moment.
+            # Make the decision again at each try, so that its chunks get new names: a `doctor` that has raised the
+            # fence makes the write of the head fail, and may still delete chunks of an earlier try.
             decided = proposal.change(head)
             if decided.after is head:
                 return head
             if decided.chunks:
                 if before is None:
-                    # Write a head first: chunks without a head would look like a damaged job. If this write fails,
-                    # another writer has just written a head, which serves as well.
+                    # Write a head before the chunks: a job with chunks and no head would look damaged. If this write
+                    # fails, another writer has just written a head, so there is one, too.
                     self._store.swap(None, head)
                     before = head
                 self._store.write_chunks(job_id, decided.chunks)
@@ -286,8 +286,8 @@ class Decisions:
     ) -> Head:
         """Start a new epoch, from the watermarks of `back_to` if that is an earlier version; see `Head.restored`.
 
-        Output of versions above `back_to` is deleted if its batch can be recognized: files by their names, rows by a
-        batch column. Other output stays, with a WARNING; if it is in `retract`, InvalidValueError is raised instead.
+        Output of versions above `back_to` is deleted if it shows its batch: files by their names, rows by a batch
+        column. Other rows stay, and a WARNING is logged. InvalidValueError if `retract` asks to delete such rows.
         """
         order = make_order(who, why, self._lookups.clock())
         return self.take(Proposal(job_id, lambda head: self.restored(head, order, seen, retract, back_to), expected))
@@ -365,7 +365,7 @@ class Decisions:
         return tuple(output for entry in entries if entry.version > version for output in entry.change.outputs)
 
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
-        """Return the output of all later versions; without `retract`, only of the newest, enough for a WARNING."""
+        """Return the output of all versions above `version`; without `retract`, of the newest only, for a WARNING."""
         first = min((output.version for output in head.unpublished if output.version > version), default=head.version)
         outputs = self._later_outputs(head, version, None if retract else max(LOOKED_AT, head.version - first + 1))
         for output in outputs if retract else ():
@@ -414,8 +414,8 @@ class Decisions:
             self._changes.write_log(after)
             # Set expiry before deleting: a role without DeleteItem must still let versions expire.
             self._changes.expire_before(before, after)
-            # Delete the dropped plan's chunks, except those of the new head and of the version before it, to which an
-            # operator may rewind: the plan refers to these chunks, too, for states that it does not change.
+            # Delete the chunks of the dropped plan. For states that the plan did not change, it refers to chunks that
+            # the new head needs, or the version before, to which an operator may rewind: keep these.
             for reference in unused(before.plan, after.watermarks, before.watermarks) if before.plan else ():
                 self._store.delete_chunks(before.job_id, reference)
         except WatermarkError as error:
@@ -430,7 +430,7 @@ class Decisions:
         return entry
 
     def _in_force(self, head: Head, entry: LogEntry) -> LogEntry:
-        """Return a log entry with all output whose rows its watermarks count as loaded, that of older versions too."""
+        """Return a log entry that lists all output that its watermarks count as loaded, even that of older versions."""
         outputs: list[Output] = []
         back_to = None
         for one in self._lookups.history_of(head, LOOKED_AT, before=entry.version + 1):
@@ -445,9 +445,9 @@ class Decisions:
         return replace(entry, change=replace(entry.change, outputs=tuple(reversed(outputs))))
 
     def _copied(self, head: Head, entry: LogEntry, context: str | None) -> tuple[LogEntry, dict[str, list[bytes]]]:
-        """Return a log entry with copies of its large states, and their chunks: the entry's own chunks may expire.
+        """Copy the large states of a log entry, whose chunks may expire. Return the entry, and the chunks to write.
 
-        States that the head also refers to are not copied. With `context`, only the state of this context is copied.
+        States that the head refers to, too, are not copied. With `context`, only the state of that context is copied.
         """
         watermarks, present = dict(entry.watermarks), references(head.watermarks)
         chunks: dict[str, list[bytes]] = {}
@@ -465,7 +465,7 @@ class Decisions:
 
 
 def _declared(head: Head, states: Mapping[str, Any], order: Order, chunks: Mapping[str, list[bytes]]) -> Decided:
-    """Return the decision to set states by hand. It stores `chunks`, and chunks of states too large for the head."""
+    """Return the decision that sets `states` by hand. Its chunks are `chunks`, plus those of states that are large."""
     watermarks = {**head.watermarks, **states}
     in_head, large = spill_large(watermarks, "s", new_token(), "watermark", head.watermarks)
     return Decided(head.declared(in_head, order), {**chunks, **large}, states)
@@ -496,7 +496,7 @@ def _counted(output: Output) -> str:
 
 
 def _latest_started(job_id: str, runs: Iterable[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
-    """Return the id of the run that started last, among the runs that have an item."""
+    """Return the id of the run that started last, among those in `runs` that have an item in the table."""
     started = {run["Id"]: run["StartedOn"] for run in runs if run.get("Id") in found and "StartedOn" in run}
     if not started:
         known = (

@@ -1,4 +1,4 @@
-"""Find problems in a job's items, and make the repairs that are safe."""
+"""Find problems in a job's items, and make the repairs that are safe. A chunk is an item with a part of a state."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         choose = f"watermarks adopt {quote(job_id)} --run RUN --why TEXT"
         remedy = f"The next run takes over a single item. If there are several, choose one: {choose}"
         return [Finding("no head", f"{len(found)} items without a head", remedy)]
-    # The items were read page by page. A run that committed meanwhile has written chunks that the first head does not
-    # refer to. They would look orphaned, and a repair would delete them.
+    # The items were read page by page. If a run committed meanwhile, the items have chunks to which the head that was
+    # read first does not refer. They would look orphaned, and a repair would delete them.
     again = store.read_head(job_id)
     if again is None or again.identity != head.identity:
         return [Finding("open plan", "the job changed while it was examined", "Run the doctor again.")]
@@ -75,7 +75,7 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         return [Finding("moved", detail, "Give the script that table, or run `watermarks copy` again if it died.")]
     findings, found = _readable(found)
     live = {key: item for key, item in found.items() if not _is_over(item, now)}
-    # Do not repair if an item is damaged: its chunks may look unused, but it needs them again once it is restored.
+    # Do not repair if an item is damaged. Its chunks look unused, but once the item is restored, it needs them again.
     repair = repair and not findings
     return [
         *findings,
@@ -86,15 +86,15 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         *_behind(head),
         *_files_waiting(head),
         *_missing_log(store, head, found, repair),
-        # Repair chunks only if no run holds the job. A run writes its chunks before the head refers to them, so an
-        # unreferenced chunk may belong to its next plan, and raising the fence would end the run.
+        # Delete unused chunks only if no run holds the job. A run writes chunks before the head refers to them, so
+        # these may be the chunks of its plan. And a deletion raises the fence, which would end the run.
         *_chunks(store, head, found, live, repair and head.claim is None),
         *_legacy_writers(head, found),
     ]
 
 
 def _readable(found: Mapping[str, items.Item]) -> tuple[list[Finding], dict[str, items.Item]]:
-    """Separate the readable items from the damaged ones, and return the findings of the damaged ones."""
+    """Return a finding for each damaged item, and the items that can be read."""
     findings: list[Finding] = []
     readable: dict[str, items.Item] = {}
     for key, item in found.items():
@@ -121,7 +121,7 @@ def _read(item: items.Item) -> None:
 
 
 def _damaged(range_key: str, detail: str, job_id: str | None = None) -> Finding:
-    """Return the finding of a damaged item; with `job_id`, the item is the head, which can be rebuilt from the log."""
+    """Report a damaged item. `job_id` is given if the item is a job's head, which can be rebuilt from the log."""
     remedy = "Restore it from a backup"
     if job_id is not None:
         remedy = f"To make it from the log: watermarks doctor {quote(job_id)} --from-log --why TEXT. Or restore it"
@@ -220,7 +220,7 @@ def _is_over(item: items.Item, now: datetime) -> bool:
 
 
 def _missing_log(store: Store, head: Head, found: dict[str, items.Item], repair: bool) -> Iterable[Finding]:
-    """Yield missing log entries, but none before the oldest entry or one with an expiry: those may have expired."""
+    """Report missing log entries. Those older than the oldest entry, or than one with an expiry time, have expired."""
     log = {int(key.removeprefix(items.LOG_PREFIX)): item for key, item in found.items() if _is_log(key)}
     ending = [version for version, item in log.items() if items.TTL_ATTRIBUTE in item]
     first = max(ending, default=min(log, default=head.version))
@@ -271,11 +271,11 @@ def _chunks(
 
 
 def _may_delete(store: Store, head: Head) -> bool:
-    """Raise the fence, so that no writer can still refer to unused chunks; return False if the job has changed.
+    """Raise the fence, so that no decision that has begun can make a head refer to the unused chunks.
 
-    A decision writes its chunks before the head that refers to them, so chunks may look unused but be needed soon.
-    After the fence is raised, the decision's write of the head fails: it reads the head again, and writes its chunks
-    again under other names. New chunks are not in the list of unused ones, which was complete when the head was read.
+    Return False if the job has changed. A decision, such as a rewind, writes its chunks before the head that refers to
+    them, so in between they look unused. Once the fence is raised, that write of the head fails, and the decision
+    starts again with other names for its chunks. `examine` listed the unused chunks before, so it deletes no new one.
     """
     return isinstance(store.swap(head, head.fenced()), Written)
 
@@ -293,7 +293,7 @@ def _chunk_keys(reference: Spilled) -> list[str]:
 
 
 def _legacy_writers(head: Head, found: dict[str, items.Item]) -> Iterable[Finding]:
-    """Yield a finding if items without a version were written after the import: the original class is still in use."""
+    """Report items without a version that were written after the job's import: a script uses the original class."""
     legacy = [key for key, item in found.items() if key[0] not in "!~" and "version" not in item]
     first = found.get(items.log_key(1))
     if first is None and head.version > 0:
