@@ -29,8 +29,8 @@ _WORD = (
     r"(?:session|security|access|refresh|id|auth2?|bearer|sas)[._\-]?token|azure\.sas|"
     r"(?:private|access|api|account|ssecustomer|encryption-customer)[._\-]?key|authorization|credential|signature)"
 )
-# What may stand on either side of the secret word in a name such as `db_password_2`. The length is limited, and no
-# pattern begins with it: otherwise the search would take quadratic time in a request body of, say, 100,000 characters.
+# The text before and after the secret word in a name such as `db_password_2`. Its length is limited, and no pattern
+# begins with it: otherwise the search in a request body of, say, 100,000 characters would take quadratic time.
 _END = r"[\w.\-]{0,60}"
 _NAME = rf"(?:{_END}{_WORD}{_END}|(?:{_END}\.)?token)"
 # A value in braces, in which SQL Server allows any character; a closing brace in the value is doubled.
@@ -41,15 +41,15 @@ _CLOSED = r"(?:[\s,:.)\]}\\\"']|$)"
 _SIGN = r"(?:(?!\\n\\t)[^\n])"
 _compiled = cache(partial(re.compile, flags=re.I | re.M))
 """Compiles a pattern at the first record: compiling all of them takes 10 ms, and many runs log nothing."""
-# A JDBC URL ends at its quote, or with py4j's text or Spark's message. In other lines it ends at a space, because words
-# may follow. URLs of Oracle and SQL Server, whose values may contain spaces, end with the line.
+# A JDBC URL in quotes ends at the closing quote. As an argument of py4j, or after "URL: ", it ends with the line. So do
+# URLs of Oracle and SQL Server, which may contain spaces. Any other URL ends at a space, because words may follow.
 _JDBC = (
     rf"(\\{{0,8}}[\"'])jdbc:(?:(?!\1{_CLOSED})(?:\\+.|[^\\\n]))*|"
     rf"(?:(?:^|!y)s|URL: )jdbc:{_SIGN}*|jdbc:(?:oracle:{_SIGN}*|[^\s;?]*;{_SIGN}*|\S*)"
 )
 # Each rule keeps the text of its first group and hides the rest of the match.
 _IN_JDBC = (
-    # Hide the value up to the next separator of its list, such as `;`: the value may contain every other character.
+    # Hide the value up to the next separator of options, such as `;`. The value may contain every other character.
     rf"([;:]\s*{_NAME}\s*=\s*)(?:{_BRACES}|[^;]+)",
     rf"([?&]{_NAME}=)[^&]+",
     rf"([(,]\s*{_NAME}=)[^,)]+",
@@ -123,7 +123,7 @@ class _Redaction(logging.Filter):
         clean = redacted(text)
         if record.name.startswith("py4j"):
             is_named = getattr(self._last, "is_named", False)
-            # The JVM answers with the name, then with the value. Keep `is_named` for commands logged in between.
+            # One answer of the JVM is the name, the next one the value. Commands logged in between keep `is_named`.
             self._last.is_named = bool(_compiled(_NAMED).search(text)) or (is_named and not _ANSWER.match(text))
             clean = _ANSWER.sub(rf"\1{HIDDEN}", clean) if is_named else clean
         if clean != text:

@@ -106,7 +106,7 @@ class Table(list[T]):
             elif column.kind == "duration":
                 columns[column.heading] = pd.Series(pd.to_timedelta(found))
             else:
-                # Without rows, set the type: older pandas would take float, and concatenation keeps float.
+                # Give an empty column the type object: older pandas makes it float, and pd.concat would keep float.
                 columns[column.heading] = pd.Series(found, dtype=None if found else object)
         return pd.DataFrame(columns)
 
@@ -121,7 +121,7 @@ class Table(list[T]):
         filled: list[list[str]] = []
         for column in self.columns:
             cells = [cell_text(column, row) for row in rows]
-            # Omit a column whose cells are all empty, to leave room for the others.
+            # Omit a column whose cells are all empty, to leave room for the other columns.
             if any(cells):
                 shown.append(column)
                 filled.append(cells)

@@ -94,7 +94,7 @@ class Threshold:
 
     @classmethod
     def parse(cls, text: Mapping[str, Any]) -> Threshold:
-        """Return the threshold of an entry of a file, such as ``{"warn": "2h", "error": "1d", "measure": "lag"}``."""
+        """Return the threshold of a job in a thresholds file: ``{"warn": "2h", "error": "1d", "measure": "lag"}``."""
         unknown = sorted(set(text) - {"warn", "error", "measure"})
         if unknown:
             raise InvalidValueError(f"A threshold has no {unknown[0]!r}; it has warn, error and measure.")

@@ -29,7 +29,7 @@ def may_be_dead(head: Head, now: datetime) -> bool:
     """Return whether the run with the lease may be dead: it missed two heartbeats, or its lease ends in over an hour.
 
     A run sends three heartbeats per lease, so two missing ones are suspicious. A live run that sends none looks the
-    same, so an operator has to check. A long lease would hide a dead run, and block the job until it ends.
+    same, so an operator has to check. With a long lease, heartbeats are rare, and a dead run blocks the job for long.
     """
     claim = head.claim
     if claim is None or now >= claim.lease_until:

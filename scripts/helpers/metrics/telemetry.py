@@ -43,8 +43,8 @@ class OpenTelemetryMetrics:
             if name in self._counters:
                 self._counters[name].add(value, attributes)
             else:
-                # Omit the outcome: a gauge keeps its last value for each set of attributes, so the lag of the
-                # last failed run would be reported beside the current one forever.
+                # Omit the outcome: a gauge keeps its last value for each set of attributes, so the lag after the
+                # last failed run would be reported forever, beside the current lag.
                 self._gauges[name].set(value, {"job": report.job_id})
 
 

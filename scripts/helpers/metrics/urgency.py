@@ -45,7 +45,7 @@ class Condition:
 
     @property
     def needs_somebody(self) -> bool:
-        """Return whether an operator should look."""
+        """Return whether an operator should look at the job."""
         return self.word in WORDS_FOR_OPERATOR
 
 
@@ -103,7 +103,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
 
 
 def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -> Condition | None:
-    """Return the condition of a job that is late or missing by its threshold, or else by its rhythm; None otherwise."""
+    """Return the condition of a job that is late or missing by its threshold, or without one by its rhythm; or None."""
     if threshold is not None and threshold.measure == "lag" and (names := unread(head)):
         more = ", …" if len(names) > MOST_NAMED else ""
         reason = f"its lag is unknown; {TOO_LARGE}: {', '.join(names[:MOST_NAMED])}{more}"
@@ -134,7 +134,7 @@ def read_condition(head: Head) -> Condition | None:
 
 def rhythm_in(head: Head) -> Rhythm | None:
     """Return the rhythm of a job; None if too few commits are known."""
-    # Count from the last version, as `age` does. If that is a rewind or a set, an operator has just seen the job.
+    # Count from the last version, as `age` does, even if that is a rewind or a set: then an operator has seen the job.
     return None if head.last is None else rhythm_of(head.recent, head.last.at)
 
 
