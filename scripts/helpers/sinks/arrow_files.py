@@ -1,4 +1,4 @@
-"""Write a stream of rows to Parquet files, one file after the other, or to a temporary file that is read back later."""
+"""Write a stream of rows to Parquet files, one file at a time, or copy it to a temporary file that is read later."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ FOOTER_BYTES = 64 * 1024
 
 
 class WrittenFiles(NamedTuple):
-    """The number of rows written, and the bytes of each file, so that no listing is needed."""
+    """The number of rows written, and the size in bytes of each file by name: the folder need not be listed."""
 
     rows: int
     sizes: dict[str, int]
 
 
 def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, options: Mapping[str, Any]) -> WrittenFiles:
-    """Write rows to files in an empty folder, each packed in a local temporary file first.
+    """Write rows to Parquet files in an empty folder. Each file is first written to a local temporary file.
 
-    At least one file is written. Options are those of `pyarrow.parquet.write_table`.
+    Without rows, one file is written. `options` are those of `pyarrow.parquet.write_table`.
     """
     count, sizes = 0, dict[str, int]()
     with closing(rows.reader() if isinstance(rows, ArrowStream) else rows.to_reader()) as reader:
@@ -52,7 +52,7 @@ def write_batches(rows: pa.Table | ArrowStream, place: Place, folder: str, optio
 
 
 def footer_in(read: Callable[[int], bytes]) -> BytesIO:
-    """Return the end of a Parquet file, with its whole footer. `read(n)` must return the last n bytes of the file."""
+    """Return the end of a Parquet file, with the whole footer. `read(n)` must return the last n bytes of the file."""
     data = read(FOOTER_BYTES)
     size = int.from_bytes(data[-8:-4], "little") + 8
     return BytesIO(data if size <= len(data) else read(size))
@@ -62,7 +62,7 @@ def footer_in(read: Callable[[int], bytes]) -> BytesIO:
 def spooled_to_file(rows: ArrowStream) -> Iterator[pa.RecordBatchReader]:
     """Copy all rows to a temporary file, and open a reader of that file.
 
-    The source is read to its end before any row is written: with SQLite, reading and writing would block each other.
+    So the source is read to its end before the caller writes: SQLite does not allow to read and write at once.
     """
     with _temporary() as file:
         with translate_refusals({}):
@@ -84,19 +84,19 @@ def _temporary() -> Iterator[Any]:
     try:
         yield packed
     finally:
-        # Ignore errors of the last flush: if the disk is full, an earlier write has raised the error already.
+        # `close` writes what is still in the buffer. Ignore its error: if the disk is full, `_pack` has raised already.
         with suppress(OSError):
             packed.close()
 
 
 def _pack(reader: pa.RecordBatchReader, packed: Any, options: Mapping[str, Any]) -> tuple[int, int, bool]:
-    """Write rows to an open file until it is full; return its rows and bytes, and whether all rows are written."""
+    """Write rows to an open file up to `FILE_BYTES`. Return its rows and bytes, and whether `reader` is at its end."""
     given, count, is_done = {**WRITTEN, **options}, 0, False
     size = given.pop("row_group_size", None)
     with translate_refusals(options):
         writer = pq.ParquetWriter(packed, reader.schema, **given)
     with writer:
-        # Translate only errors of the writer: an error of the source that `reader` reads is raised unchanged.
+        # Translate only errors of the writer. Errors of the source, which `reader` raises, stay unchanged.
         for group in joined_batches(reader, size, len) if isinstance(size, int) else joined_batches(reader, GROUP):
             with translate_refusals(options):
                 writer.write_table(group, size)

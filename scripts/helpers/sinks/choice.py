@@ -72,9 +72,9 @@ def sink_for(target: str, df: Any, layout: Layout, s3_client: S3Client | None) -
 
 
 def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S3Client | None) -> Sink | None:
-    """Return the sink of an output's or retraction's target; None if only the job's own script can reach the target.
+    """Return the sink for the target in a record; None if only the job's own script can reach the target.
 
-    InvalidValueError if a later version of this package wrote the output or retraction.
+    The record is an output or a retraction. InvalidValueError if a later version of this package wrote the record.
     """
     if output.sink == "database":
         return None
@@ -88,9 +88,9 @@ def opened(output: Output | Retraction, spark: SparkSession | None, s3_client: S
 
 
 def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
-    """Return whether an output or retraction is of a sink's target, even if it spells the target's name differently.
+    """Return whether an output or retraction is of a sink's target, even if the two names are spelled differently.
 
-    TargetError if only the database knows which table a name leads to, and it does not answer.
+    TargetError if a database has to be asked which table a name means, and does not answer.
     """
     if record.sink == "database":
         from scripts.helpers.sinks.database import DatabaseSink
@@ -102,5 +102,5 @@ def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
 def sink_of(
     record: Output | Retraction, given: Iterable[Sink], spark: SparkSession | None, s3_client: S3Client | None
 ) -> Sink | None:
-    """Return the given sink whose target an output or retraction is of; if there is none, the result of `opened`."""
+    """Return the one of the `given` sinks that has the target of the record; if none has, the result of `opened`."""
     return next((sink for sink in given if is_sink_of(sink, record)), None) or opened(record, spark, s3_client)

@@ -1,4 +1,4 @@
-"""Connectors of Delta and Iceberg: how they find a table, and the errors if a connector is missing."""
+"""Find tables through the connectors of Delta and Iceberg, and raise an error if a connector is missing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_classic(spark: SparkSession | None, what: str) -> None:
 
 
 def check_delta_path(path: str, spark: SparkSession | None) -> None:
-    """Raise InvalidValueError if a path cannot be a Delta table's; NoJvmError as `check_classic` does."""
+    """Raise InvalidValueError if a text cannot be the path of a Delta table, NoJvmError for Spark Connect."""
     if "/" not in path:
         raise InvalidValueError(
             f"{path!r} is not a path, as it has no slash. Write s3://bucket/prefix/, or ./{path} for a folder here."
@@ -48,7 +48,7 @@ def check_delta_path(path: str, spark: SparkSession | None) -> None:
 
 
 def check_delta_on_spark(spark: SparkSession) -> None:
-    """Raise MissingConnectorError if a session lacks Delta's connector; without this check a query would fail late."""
+    """Raise MissingConnectorError if a session lacks Delta's connector, before a query fails for that reason."""
     if not is_delta_on_spark(spark):
         raise MissingConnectorError("delta", DELTA_ON_SPARK)
 
@@ -59,7 +59,7 @@ def is_delta_on_spark(spark: SparkSession) -> bool:
 
 
 def check_installed(format: str, packages: Iterable[str]) -> None:
-    """Raise MissingConnectorError if a package is missing that reads and writes a format without Spark."""
+    """Raise MissingConnectorError if one of the packages that read and write a format without Spark is missing."""
     for package in packages:
         try:
             import_module(package)
@@ -68,15 +68,15 @@ def check_installed(format: str, packages: Iterable[str]) -> None:
 
 
 def address_of(uri: str) -> str:
-    """Return the URI of a table as `deltalake` takes it; InvalidValueError for a name that it does not take.
+    """Return a table's URI in the form that `deltalake` requires; InvalidValueError if `deltalake` cannot address it.
 
-    `deltalake` parses the text as a URL: unless escaped, a # or a ? ends the path, and a % begins an escape.
+    `deltalake` parses the URI as a URL: unless escaped, a # or a ? ends the path, and a % begins an escape.
 
     >>> address_of("s3://lake/raw/a#1")
     's3://lake/raw/a%231'
     """
     scheme, _, path = uri.partition("://")
-    # Refuse an escape such as %20, which `deltalake` would decode, and characters that it cannot address at all.
+    # Refuse an escape such as %20, which `deltalake` would decode, and characters that it does not support at all.
     if unfit := re.search(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\]|^\\]", path):
         raise InvalidValueError(
             f"The package deltalake does not take a path with {unfit[0]!r}: {uri!r}. Choose another name, or work "
@@ -86,12 +86,12 @@ def address_of(uri: str) -> str:
 
 
 def actions_of(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the actions in a file of Delta's log, one per line. Only newlines end a line: texts may hold others."""
+    """Yield the actions in a file of Delta's log. A line ends only at a newline: texts may contain other separators."""
     return (json.loads(line) for line in text.split("\n") if line.strip())
 
 
 def deltalake_place(place: Place) -> tuple[str, dict[str, str] | None]:
-    """Return a table's URI, and the login, region and endpoint of the S3 client, in the form that `deltalake` takes."""
+    """Return a table's URI and, on S3, the client's login, region and endpoint, in the form that `deltalake` takes."""
     if isinstance(place, S3Place):
         return f"s3://{place.uri('').partition('://')[2]}", place.login()
     return place.uri(""), None
@@ -103,7 +103,7 @@ def delta_schema(table: Any) -> pa.Schema:
 
 
 def is_of_deltalake(error: Exception) -> bool:
-    """Return whether an error is from `deltalake`, or from a library that reads files or merges rows for it."""
+    """Return whether an error is from `deltalake`, or from a library that reads files or merges rows beside it."""
     module = type(error).__module__
     return module.startswith(("deltalake", "_internal", "pyarrow", "arro3", "_duckdb")) or isinstance(error, OSError)
 
@@ -111,17 +111,17 @@ def is_of_deltalake(error: Exception) -> bool:
 def delta_log_on_spark(uri: str, spark: SparkSession) -> Any:
     """Return a Scala pair: the log of a Delta table, and its newest snapshot."""
     java, session = java_of(spark), java_session(spark)
-    # Make this session the thread's active one, because Delta reads the settings of that.
+    # Make this session the active one of the thread, because Delta reads the settings of the active session.
     java.org.apache.spark.sql.SparkSession.setActiveSession(session)
     try:
         return java.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(session, uri)
     except TypeError as error:
-        # The jar is missing: py4j then takes the class for a Java package, which cannot be called.
+        # Delta's jar is missing. py4j then takes DeltaLog for a Java package, and a package cannot be called.
         raise MissingConnectorError("delta", DELTA_ON_SPARK) from error
 
 
 def check_name(name: str, catalog: Any = None) -> None:
-    """Raise InvalidValueError unless a name is catalog.namespace.table, and its catalog is the given one, if any."""
+    """Raise InvalidValueError unless a name is ``catalog.namespace.table``, with the name of the given `catalog`."""
     parts = name.split(".")
     if len(parts) < 3 or not all(parts) or "/" in name:
         raise InvalidValueError(f"{name!r} is not the name of an Iceberg table. Write catalog.namespace.table.")
@@ -133,7 +133,7 @@ def check_name(name: str, catalog: Any = None) -> None:
 
 
 def quoted_table(name: str, branch: str = "main") -> SQL:
-    """Return the name of a table, or of one of its branches, as Spark's SQL reads it."""
+    """Return the name of a table, or of one of its branches, quoted for Spark's SQL."""
     parts = name.split(".") if branch == "main" else [*name.split("."), f"branch_{branch}"]
     return joined(".", map(quote, parts))
 
@@ -141,21 +141,21 @@ def quoted_table(name: str, branch: str = "main") -> SQL:
 def rows_at(spark: SparkSession, format: str, table: str, version: int | None) -> DataFrame:
     """Return a Delta or Iceberg table's rows at a version or snapshot; if `version` is None, its columns without rows.
 
-    Both formats take `versionAsOf` from Spark 3.3 on; Spark 4.1 no longer takes Iceberg's ``snapshot-id``. The rows are
-    read with `load`, because before Spark 4 `table` ignores the option. In SQL, ``VERSION AS OF`` would read the cached
-    state of a table that the script has cached.
+    Both formats know the option ``versionAsOf`` from Spark 3.3 on, but Iceberg's ``snapshot-id`` is gone in Spark 4.1.
+    Use `load`, because `table` ignores the option before Spark 4. SQL with ``VERSION AS OF`` is no alternative: if the
+    script has cached the table, it returns the cached rows.
     """
     reader = spark.read.format(format)
     return reader.load(table).limit(0) if version is None else reader.option("versionAsOf", str(version)).load(table)
 
 
 def is_catalog(name: str, spark: SparkSession) -> bool:
-    """Return whether a session has a catalog of a name."""
+    """Return whether a session has a catalog of the name `name`."""
     return spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
 
 
 def check_iceberg_on_spark(name: str, spark: SparkSession) -> None:
-    """Raise MissingConnectorError, or InvalidValueError if Spark has no such catalog."""
+    """Raise MissingConnectorError without Iceberg's connector, InvalidValueError without the catalog of the table."""
     catalog = name.partition(".")[0]
     if not is_catalog(catalog, spark):
         raise InvalidValueError(
@@ -175,7 +175,7 @@ def check_iceberg_on_spark(name: str, spark: SparkSession) -> None:
 def spark_table(name: str, spark: SparkSession) -> Any:
     """Return a table of Iceberg's Java API, refreshed, because Spark's catalog caches tables for half a minute."""
     java = java_of(spark)
-    # Make this session the thread's active one, because Spark looks up the catalog in the settings of that.
+    # Make this session the active one of the thread, because Spark looks up the catalog in the active session.
     session = java_session(spark)
     java.org.apache.spark.sql.SparkSession.setActiveSession(session)
     table = java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, quoted_table(name))
@@ -187,7 +187,7 @@ def spark_table(name: str, spark: SparkSession) -> Any:
 def keep_null_lists() -> None:
     """Make `pyiceberg` keep NULL in a column of lists of structs, or of maps to structs, in this process.
 
-    It reads and writes such a NULL as an empty list or map: https://github.com/apache/iceberg-python/issues/3833.
+    Without this it reads and writes an empty list or map: https://github.com/apache/iceberg-python/issues/3833.
     """
     from pyiceberg.io.pyarrow import ArrowProjectionVisitor
 
@@ -208,9 +208,9 @@ def keep_null_lists() -> None:
 
 
 def arrow_catalog(name: str, given: Any, of: type[SourceError | TargetError], instead: str) -> Any:
-    """Return the given catalog of `pyiceberg`, or if None the one that the table's `name` begins with.
+    """Return the catalog `given`; if that is None, load the catalog of `pyiceberg` that the table's `name` begins with.
 
-    Raises `of` if the catalog cannot be reached. Errors suggest `instead`, such as "use IcebergSink(…, catalog=…)".
+    If it cannot be reached, the error is of the class `of`. Errors suggest `instead`: "use IcebergSink(…, catalog=…)".
     """
     catalog = name.partition(".")[0]
     check_installed("iceberg", ["pyiceberg.catalog"])

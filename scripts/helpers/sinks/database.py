@@ -131,7 +131,7 @@ def checks_in(definition: str) -> list[str]:
     >>> checks_in("CREATE TABLE t (id int CHECK (id > 0), word text DEFAULT 'CHECK (', CHECK ((id < 9) OR word = ')'))")
     ['(id > 0)', "((id < 9) OR word = ')')"]
     """
-    # Return nothing if a backslash may hide the end of a text, or if the database does not enforce a constraint.
+    # Return no condition if a backslash in the definition may escape a quote, or if a constraint is not enforced.
     is_clear = "\\" not in definition and "NOT ENFORCED" not in definition
     found, tokens = [], iter(_TOKENS.findall(definition) if is_clear else ())
     for word in tokens:
@@ -147,7 +147,7 @@ def checks_in(definition: str) -> list[str]:
 
 
 class Statements:
-    """The statements for one target and its staging tables. All tables of this package are in the target's schema."""
+    """The SQL statements for one target and its staging tables. All these tables are in the schema of the target."""
 
     def __init__(self, database: WritableDatabase, schema: str, table: str, digits: int = MARK_DIGITS) -> None:
         self.sql, self.schema, self.table, self._digits = database, schema, table, digits
@@ -169,15 +169,15 @@ class Statements:
     # --- staging --------------------------------------------------------------------------------
 
     def create_landing(self, staging: str, columns: Sequence[Arriving]) -> SQL:
-        """Return the CREATE TABLE for the landing table, which takes rows as they arrive."""
-        # Columns `a` and `p` name the attempt at a Spark task: Spark repeats a task that is lost after its commit.
+        """Return the CREATE TABLE for the landing table, which takes rows before they are converted and checked."""
+        # `p` is the Spark task that wrote a row, `a` the attempt: Spark repeats a task that is lost after its commit.
         declared = [sql("{} {}", column.landing, self.sql.landing_type(column)) for column in columns]
         listed = joined(", ", [*declared, sql("a bigint DEFAULT ({}), p bigint, n bigint, d bigint", self.sql.attempt)])
         return sql("CREATE TABLE {} ({}){}", self.beside(staging + LANDING), listed, self.sql.engine)
 
     def create_staging(self, staging: str, columns: Sequence[Arriving]) -> SQL:
-        """Return the CREATE TABLE with columns of the target, and two columns of this package."""
-        # Do not make it UNLOGGED or temporary: a crash of the server would delete the rows of a committed batch.
+        """Return the CREATE TABLE for a staging table: the target's columns that the rows have, `DELETED` and `ROW`."""
+        # Do not make the table UNLOGGED or temporary: a crash of the server would delete the rows of a committed batch.
         table = self.beside(staging)
         names = [self.sql.quote(column.name) for column in columns]
         if not names:
@@ -185,7 +185,7 @@ class Statements:
         return self.sql.create_like(table, names, self.target, (DELETED, ROW))
 
     def copy(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL:
-        """Return the INSERT that copies landed rows to the staging table, from only one attempt at each Spark task."""
+        """Return the INSERT that copies the landing table to the staging table, with one attempt at each Spark task."""
         names = self._list([*(column.name for column, _ in columns), DELETED, ROW])
         values = [self.sql.arrived(column, found.declared) for column, found in columns]
         return sql(
@@ -196,12 +196,12 @@ class Statements:
         )  # fmt: skip
 
     def nulls(self, staging: str, column: Arriving, *, in_deletes: bool) -> SQL:
-        """Return the query that counts rows without a value in a column."""
+        """Return the query that counts the landed rows with NULL in a column; deletes count only with `in_deletes`."""
         count = sql("SELECT COUNT(*) FROM {} l WHERE l.{} IS NULL", self.beside(staging + LANDING), column.landing)
         return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
     def changed(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL | None:
-        """Return the query that counts, for each column, the values that a staging table changes; None if none can."""
+        """Return the query that counts, by column, the values that differ in the staging table; None if none can."""
         changes = [self.sql.changes(*pair) for pair in columns]
         if not any(changes):
             return None
@@ -217,16 +217,16 @@ class Statements:
     def refused(
         self, staging: str, constraints: Sequence[Sequence[str | None]], absent: Collection[str], *, has_keys: bool
     ) -> dict[str, SQL]:
-        """Return, for each constraint, the query that counts the staged rows that it refuses.
+        """Return, by constraint, the query that counts the staged rows that the constraint refuses.
 
         Parameters
         ----------
         constraints
-            The rows that the queries of `WritableDatabase.constraints` find.
+            The result rows of the queries of `WritableDatabase.constraints`.
         absent
-            Columns that the rows lack. Only the INSERT fills them, so constraints on them cannot be checked before.
+            Columns that the rows lack. The database fills them on INSERT, so constraints on them are not checked here.
         has_keys
-            Whether to check unique keys, so that no two staged rows may share one.
+            Whether to check unique keys as well, which two staged rows must not share.
         """
         lacks, staged = naming(absent), self.beside(staging)
         counts: dict[str, SQL] = {}
@@ -273,12 +273,12 @@ class Statements:
         return sql("DELETE FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
     def versions(self, of: Output | Retraction, kept: SQL = KEPT) -> Bound:
-        """Return the query for recorded versions: an output's own, or those of a retraction for which `kept` holds."""
+        """Return the query for recorded versions: that of an output, or those of a retraction that meet `kept`."""
         which, values = (OF_BATCH, [of.version]) if isinstance(of, Output) else (kept, [of.first, of.last])
         return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
     def recorded(self, job: str) -> Bound:
-        """Return the query for the last version of each epoch: of the job with the mark `job`, or if '' of all jobs."""
+        """Return the query for the last recorded version in each epoch of a job, given by its mark; '' for all jobs."""
         of_job = sql("AND job = {}", VALUE) if job else sql("")
         statement = sql(
             "SELECT job, epoch, MAX(version) FROM {} WHERE target = {} {} GROUP BY job, epoch",
@@ -292,12 +292,12 @@ class Statements:
         return statement, self._of(of, of.first, of.last)
 
     def statements_by_batch(self, verb: SQL, of: Output | Retraction, versions: Sequence[int]) -> list[Bound]:
-        """Return statements that begin with `verb`, such as DELETE, for the rows of some versions, by batch column."""
+        """Return statements that begin with `verb` (DELETE), for rows whose batch column names one of the versions."""
         found: list[Bound] = []
         column = self.sql.quote(of.batch_column or "")
         for start in range(0, len(versions), BATCHES_AT_ONCE):
             batches = [batch_value(of, version) for version in versions[start : start + BATCHES_AT_ONCE]]
-            # Compare twice: the first condition can use an index, the second excludes what only the collation equates.
+            # Compare twice: the first condition can use an index, the second is exact where the collation is not.
             statement = sql(
                 "{} FROM {} WHERE {} IN ({marks}) AND {} IN ({marks})",
                 verb, self.target, column, self.sql.binary(column), marks=joined(", ", [VALUE] * len(batches)),
@@ -306,7 +306,7 @@ class Statements:
         return found
 
     def lock_row(self) -> Bound:
-        """Return the INSERT of the lock row, by which merges into this target lock each other out."""
+        """Return the INSERT of the lock row. A merge updates it first, so that merges into this target run in turn."""
         return self.sql.insert_once(self.batches), [self.table, "", "", "", 0, LOCK]
 
     def has_lock_row(self) -> Bound:
@@ -314,8 +314,8 @@ class Statements:
         return sql("SELECT staged FROM {} WHERE {}", self.batches, OF_LOCK), [self.table]
 
     def lock(self) -> Bound:
-        """Return the UPDATE that waits until no other merge into this target is running."""
-        # Without the lock, concurrent merges of different batches could both find no row of a key and both insert one.
+        """Return the UPDATE of the lock row, which waits until no other merge into this target is running."""
+        # Without the lock, two merges could both find that the target has no row of a key, and both insert one.
         return sql("UPDATE {} SET staged = {} WHERE {}", self.batches, in_quotes(LOCK), OF_LOCK), [self.table]
 
     def append(self, staging: str, names: Sequence[str]) -> list[SQL]:
@@ -347,9 +347,9 @@ class Statements:
         )  # fmt: skip
 
     def ties_within(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
-        """Return the query that counts staged rows tied with another staged row."""
+        """Return the query that counts staged rows that have key and sequence of another, different staged row."""
         unequal, differ = sql("s.{0} <> t.{0}", DELETED), self._differ(merge, declared)
-        # Compare other columns only of rows: two deletes are equal even if their other columns differ.
+        # Compare the other columns of rows, but not of deletes, which are equal even if their other columns differ.
         if differ:
             unequal = sql("{} OR (s.{} = 0 AND ({}))", unequal, DELETED, joined(" OR ", differ))
         return sql(
@@ -358,7 +358,7 @@ class Statements:
         )  # fmt: skip
 
     def ties_beside(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
-        """Return the query that counts staged rows tied with a row of the target or with a remembered delete."""
+        """Return the query that counts staged events tied with a different row of the target or a remembered delete."""
         unequal = joined(" OR ", [sql("s.{} <> 0", DELETED), *self._differ(merge, declared)])
         return sql(
             "SELECT (SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE {}) + "
@@ -379,7 +379,7 @@ class Statements:
         return sql("{} AND {}", merge.matches(self.sql.quote), merge.ties(self.sql.quote))
 
     def merge(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
-        """Return the statements that merge the staged rows that `_reduce` has left into the target."""
+        """Return the statements that merge a staging table into the target, after `_Attempt` has reduced it."""
         return self._versions(staging, merge, names) if merge.history else self._newest(staging, merge, names)
 
     def _newest(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
@@ -400,7 +400,7 @@ class Statements:
             writing.update_from(gone, source, match, from_staged(named), _all(delete, newer)),
             self._insert(gone, named, staged, _all(delete, not_there, not_remembered)),
             self._insert(self.target, names, staged, _all(row, not_there, no_newer_delete)),
-            # Forget a delete once the target has a newer row of the key, because no older row can replace that row.
+            # Forget a delete once the target has a newer row of the key: an older row loses against that row anyway.
             writing.delete_where(gone, _some(staged, match, row, newer)),
         ]
 
@@ -420,7 +420,7 @@ class Statements:
             start, self.target, sequence, gone, keys=self._list(merge.keys), of_t=self._list(merge.keys, sql("t.")),
             touched=_some(staged, match), started=STARTED, ended=ENDED,
         )  # fmt: skip
-        # Set time columns to the values they have: MySQL may have declared the first one ON UPDATE CURRENT_TIMESTAMP.
+        # Set each time column, even to its present value: MySQL may have declared one ON UPDATE CURRENT_TIMESTAMP.
         sets = {to: sql("s.{}", ENDED), from_: sql("t.{}", start), by: sql("t.{}", sequence)}
         new_delete = sql("s.{} <> 0 AND {}", DELETED, _not_exists(gone, match, merge.ties(writing.quote)))
         same_start = sql("t.{} = s.{}", start, sequence)
@@ -464,7 +464,7 @@ def _not_exists(table: SQL, *conditions: SQL) -> SQL:
 # --- database access ------------------------------------------------------------------------------
 # Two ways to write to a database: over JDBC with Spark, and through a Python driver with Arrow.
 #
-# Each fills a landing table with rows, and opens sessions that run statements one by one or in a transaction.
+# Each way fills a landing table with rows, and opens sessions that run statements one by one or in a transaction.
 
 Connect = Callable[[], Any]
 PLACEHOLDERS: Mapping[str, tuple[LiteralString, LiteralString]] = {
@@ -486,7 +486,7 @@ times as many round trips."""
 
 
 def arriving(types: Mapping[str, str]) -> list[Arriving]:
-    """Return the columns of the landing table for rows of these types, without the column that marks deletes."""
+    """Return the columns of a landing table, from the rows' types by name, without the column that marks deletes."""
     found = []
     for position, (name, kind) in enumerate(types.items()):
         base = kind.partition("(")[0].partition(" ")[0]
@@ -555,7 +555,7 @@ class JdbcAccess:
         )  # fmt: skip
         levels = [value for option, value in (properties or {}).items() if option.lower() == "isolationlevel"]
         if any(level.upper() == "NONE" for level in levels):
-            # Refuse NONE, with which Spark commits each batch of rows on its own, so that a failed task leaves rows.
+            # Refuse NONE: Spark would commit each batch of a task's rows, so a failed task would leave some rows.
             raise InvalidValueError(
                 "isolationLevel=NONE is refused: rows that a task has written in parts cannot be told from those of "
                 "its other attempts. Leave the option out."
@@ -571,7 +571,7 @@ class JdbcAccess:
         return f"{type(self).__name__}({self.place!r})"
 
     def taken(self, df: Any, target: str) -> DataFrame:
-        """Return a Spark frame with types that databases have; InvalidValueError for a frame that is not of Spark."""
+        """Return a Spark frame cast to types that databases have; InvalidValueError if the frame is not of Spark."""
         if spark_of(df) is None:
             raise InvalidValueError(
                 "the rows are not of Spark, and the sink reaches its database over JDBC. Give the sink connect= "
@@ -605,7 +605,7 @@ class JdbcAccess:
                 if f"{UNFIT}_{column.position}." in str(error):
                     check_unfit(self.sql, column, " or ".join(unfit))
             found = driver_error(error)
-            # Search for NUL only after a failure, because the search reads all rows.
+            # Search for a NUL in texts only after a failure, because the search reads all rows.
             if found is not None and not found.is_outage and not self.sql.holds_nul:
                 self._check_nul(rows, [column for column in columns if column.kind == "string"])
             raise
@@ -618,7 +618,7 @@ class JdbcAccess:
 
 
 def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
-    """Return the SQL of a column's value in the landing table, with times as text independent of session zones.
+    """Return Spark's SQL for the value of a column in the landing table. Times become text, those with a zone in UTC.
 
     For a number in `WritableDatabase.unfit_floats`, the SQL raises an error with `UNFIT` and the column's position.
     """
@@ -628,7 +628,7 @@ def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
         error = sql("raise_error({})", in_quotes(f"{UNFIT}_{column.position}."))
         return sql("IF({0} IN ({1}), CAST({2} AS DOUBLE), {0})", quoted, listed, error)
     if column.kind == "timestamp":
-        # Compute the text here, because all of Spark's functions that write a timestamp as text use the session's zone.
+        # Compute the text in UTC here, because Spark's own functions convert a timestamp in the session's time zone.
         micros = sql("unix_micros({})", quoted)
         inside = sql("pmod({}, 86400000000L)", micros)
         day = sql("CAST(date_add(DATE'1970-01-01', CAST(({} - {}) div 86400000000L AS INT)) AS STRING)", micros, inside)
@@ -649,7 +649,7 @@ def _landed_in_spark(column: Arriving, unfit: Sequence[str]) -> SQL:
 
 
 def place_of_url(url: str) -> str:
-    """Return server and database of a JDBC URL, without user, password and options.
+    """Return the server and the database in a JDBC URL, without user, password and options.
 
     >>> place_of_url("jdbc:postgresql://me:secret@db.example:5432/shop?password=secret")
     'postgresql://db.example:5432/shop'
@@ -671,7 +671,7 @@ def check_unfit(database: WritableDatabase, column: Arriving, found: str | None)
 
 
 class DriverSession:
-    """Like `JdbcSession`, through a connection of a Python driver (DB API 2.0)."""
+    """Like `JdbcSession`, but for a connection of a Python driver (DB API 2.0)."""
 
     def __init__(self, connection: Any, database: WritableDatabase, style: str) -> None:
         self._connection, self._sql, self._marks = connection, database, PLACEHOLDERS[style]
@@ -712,7 +712,7 @@ def _text(value: Any) -> str:
 
 
 class DriverAccess:
-    """Like `JdbcAccess`, through a factory of connections, which write the rows and run the statements."""
+    """Like `JdbcAccess`, but the connections that `connect` returns write the rows and run the statements."""
 
     rows = ARROW_ROWS
 
@@ -739,7 +739,7 @@ class DriverAccess:
                 "the rows are of Spark, and the sink reaches its database by a Python driver. Give the sink spark= and "
                 "url= instead of connect=, or write a frame of pandas or a table of pyarrow."
             )
-        # Drop the type of a column without any value, because pandas reads an empty CSV column as numbers.
+        # A column without any value gets no type: pandas reads an empty CSV column as numbers, which may be wrong.
         return without_types(self.rows.taken(df, target, HELD))
 
     @contextmanager
@@ -777,7 +777,7 @@ class DriverAccess:
         with there as batches, self.session() as session:
             session.begin()
             for batch in batches:
-                # Insert in slices, because rows take many times the memory as Python objects.
+                # Insert 10,000 rows at a time, because as Python objects they take many times the memory.
                 for start in range(0, len(batch), ROWS_AT_ONCE):
                     part = batch.slice(start, ROWS_AT_ONCE)
                     session.insert(insert, self._landed(part, columns, count))
@@ -785,7 +785,7 @@ class DriverAccess:
             session.commit()
 
     def _landed(self, rows: pa.RecordBatch, columns: Sequence[Arriving], first: int) -> list[Sequence[Any]]:
-        """Return rows for the landing table, numbered from `first`; InvalidValueError for values it cannot hold."""
+        """Return rows for the landing table, numbered from `first`; InvalidValueError if the database lacks a value."""
         values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
             if column.kind == "string" and not self.sql.holds_nul:
@@ -809,7 +809,7 @@ def _commit_each(connection: Any) -> None:
 
 
 def _landed(column: Arriving, array: Any) -> list[Any]:
-    """Return values for the landing table; InvalidValueError for a date or time that Python cannot represent."""
+    """Return a column's values for the landing table; InvalidValueError for a date that Python cannot represent."""
     try:
         values = array.to_pylist()
     except OverflowError:
@@ -850,7 +850,7 @@ MEANINGS = {
 
 
 def misfit(error: Exception) -> str | None:
-    """Return why a server refuses a value for its column; None for any other error."""
+    """Return the reason if a server's error is that a value does not fit its column; None for any other error."""
     found = driver_error(error)
     return MISFITS.get(found.meaning) if found is not None else None
 
@@ -965,13 +965,13 @@ class DatabaseSink(TableSink):
         if isinstance(record, Output):
             is_named = record.folder.startswith(owner_of(table, record.job))
         else:
-            # A retraction has no staging table with a hash in its name, so compare the ends of the names. If the table
-            # `a.repairs` is mistaken for this one, nothing is lost: all rows of the retracted versions are read again.
+            # A retraction has no staging table with a hash in its name, so compare the last parts of the names. Even if
+            # another table `a.repairs` is mistaken for this one, no row is lost: its versions are read again.
             is_named = f".{record.target.removeprefix(place)}".endswith(f".{table}")
         return is_named and record.staging == self._log.schema
 
     def check(self, df: DataFrame | pd.DataFrame) -> Any:
-        """Raise InvalidValueError for a frame that the chosen access cannot write, or a type that no database has."""
+        """Return the rows for `stage`; InvalidValueError for a frame of the other engine, or a type no database has."""
         rows = self._log.access.taken(super().check(df), self.name)
         check_batch_column(self._batch_column, columns_of(rows), merges=self.rules is not None)
         return rows
@@ -980,7 +980,7 @@ class DatabaseSink(TableSink):
         """Insert or merge the rows of a committed attempt into the target in one transaction, unless they are there.
 
         Late, repeated and concurrent calls do no harm: the second call to insert the batch's key waits for the first,
-        up to the database's time-out. A transaction that a deadlock has ended is retried.
+        up to the database's time-out, and then does nothing. After a deadlock the transaction is retried.
 
         Raises
         ------
@@ -995,7 +995,7 @@ class DatabaseSink(TableSink):
         """
         if output.rows == 0:
             return
-        # Take merge and batch column from the script: the staging table lacks them, and the record may be forged.
+        # Use the merge and the batch column that the script gives: the record of the output may be forged.
         own = replace(output, batch_column=self._batch_column, merge=self.rules.columns if self.rules else None)
         if own.terms != output.terms:
             raise TargetError(
@@ -1007,7 +1007,7 @@ class DatabaseSink(TableSink):
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         found = super().recorded(job, others=others)
-        # If a table was dropped and made again, only a batch column can show whether the job's rows are in it.
+        # If the table was dropped and made again, only its batch column can show which batches of the job it has.
         if newest is None or not newest.table or not newest.batch_column or self._log.has(newest):
             return found
         made = [self.retraction(newest.job_id, epoch, 1, last, datetime.min) for epoch, last in found.epochs.items()]
@@ -1031,7 +1031,7 @@ class DatabaseSink(TableSink):
         table = staging_table(log.table, batch, made.fence, new_token()[:5])
         attempt = _Attempt(log, self.rules, log.arriving(rows), table)
         made = replace(made, staging=attempt.statements.schema, folder=table, files=1, table=attempt.number)
-        # Refuse a second attempt of a run that saves nothing: no column shows which rows the first one appended.
+        # Refuse a second attempt of a run that saves no watermarks: no column would show which attempt appended a row.
         if made.replaces and self.rules is None and self._has(made):
             raise TargetError(
                 self.name,
@@ -1042,7 +1042,7 @@ class DatabaseSink(TableSink):
         try:
             count = attempt.fill(rows)
         except BaseException:
-            # Ignore an error of the drop, because the error of `fill` says more.
+            # Ignore an error while the staging table is dropped, because the error of `fill` says more.
             with suppress(TargetError):
                 _StagingTables(log, made.staging).drop(table)
             raise
@@ -1066,7 +1066,7 @@ class _Log(TableLog):
 
     @cached_property
     def schema(self) -> str | None:
-        """The schema of the target; None if there is no such table."""
+        """The schema of the target table; None if there is no such table."""
         with self.session("the table cannot be looked at") as session:
             found = session.rows(self.sql.schema_of(self.parts))
         return str(found[0][0]) if found else None
@@ -1086,8 +1086,8 @@ class _Log(TableLog):
     def batches(self, session: Session, schema: str) -> Statements | None:
         """Return the statements for the target and the table of batches; None if there is no table of batches.
 
-        They write the job's mark with as many digits as the table takes: only 8 if an earlier version of this package
-        created the table, so that the batches in it are still found.
+        A job's mark in the table of batches has 8 digits if an earlier version of this package created that table.
+        Then the statements cut the mark, too, so that they find the batches in it.
         """
         found = self.catalogue(session, [schema, BATCHES])
         digits = 8 if found and "(8)" in found["job"].declared else MARK_DIGITS
@@ -1098,7 +1098,7 @@ class _Log(TableLog):
         return columns_of_catalogue(session.rows(self.sql.catalogue(parts)))
 
     def exists(self) -> bool:
-        return True  # Records are in another table, so they may exist without the target: see `_versions`.
+        return True  # The records are in the table of batches, so they may exist without the target: see `_versions`.
 
     def shape(self) -> TableShape | None:
         with self.session("the table cannot be looked at") as session:
@@ -1119,7 +1119,7 @@ class _Log(TableLog):
         return Witnessed(job, versions)
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
-        # There is nothing to commit for a retraction: `withdraw` has recorded each staged version as taken back.
+        # For a retraction (`Nothing`), `withdraw` has already recorded each staged version as taken back.
         if isinstance(change, Nothing):
             return
         assert isinstance(of, Output)
@@ -1154,7 +1154,7 @@ class _Log(TableLog):
         logger.info("event=rows_published target=%s version=%d rows=%s", self.target, version, of.rows)
 
     def check_ties(self, session: Session, query: SQL, rules: Merge, where: str) -> None:
-        """Raise InvalidValueError if a query counts tied rows."""
+        """Raise InvalidValueError if a query counts tied rows: the same key and sequence, but other values."""
         count = _count(session, query)
         if count:
             raise rules.tied(self.target, count, where)
@@ -1163,10 +1163,10 @@ class _Log(TableLog):
         with self.session("a batch cannot be taken back") as session:
             _begin(session, self.sql)
             statements = self.batches(session, retraction.staging) or self.statements(retraction.staging)
-            # Select each version by its value, not by a range: a collation might sort other batches into the range.
+            # Select each version by its value, not a range of values: a collation might sort other batches into that.
             versions = self._versions(session, retraction)
             if versions:
-                # Include versions taken back earlier: a backup that restored only the target restored their rows, too.
+                # Include versions that are taken back already: a backup of the target may have restored their rows.
                 versions = self._versions(session, retraction, RECORDED)
             deleted = sum(
                 session.run(*delete) for delete in statements.statements_by_batch(sql("DELETE"), retraction, versions)
@@ -1183,7 +1183,7 @@ class _Log(TableLog):
             return sum(_count(session, *query) for query in queries)
 
     def number(self, session: Session) -> str | None:
-        """Return a text that changes if the table is made again; None if the database has no such text."""
+        """Return a text that changes if the table is dropped and made again; None if the database has no such text."""
         return next((number for (number,) in session.rows(self.sql.number_of(self.parts))), None)
 
     def has(self, output: Output) -> bool:
@@ -1203,7 +1203,7 @@ class _Log(TableLog):
         return bisect_left(range(1, of.last + 1), True, key=lambda first: not self.count(replace(of, first=first)))
 
     def meaning(self, error: Exception) -> Meaning | None:
-        return None  # An error gets here as a TargetError already, because each session translates its driver's errors.
+        return None  # Each session translates its driver's errors, so every error that arrives here is a TargetError.
 
     def _versions(self, session: Session, of: Output | Retraction, kept: SQL = KEPT) -> list[int]:
         batches = self.batches(session, of.staging)
@@ -1234,7 +1234,7 @@ class _StagingTables(Attempts):
 
     def left(self, job: str) -> list[str]:
         if not self._schema:
-            return []  # There is no target, so the schema that may have staging tables is unknown.
+            return []  # The target does not exist, so it is unknown which schema may have staging tables.
         with self._log.session("staging tables cannot be listed") as session:
             found = session.rows(self._log.sql.tables_like(self._schema, owner_of(self._log.table, job)))
         return sorted({(table or "").removesuffix(LANDING) for (table,) in found})
@@ -1246,8 +1246,8 @@ class _StagingTables(Attempts):
         statements = self._log.statements(self._schema)
         with self._log.session(f"staging table {folder!r} cannot be dropped") as session:
             _begin(session, self._log.sql)
-            # A paused attempt holds a lock on its table as long as it is paused. Do not wait for it: no reader sees the
-            # table, and the next run sweeps it.
+            # Do not wait for a lock: a paused attempt may keep its table locked for long. No reader sees that table,
+            # and the next run sweeps it.
             if statements.sql.impatient:
                 session.run(statements.sql.impatient)
             session.run(statements.drop(folder + LANDING))
@@ -1261,7 +1261,7 @@ class _StagingTables(Attempts):
         for table in tables:
             version = version_of(table, retraction.epoch) or 0
             with self._log.session("a batch cannot be taken back") as session:
-                # Insert the batch's key, so that a late publisher does nothing. If one is publishing now, this waits.
+                # Insert the batch's key, so that a late publisher does nothing. This waits if one is at work just now.
                 batches = self._log.batches(session, self._schema) or self._log.statements(self._schema)
                 session.run(*batches.record(retraction, version, TAKEN_BACK))
         return bool(tables)
@@ -1271,14 +1271,14 @@ class _StagingTables(Attempts):
             try:
                 self.drop(table)
             except TargetError as error:
-                # Only warn: no run publishes this staging table any more, and a paused attempt may lock it for long.
+                # Only warn: no run publishes this staging table any more, and a paused attempt may keep it locked.
                 logger.warning("event=staging_left target=%s error=%s", self._log.target, error)
 
 
 class _Attempt:
     """The rows that one attempt stages, checked against the target as it is now.
 
-    While it stages, the server converts each value to the type of its column; for a merge, ties are then refused.
+    When rows are staged, the server converts each value to the type of its column. A merge then refuses ties.
 
     Raises
     ------
@@ -1334,7 +1334,7 @@ class _Attempt:
         columns, rules = self._columns, self._rules
         named = [*rules.keys, *rules.sequence_by] if rules is not None else []
         if any(column.name in columns for column in self._arriving):
-            # Leave out a column that has no value in any row and that the table lacks, as other sinks do.
+            # Leave out each column that the table lacks if no row has a value in it, as other sinks do.
             self._arriving = [
                 column
                 for column in self._arriving
@@ -1378,7 +1378,7 @@ class _Attempt:
                     f"column {name!r} must have a value, and the rows do not have the column. Add it to them, "
                     "or give it a default.",
                 )
-            # Refuse a missing column in a merge, which replaces whole rows: a row would have values of two events.
+            # A merge replaces whole rows. Without this column, the new row would keep a value of the old row.
             if self._rules is not None:
                 raise self._unfit(
                     f"column {name!r} is missing in the rows, and a merge replaces whole rows. Add it to them, "
@@ -1399,12 +1399,12 @@ class _Attempt:
                 try:
                     session.run(create)
                 except Exception:
-                    # Ignore the error if another process has created the table at the same moment.
+                    # Ignore the error if the table is there now, because another process created it meanwhile.
                     if not log.catalogue(session, [statements.schema, table]):
                         raise
             if rules is not None:
                 self._check_gone(session, rules)
-                # Insert the row only if it is missing: MySQL's INSERT of an existing row waits for any running merge.
+                # Look for the lock row first: in MySQL, an INSERT of an existing row would wait for any running merge.
                 if not session.rows(*statements.has_lock_row()):
                     session.run(*statements.lock_row())
 
@@ -1463,7 +1463,7 @@ class _Attempt:
                 )
 
     def _check_each(self, pairs: Sequence[tuple[Arriving, TableColumn]]) -> None:
-        """Raise TargetError for the first column with a value that the server refuses; the server does not name it."""
+        """Raise TargetError that names the first column with a value that the server refuses: its error names none."""
         for column, found in pairs:
             with self._log.session("rows do not fit the table") as session:
                 _begin(session, self._sql)
@@ -1473,7 +1473,7 @@ class _Attempt:
                     why, wider = misfit(error), f"Declare it as {self._sql.declaration(column)}, or change"
                     if why is None:
                         raise
-                    # For a column of times, advise only to change the rows: the database has no type of a wider range.
+                    # Do not advise to declare a wider type for a column of times: the database has none.
                     raise self._unfit(
                         f"column {column.name!r} is {found.declared}, and the rows have it as {column.kind}: {why}. "
                         f"{'Change' if column.kind in TIMES else wider} the rows. Nothing is written."
@@ -1481,7 +1481,7 @@ class _Attempt:
                 session.run(sql("ROLLBACK"))
 
     def _check_values(self, session: Session, columns: Sequence[tuple[Arriving, TableColumn]]) -> None:
-        """Raise TargetError if the target's column would hold another value than the one that arrived."""
+        """Raise TargetError if a column of the target would store another value than the rows have, such as rounded."""
         query = self.statements.changed(self._table, columns)
         counts = session.rows(query)[0] if query is not None else ()
         for (column, found), count in zip(columns, counts, strict=False):
@@ -1496,10 +1496,10 @@ class _Attempt:
         """Raise TargetError if a CHECK constraint or a unique key of the target refuses staged rows."""
         absent = self._columns.keys() - {column.name for column in self._arriving}
         counts: dict[str, int] = {}
-        # Ignore errors: a condition may call a function that this user may not call. Then only publishing checks it.
+        # Ignore errors, such as for a CHECK with a function that the user may not call. INSERT checks it later anyway.
         with suppress(TargetError), self._log.session("constraints cannot be looked at") as session:
             found = [row for query in self._sql.constraints(self._log.parts) for row in session.rows(query)]
-            # Skip unique keys for a merge, which stages several rows of a key, and leaves one.
+            # Skip unique keys for a merge: several staged rows may have one key, and only one of them is merged.
             refused = self.statements.refused(self._table, found, absent, has_keys=self._rules is None)
             for constraint, query in refused.items():
                 counts[constraint] = _count(session, query)
@@ -1517,7 +1517,7 @@ class _Attempt:
 
 
 def _begin(session: Session, database: WritableDatabase) -> None:
-    """Begin a transaction that sees what other transactions have committed."""
+    """Begin a transaction whose statements see what other transactions have committed by then."""
     session.begin()
     if database.isolation is not None:
         session.run(database.isolation)
