@@ -7,9 +7,9 @@
     publish   if the batch is not recorded yet, one transaction appends or merges these rows and records the batch
     sweep     the staged folders of this attempt and of losing attempts are deleted, each manifest last
 
-The record is Delta's own transaction id: a name (the application: job and epoch) and a number (the batch's version).
-Delta's log has it in the same entry as the rows. Two transactions of one application conflict, whatever they append:
-the later one fails. Its publisher looks at the table again, and finds the batch recorded.
+The record is Delta's own transaction id: a name (the "application", made of job and epoch) and a number (the batch's
+version). Delta's log has the record in the same entry as the rows. If two publishers commit the same batch, their
+transactions have one application and conflict: the later one fails, reads the table again, and finds the record.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ class DeltaSink(LakeSink):
     `S3DynamoDBLogStore`. Without Spark, the conditional writes of S3 are enough.
 
     Spark writes each row twice: it stages the rows, reads them, and appends them. Without Spark, an append copies the
-    staged files, unless only the writer of `deltalake` can write to the table. A merge, and a text column in
-    `partition_by`, take one more read. The table is created when the first batch with rows is published. If that batch
-    is taken back at the same moment, the table stays, without rows.
+    staged files, or if the table does not allow that, `deltalake` reads and writes the rows again. A merge and a text
+    column in `partition_by` take one more read of the staged rows. The table is created when the first batch with rows
+    is published. If an operator takes that batch back at the same moment, the table stays, without rows.
 
     Parameters
     ----------
@@ -158,14 +158,14 @@ class DeltaSink(LakeSink):
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> DeltaSink | None:
-        """Return the sink that staged an output.
+        """Return a sink that can publish an output, or carry out a retraction.
 
-        None if Spark staged it and there is no session here, or if only the job's own script knows the place.
+        None if Spark staged the output and `spark` is None, or if the staging place is known to the job's script only.
         """
         engine = output.engine if isinstance(output, Output) else None
         if (engine == _SparkLog.engine and spark is None) or not is_beside(output, output.target):
             return None
-        # Use the engine that staged the batch, because the other engine does not find the staged rows.
+        # Use the engine (Spark or `deltalake`) that staged the batch, because the other one cannot find its rows.
         with_spark = None if engine == _ArrowLog.engine else spark
         return cls(
             output.target, spark=with_spark, s3_client=s3_client, staging=output.staging,
@@ -184,7 +184,7 @@ class DeltaSink(LakeSink):
         unfit = [
             path for path in paths if path != DELETED and set(re.sub(MAP_PARTS_OF_PATH, "", path)) & UNFIT_IN_NAMES
         ]
-        # Check now: the table is created after the commit, too late to refuse a name that it cannot have.
+        # Check the names now: the table is created only after the commit, and then refusing a name would be too late.
         if unfit and not self._log.exists():
             raise InvalidValueError(
                 f"Column {unfit[0]!r}: no name in a new Delta table of Spark has a blank, a tab, a line break, or one "
@@ -196,7 +196,7 @@ class DeltaSink(LakeSink):
         return [self.name, self._staging_now()]
 
     def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
-        # Check only for `deltalake`: Spark writes to the table by a login of its own.
+        # Check the rights only for `deltalake`, which uses the login of this process. Spark has a login of its own.
         if made.engine == _ArrowLog.engine:
             self.staging.place.check_rights(self.target)
         return super()._write(batch, made, rows)
@@ -236,7 +236,7 @@ class _Log(LakeLog, Tables):
             self._append((app, version), change.staged if isinstance(change, Append) else None)
             return
         is_recorded = self.recorded(of) >= version
-        # Skip a recorded batch: a publisher that paused for long would remember deletes that were forgotten meanwhile.
+        # Do not merge a recorded batch: after a long pause, this would remember deletes that are forgotten by now.
         if not is_recorded or change.repeats:
             record = None if is_recorded else (app, version)
             self._merge(self.merging(change.rules), self.rows.read(change.staged), record)
@@ -255,12 +255,12 @@ class _Log(LakeLog, Tables):
 
     @one_database()
     def _merge(self, merge: TableMerge, events: Any, record: Record | None) -> None:
-        """Merge events into an existing table, and record the batch if `record` is given. Repeating it is harmless.
+        """Merge events into an existing table, and record the batch if `record` is given. Repeated calls do no harm.
 
-        Delta has no transaction over the target and the table of remembered deletes, so the deletes are written first.
-        If this publisher dies after that, the next publisher applies them to the target. If another publisher
-        remembers deletes between the read and the write of this one, the versions of the two tables show it, and
-        this publisher reads and merges again.
+        Delta has no transaction over two tables: the target, and the table that remembers deletes. So the deletes are
+        written first. If this publisher then dies, the next one applies them to the target. If another publisher writes
+        to one of the tables between the read and the write here, that table's version shows it, and this publisher
+        merges again.
         """
         self.create(merge.memory, events, merge.named)
         distinct = self.rows.frames.distinct(events, merge.rules)
@@ -272,13 +272,13 @@ class _Log(LakeLog, Tables):
             try:
                 self.merge(self._uri, merge.source(distinct), step, recorded)
             except Exception as error:
-                # Until this call has recorded the batch, raise: the caller checks whether another publisher did, and
-                # retries. Once this call has recorded it, retry here, because the caller would find it done and stop.
+                # Before this call has recorded the batch, raise: the caller checks whether another publisher recorded
+                # it, or tries again. After that, try again here, because the caller would find the batch recorded.
                 if recorded is not None or self.meaning(error) != "moved":
                     raise
                 continue
             recorded = None
-            # Stop if a later batch, or a decision that took this one back, was recorded first: the merge did nothing.
+            # Stop if a later batch, or a decision that takes this batch back, is recorded: the merge did nothing then.
             if record is not None and self.recorded_at(record[0]) > record[1]:
                 return
             now = self.version(self._uri), self.version(merge.memory)
@@ -290,7 +290,7 @@ class _Log(LakeLog, Tables):
 
     @abstractmethod
     def recorded_at(self, app: str) -> int:
-        """Return the last version that the table has recorded of an application; 0 if none, or if there is no table."""
+        """Return the last version recorded for an application (job and epoch); 0 for none, or if there is no table."""
 
     @abstractmethod
     def version(self, uri: str) -> int | None:
@@ -298,19 +298,19 @@ class _Log(LakeLog, Tables):
 
     @abstractmethod
     def create(self, uri: str, like: Any, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
-        """Create a table without rows, with some columns of a frame, if there is none."""
+        """Create a table without rows, with the `columns` of the frame `like`; do nothing if the table exists."""
 
     @abstractmethod
     def merge(self, uri: str, source: Any, step: Step, record: Record | None) -> None:
-        """Merge a frame into a table in one transaction, which records the batch if `record` is given.
+        """Merge a frame into a table in one transaction, which also records the batch if `record` is given.
 
-        Does nothing if this or a later batch is recorded by then.
+        If that batch or a later one is recorded already, do nothing.
         """
 
     def _shape_of(
         self, schema: Any, columns: Mapping[str, Any], partition_by: Sequence[str], properties: Mapping[str, str]
     ) -> TableShape:
-        """Return the shape of a table from its log, and from its schema as the connector reads it."""
+        """Return the shape of a table: from its log, except for `schema`, which is as the connector reads it."""
         no_merge = NO_MERGE if properties.get(APPEND_ONLY) == "true" else ""
         conditions = conditions_in(columns, properties, self.dialect)
         types, required = self.rows.types(schema), self.rows.required(schema)
@@ -321,15 +321,15 @@ class _Log(LakeLog, Tables):
 
     @abstractmethod
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
-        """Return the last version of each application whose name begins with `start`, and also the newest commits."""
+        """Return the last version by application, for names that begin with `start`, and the table's newest commits."""
 
     @abstractmethod
     def _append(self, record: Record, staged: StagedRows | None) -> None:
-        """Append staged rows (None: no rows) and record the batch, in one transaction; do nothing if it is recorded."""
+        """Append staged rows (None: no rows) and record the batch in one transaction, unless it is recorded already."""
 
 
 def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dialect: Dialect) -> dict[str, SQL]:
-    """Return the conditions that each row of a table must meet, by the name that errors give to each."""
+    """Return the conditions that each row of a table must meet, by name, such as "CHECK positive (n > 0)"."""
     found = {}
     for name, text in properties.items():
         if name.startswith(CONSTRAINT):
@@ -355,10 +355,10 @@ def conditions_in(columns: Mapping[str, Any], properties: Mapping[str, str], dia
 
 
 def _required_within(kind: Any, path: str, value: SQL, dialect: Dialect) -> Iterator[tuple[str, SQL]]:
-    """Yield the path of each field or element within a value that must not be NULL, and the condition `IS NOT NULL`.
+    """Yield, for each nested field or element that must not be NULL, its path and the condition that it is not NULL.
 
-    Delta and readers require the field even if the struct around it is NULL. No engine checks fields within lists and
-    maps when it writes, and `pyarrow` cannot read a table with a NULL there.
+    Delta and readers require such a field even if the struct around it is NULL. No engine checks fields in lists and
+    maps when it writes, but `pyarrow` cannot read a table with a NULL there.
     """
     if not isinstance(kind, dict):
         return
@@ -383,7 +383,7 @@ def _required_within(kind: Any, path: str, value: SQL, dialect: Dialect) -> Iter
 
 
 def _fields_in(struct: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the fields of a schema in Delta's log, and the fields within structs, with their paths."""
+    """Yield path and definition of each field of a schema in Delta's log, also of the fields within structs."""
     for field in struct["fields"]:
         within = (*path, field["name"])
         yield within, field
@@ -444,7 +444,7 @@ class _SparkLog(_Log):
             return
         # Use the mode "ignore", which does nothing if another publisher has created the table meanwhile.
         writer = like.limit(0).select(*map(quote, columns)).write.format("delta").mode("ignore")
-        # Set the type of timestamps even though there are no rows, because Delta writes a file all the same.
+        # Set the Parquet type of timestamps even for no rows: Delta writes a file without rows.
         with timestamps_with_statistics(self._spark):
             (writer.partitionBy(*partition_by) if partition_by else writer).save(uri)
 
@@ -453,7 +453,7 @@ class _SparkLog(_Log):
         return int(done.get()) if done.isDefined() else 0
 
     def merge(self, uri: str, source: DataFrame, step: Step, record: Record | None) -> None:
-        # Use a cloned session: the settings that name the transaction would otherwise apply to other threads.
+        # Set the transaction's name and number in a cloned session: otherwise they would apply to other threads, too.
         with timestamps_with_statistics(self._spark):
             session = java_session(self._spark).cloneSession()
         if record is not None:
@@ -475,7 +475,7 @@ class _SparkLog(_Log):
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         if not self.exists():
             return {}, ()
-        # Get all applications as one text: to read them one by one would take a call to the JVM for each.
+        # Get all applications as one text: reading them one by one would take a call to the JVM for each.
         found = str(delta_log_on_spark(self._uri, self._spark)._2().transactions().mkString("\n")).split("\n")
         texts = (text.rpartition(" -> ") for text in found)
         versions = {app: int(version) for app, _, version in texts if app.startswith(start) and app}
@@ -504,7 +504,7 @@ class _ArrowLog(_Log):
         super().__init__(target, uri)
 
     def check(self, *, merges: bool) -> None:
-        # Require DuckDB without a merge, too, because it checks the constraints of the table.
+        # Require DuckDB even for an append, because it checks the constraints of the table.
         check_installed(self.format, ["deltalake", "duckdb"])
         address_of(self._uri)
 
@@ -520,7 +520,7 @@ class _ArrowLog(_Log):
     def meaning(self, error: Exception) -> Meaning | None:
         from deltalake.exceptions import CommitFailedError
 
-        # Search the error's text, too: if staged files are gone, `deltalake` raises an error that quotes our reader's.
+        # Search the error's text, too: if staged files are gone, `deltalake` raises its own error, which quotes ours.
         if isinstance(error, CommitFailedError | FileNotFoundError) or "FileNotFoundError" in str(error):
             return "moved"
         return "refused" if is_of_deltalake(error) else None
@@ -535,7 +535,7 @@ class _ArrowLog(_Log):
     def read(self, table: str, events: pa.Table, merge: Merge) -> pa.Table:
         there = self._open(table)
         rows, first = there.to_pyarrow_dataset(), merge.keys[0]
-        # Filter by the first column of the key, so that files are skipped by their statistics.
+        # Filter by the first column of the key, so that files without these values are skipped by their statistics.
         values = events[first].unique().cast(rows.schema.field(first).type)
         return rows.to_table(filter=compared_in(there, rows, first).isin(values))
 
@@ -545,8 +545,8 @@ class _ArrowLog(_Log):
         if self.has(uri):
             return
         schema = pa.schema([pa.field(name, like.schema.field(name).type) for name in columns])
-        # Create the table without rows. Two publishers that create it at once do not notice each other: with rows, both
-        # would add the batch. Without rows, both get the same empty table.
+        # Create the table without rows. Two publishers that create it at once do not notice each other. If they created
+        # it with rows, both would add the batch.
         DeltaTable.create(
             address_of(uri), schema=Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by) or None,
             storage_options=self._options,
@@ -557,7 +557,7 @@ class _ArrowLog(_Log):
 
     def merge(self, uri: str, source: pa.Table, step: Step, record: Record | None) -> None:
         table = self._open(uri)
-        # Check the same opened table that the merge uses: if the batch is recorded after this check, the merge fails.
+        # Check the table object that the merge uses: if another publisher records the batch later, the merge fails.
         if record is not None and _recorded_in(table, record[0]) >= record[1]:
             return
         merging = table.merge(
@@ -569,7 +569,7 @@ class _ArrowLog(_Log):
             merging = merging.when_matched_update(from_source(step.sets), step.update_when)
         merging.when_not_matched_insert(from_source(step.inserts), step.insert_when).execute()
         if record is not None and _recorded_in(table, record[0]) < record[1]:
-            # A merge that changes no row makes no commit, so record the batch here. Otherwise it would seem lost.
+            # A merge that changes no row makes no commit, so record the batch here. Unrecorded, it would seem lost.
             self._append(record, None)
 
     def _shape(self) -> TableShape:
@@ -588,7 +588,7 @@ class _ArrowLog(_Log):
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
         versions, may_expire, commits = versions_in(self._place)
         found = {app: version for app, version in versions.items() if app.startswith(start)}
-        # If some records may have expired, ask `deltalake`, which leaves those out but reads the whole log each time.
+        # If records may have expired, ask `deltalake`, which leaves out expired ones but reads the whole log each time.
         table = self._open(self._uri) if found and may_expire else None
         return {app: _recorded_in(table, app) for app in found} if table is not None else found, commits
 
@@ -596,11 +596,11 @@ class _ArrowLog(_Log):
         from deltalake import write_deltalake
 
         table = self._open(self._uri)
-        # Add nothing if a higher version is recorded, by a later batch or by a decision that took this batch back.
+        # Add nothing if this or a higher version is recorded: by a later batch, or a decision that took this one back.
         if _recorded_in(table, record[0]) >= record[1]:
             return
-        # Write to the opened table, not to its path. With the path, this append would not conflict with a concurrent
-        # append of another publisher, and the batch would be in the table twice.
+        # Write to the table object in which no record was found, not to its path: only then does this append conflict
+        # with one that another publisher has committed since. Otherwise the batch would be in the table twice.
         schema = delta_schema(table)
         properties = _properties_recording(record)
         if staged is not None and (added := self._copied(table, schema, staged)) is not None:
@@ -616,7 +616,7 @@ class _ArrowLog(_Log):
     def _copied(self, table: Any, schema: pa.Schema, staged: StagedRows) -> list[Any] | None:
         """Copy staged files into the table's folder; return the actions that add them to the table's log.
 
-        Return None if the table cannot take the files as they were staged: then the caller writes the rows again.
+        Return None, and copy nothing, if the table cannot have the files as they are: the caller then writes the rows.
         """
         from deltalake.transaction import AddAction
 
@@ -648,7 +648,7 @@ class _ArrowLog(_Log):
 
 
 def has_layout(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
-    """Return whether a Parquet file has a table's columns and types, and no NULL in a column that must not have any."""
+    """Return whether a Parquet file has the table's columns and types, and surely no NULL in a required column."""
     found = footer.schema.to_arrow_schema()
     types = {field.name: plain_type(field.type) for field in schema}
     required = {field.name for field in schema if not field.nullable}
@@ -663,10 +663,10 @@ def has_layout(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
 
 
 def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
-    """Return the statistics of a Parquet file, as Delta's log has them.
+    """Return the statistics of a Parquet file as JSON for Delta's log: the row count, and bounds of each column.
 
-    If the bounds of one column cannot be given, those of all columns are left out: `deltalake` would treat a single
-    missing bound as NULL, and skip the file although it may have matching rows.
+    The bounds enclose all values of a column. If the bounds of one column cannot be given, no bounds are: `deltalake`
+    would read a missing bound as NULL, and skip the file although it may have matching rows.
     """
     found: dict[str, Any] = {"numRecords": footer.num_rows}
     chunks: dict[str, list[Any]] = {}
@@ -674,7 +674,7 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
         there = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
         chunks.setdefault(footer.schema.column(at).path, []).extend(there)
     bounds: dict[str, Any] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
-    # Give no bounds if two paths are equal: a column named "a.b" has the path of a field `b` in a struct `a`.
+    # Give no bounds if two columns have the same path: "a.b" may be a column, and the field `b` of a struct `a`.
     is_unique = all(len(there) == footer.num_row_groups for there in chunks.values())
     # Give no bounds if one of them is a date or time that Python cannot represent, such as in the year 10000.
     with suppress(OverflowError, ValueError):
@@ -685,7 +685,7 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
 
 
 def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, high: Any, nulls: Any) -> bool:
-    """Add a column's statistics to `low`, `high` and `nulls`; return False if its bounds are not known."""
+    """Add a column's bounds and number of NULLs to `low`, `high` and `nulls`; return False if they are not known."""
     kind, name, types = field.type, field.name, pa.types
     # Give no bounds for a name with a dot: readers would take it for the path of a field in a struct.
     if "." in name:
@@ -709,7 +709,7 @@ def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, 
 
 
 def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
-    """Return bounds around all values, in the form of Delta's log; ValueError if the log cannot hold them."""
+    """Return a lower and an upper bound of all values as Delta's log has them; ValueError if it cannot have them."""
     if isinstance(least, str):
         high = most[:MAX_BOUND]
         while high < most:
@@ -721,12 +721,12 @@ def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
         return f"{low}{zone}", f"{high}{zone}"
     if isinstance(least, Decimal):
         low, high = float(least), float(most)
-        # Give no bounds that `deltalake` would read as NULL: decimals with more digits, or with an exponent.
+        # Give no bounds that `deltalake` would read as NULL: decimals with many digits, or with an exponent.
         if kind.precision > EXACT_IN_DOUBLES or "e" in f"{low} {high}":
             raise ValueError(most)
         return low, high
     if isinstance(least, float):
-        # Give no bounds for floats: Parquet's leave out NaN, the largest number for Spark, which answers MAX by bounds.
+        # Give no bounds for floats. Spark answers MAX by bounds, and NaN is its largest float, but Parquet ignores NaN.
         raise ValueError(most)
     return (least.isoformat(), most.isoformat()) if isinstance(least, date) else (least, most)
 
@@ -743,14 +743,14 @@ def _properties_recording(record: Record | None) -> Any:
 
 
 def compared_in(table: Any, rows: Any, name: str) -> Any:
-    """Return a column for a pyarrow filter, which skips files by the column's statistics only if these can be trusted.
+    """Return a column for a pyarrow filter. With it, pyarrow skips files by statistics only if these can be trusted.
 
-    Statistics in Delta's log may be inexact, so that pyarrow would skip files that have the row: decimals are stored as
-    doubles, some writers cut times to milliseconds, NaN and infinity are left out, and for files that `deltalake` has
-    merged, texts have a type that pyarrow cannot compare with the column's. Bounds may also be missing, such as those
-    of booleans that Spark wrote: `deltalake` returns them as NULL, and pyarrow would skip these files, too.
+    Statistics in Delta's log may be inexact, and pyarrow would skip files that have matching rows: decimals are stored
+    as doubles, some writers cut times to milliseconds, NaN and infinity are left out, and for files that `deltalake`
+    has merged, texts have a type that pyarrow cannot compare with the column's. Bounds may also be missing, such as
+    those of booleans that Spark wrote: `deltalake` returns them as NULL, and pyarrow would skip these files, too.
 
-    In these cases the column is wrapped in a function, so that only the values of partition columns skip files.
+    In these cases the column is wrapped in a function, so that files are skipped only by their partition values.
 
     Parameters
     ----------
@@ -769,7 +769,7 @@ def compared_in(table: Any, rows: Any, name: str) -> Any:
 
 
 def _has_bounds(table: Any, name: str) -> bool:
-    """Return whether the log has bounds of a column for each file that has a value in it."""
+    """Return whether the log has a column's bounds for each file in which the column has a value."""
     files = pa.table(table.get_add_actions(flatten=True))
     if not {f"min.{name}", f"max.{name}", f"null_count.{name}"} <= set(files.column_names):
         return name in table.metadata().partition_columns

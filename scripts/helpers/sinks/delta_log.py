@@ -1,7 +1,7 @@
-"""Find the applications (a job and epoch each) in a Delta table's log. `deltalake` cannot list them, as Spark does.
+"""List the applications (one for each job and epoch) in a Delta table's log: Spark can list them, `deltalake` cannot.
 
-The log is read as its newest complete checkpoint, in any form that Delta's protocol has, and the commits after it.
-``_last_checkpoint`` is not read: it may be missing, or name a checkpoint that is gone.
+This reads the log's newest complete checkpoint, in any form that Delta's protocol has, and the commits after that.
+It does not read the file ``_last_checkpoint``, which may be missing, or name a checkpoint that is gone.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _CHECKPOINT = re.compile(
 
 
 def versions_in(place: Place) -> tuple[dict[str, int], bool, Commits]:
-    """Return the last version of each application in the log of a table, and whether some may have expired.
+    """Return the last version by application from the log of a table, and whether some of them may have expired.
 
-    Also returns the newest commits; see `history_in`.
+    The third value is the newest commits; see `history_in`.
 
     Raises
     ------
@@ -62,15 +62,15 @@ def versions_in(place: Place) -> tuple[dict[str, int], bool, Commits]:
 
 
 def history_in(place: Place, names: Collection[str]) -> Commits:
-    """Yield the newest commits of a table from its log, newest first. A commit's file is read when it is reached."""
+    """Yield the newest commits of a table, newest first. Each commit's file is read only when that commit is needed."""
     newest = [*_commits(names).items()][::-1][:LOOKS]
     return ((version, _actions_in(name, place.read(name), COMMITTED) or []) for version, name in newest)
 
 
 def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
-    """Return the result of `rolled_back` for the versions of a job that a table has lost by a `RESTORE`.
+    """Return which versions of a job a table has lost by a `RESTORE`, in the form of `sink.rolled_back`.
 
-    The log does not store the version that a `RESTORE` to a time went back to. The files show it: commits after that
+    The log does not say to which version a `RESTORE` to a time went back, but its files do: the commits after that
     version added the files that the `RESTORE` removed, and removed the files that it brought back.
     """
     parents, marks = dict[int, int](), dict[int, tuple[str, int]]()
@@ -79,7 +79,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
         for restore, (gone, back) in [*undone.items()]:
-            # Search for the "add" also of a file that was removed again before the RESTORE, as by a compaction.
+            # Going back, also look for the "add" of files that were removed again before the RESTORE (compaction).
             gone.difference_update(added)
             gone.update(removed - back)
             back.difference_update(removed)
@@ -95,7 +95,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         if marks and not undone:
             break
     newest = max(parents, default=-1)
-    # Include, without a parent, each commit that the table was restored to, and the one before the oldest read.
+    # Add the parents that were not read: commits to which the table was restored, and the one before the oldest read.
     parents = dict.fromkeys(parents.values(), -1) | parents
     return rolled_back(newest, parents, sorted(parents), marks)
 
@@ -106,7 +106,7 @@ def _file_of(action: Mapping[str, Any]) -> File:
 
 
 def _commits(names: Collection[str]) -> dict[int, str]:
-    """Return the commits among the files of a log, by version, in ascending order."""
+    """Return the names of the commits' files among the files of a log, by version, in ascending order."""
     return {int(found[1]): name for name in sorted(names) if (found := _COMMIT.fullmatch(name))}
 
 
@@ -131,6 +131,6 @@ def _actions_in(name: str, data: bytes | None, kinds: list[str]) -> list[dict[st
         return None
     if name.endswith(".json"):
         return [action for action in actions_of(data.decode()) if not action.keys().isdisjoint(kinds)]
-    # Read no other columns: the actions of data files are most of a checkpoint.
+    # Read only the columns of these kinds: most of a checkpoint are actions of data files.
     found = pq.ParquetFile(BytesIO(data)).read(columns=kinds)
     return [{kind: action} for kind in found.column_names for action in found[kind].drop_null().to_pylist()]

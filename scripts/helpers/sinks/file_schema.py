@@ -25,19 +25,19 @@ class FileSchema:
     Attributes
     ----------
     columns
-        The type for each path, in the order of the columns: ``id``, ``inner``, ``inner.tags``, ``inner.tags[]``. Types
-        are named as in Spark's SQL, such as ``bigint``, or as in pyarrow if Spark has no such type.
+        The type by path, in the order of the columns, such as ``{"id": "bigint", "tags": …, "tags[]": "string"}``.
+        Types are named as in Spark's SQL, or as in pyarrow if Spark has no such type.
     partitions
         The types of the columns whose values become folders.
     options
-        The writer's options that readers need as well, such as ``sep``.
+        Options with which the files were written and must be read, such as ``sep``.
     format
         The format of the files.
     attempt
-        The staged folder of the attempt that made this schema.
+        The name of the folder in which the attempt that made this schema staged its files.
     instead_of
-        Only in a staged schema: the `attempt` of the schema that it replaces, because the target had no files when the
-        rows were staged. None: the staged schema is merged with the target's.
+        Only in a staged schema, if the target had no files then: the `attempt` of the schema that is still stored at
+        the target, and that this one replaces. None: publishing merges this schema with the target's.
     """
 
     columns: Mapping[str, str]
@@ -63,9 +63,9 @@ class FileSchema:
         return json.dumps(asdict(self)).encode()
 
     def misfit(self, target: str, rows: FileSchema) -> TargetSchemaError | None:
-        """Return the error if rows do not fit; None if they do. The rows may lack or add columns, except for CSV.
+        """Return an error if rows do not fit the target; None if they do. Except for CSV, they may lack or add columns.
 
-        Names are compared without case, as Spark does. Every CSV file must have the same columns in the same order,
+        A name that differs only in case does not fit. All CSV files must have the same columns in the same order,
         because Spark, Athena and others read all files by position, under the names in the first file.
         """
         there = {**self.columns, **self.partitions}
@@ -92,7 +92,7 @@ class FileSchema:
         return TargetSchemaError(target, missing, unknown, changed, remedy) if missing or unknown or changed else None
 
     def merged(self, rows: FileSchema) -> FileSchema:
-        """Return this schema plus the columns that only the rows have; columns without a type get the rows' type."""
+        """Return this schema, with columns that only the rows have added. Columns without a type get the rows' type."""
         known = {name.lower() for name in (*self.columns, *self.partitions)}
 
         def both(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:

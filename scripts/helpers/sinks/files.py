@@ -86,10 +86,10 @@ ESCAPED = str.maketrans({one: f"%{ord(one):02X}" for one in ["\x7f", *"\"#%'*/:=
 
 
 def file_rows(df: Any, partition_by: Sequence[str]) -> Any:
-    """Return Arrow rows in the form in which they are written, with the columns of `partition_by` last.
+    """Return Arrow rows in the form in which files have them. The columns of `partition_by` come last.
 
     A column without a value in any row gets no type, because pandas reads an empty CSV column as numbers. For an
-    `ArrowStream`, the result is a stream with the types of its source, and errors are raised as each batch is read.
+    `ArrowStream`, the result is a stream. It keeps the types of its source, and raises errors when a batch is read.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def file_rows(df: Any, partition_by: Sequence[str]) -> Any:
 def _stored(df: pa.Table | pa.RecordBatch, partition_by: Sequence[str]) -> pa.Table:
     whole = df if isinstance(df, pa.Table) else pa.Table.from_batches([df])
     by = [name for name in partition_by if name in whole.column_names]
-    # Drop the schema that Spark stored in the file the rows came from: Spark would read the new file with it.
+    # Drop the schema that Spark stored in the file from which the rows come: Spark would read the new file by it.
     metadata = {key: value for key, value in (whole.schema.metadata or {}).items() if key != SPARK_ROWS}
     table, parted = whole.drop_columns(by).replace_schema_metadata(metadata), arrow_rows(whole.select(by))
     for name in by:
@@ -119,9 +119,9 @@ def _stored(df: pa.Table | pa.RecordBatch, partition_by: Sequence[str]) -> pa.Ta
 def write_arrow(
     table: Any, place: Place, folder: str, options: Mapping[str, Any], partition_by: Sequence[str] = ()
 ) -> WrittenFiles:
-    """Write rows to one file, or to one for each value of `partition_by`, in folders named like Spark's.
+    """Write rows to one file; with `partition_by` to one for each partition, in a folder named as Spark names it.
 
-    No file is made for rows without columns, which `read_pandas` returns if nothing is new. A long stream is split into
+    Rows without columns make no file: `read_pandas` returns such rows if nothing is new. A long stream is split into
     several files; see `write_batches`. Times are written in microseconds, which all versions of Spark read.
 
     `folder` is relative to the place, and must be empty. `options` are those of `pyarrow.parquet.write_table`.
@@ -137,7 +137,7 @@ def write_arrow(
         return write_batches(table, place, folder, options)
     columns = list(partition_by)
     files, sizes = Counter[str](), dict[str, int]()
-    # Add a column of row numbers, under an unused name, so that each group lists the numbers of its rows.
+    # Add a column of row numbers under an unused name, so that each partition gets the list of its row numbers.
     number = "_".join(["row", *table.column_names])
     grouped = table.select(columns).append_column(number, [range(len(table))]).group_by(columns)
     for group in grouped.aggregate([(number, "list")]).to_pylist():
@@ -159,9 +159,9 @@ def _packed(table: pa.Table, options: Mapping[str, Any]) -> bytes:
 
 
 def partition_folder(column: str, value: Any) -> str:
-    """Return the name that Spark gives to the folder of a partition."""
+    """Return the name of a partition's folder as Spark writes it: ``partition_folder("day", 1)`` is ``day=1``."""
     name = column.translate(ESCAPED)
-    if value is None or value == "" or value != value:  # The last is true for NaN, and for pandas' NaT.
+    if value is None or value == "" or value != value:  # NaN, and pandas' NaT, do not equal themselves.
         return f"{name}={NULL_FOLDER}"
     return f"{name}={_text_of(value).translate(ESCAPED)}"
 
@@ -181,7 +181,7 @@ def _text_of(value: Any) -> str:
 
 
 # --- file types -----------------------------------------------------------------------------------
-# Compare rows with the schema of the files at their target, and cast columns that have no value.
+# Compare rows with the schema of the files at their target, and cast columns in which no row has a value.
 
 FORMATS = ("parquet", "orc", "csv", "json")
 """Endings of file names that show the format. A reader of the target takes all its files for one format."""
@@ -214,7 +214,7 @@ NOT_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
 def check_same_format(target: Place, names: Iterable[str], format: str) -> None:
-    """Raise TargetError if a file that this package published has another format."""
+    """Raise TargetError if one of the published files `names` has another format than `format`, by its ending."""
     for name in names:
         other = set(name.rpartition("/")[2].split(".")[1:]) & set(FORMATS)
         if format in FORMATS and other and format not in other:
@@ -227,15 +227,15 @@ def fit_to_schema(
 ) -> tuple[Any, FileSchema]:  # fmt: skip
     """Compare rows with the schema of a target; return the rows as they are to be written, and the merged schema.
 
-    A column without a value in any row has no type, so it gets the target's type. If the target lacks the column, it is
-    left out. CSV files cannot get a column later, so there it is written as an empty text, and the first batch with a
-    value sets its type. In Spark's rows only columns of type void count as empty, because to find others the rows would
-    have to be read. The merged schema has an `attempt` if it is the one that the target stores already.
+    A column without a value in any row has no type, so it gets the type that it has at the target. If the target lacks
+    the column, it is left out. Only in CSV it is written, as an empty text, because CSV files cannot get a column
+    later; the first batch with a value sets its type. In Spark's rows only columns of type void count as empty: to find
+    others, Spark would have to read the rows. The merged schema has an `attempt` only if the target has stored it.
 
     Parameters
     ----------
     ours
-        The size in bytes, by name, of published files at the target: all of them, or at least some.
+        The size in bytes, by name, of files of this package at the target: all such files, or some of them.
 
     Raises
     ------
@@ -253,8 +253,8 @@ def fit_to_schema(
         ours = _published(target)
     # Ignore the stored schema if the target has no published file: then the rows may have other columns.
     there = before if ours else None
-    # Escape quotes as `reading.dialects` does, unless the target's files were written without that: readers use one
-    # option for all files, so the new files must escape quotes as the existing ones do.
+    # Escape quotes as `reading.dialects` does, unless the target's files were written without such escapes: readers
+    # use one option for all files, so new files must escape quotes as the existing files do.
     if not ours or (there is not None and "escape" in there.options):
         options = with_dialect(format, options)
     is_spark = spark_of(rows) is not None
@@ -282,7 +282,7 @@ def fit_to_schema(
 
 
 def reader_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return those options of a writer that readers need as well, such as ``sep``, without default values."""
+    """Return the options of a writer that readers need, too, such as ``sep``, except those with the default value."""
     given = {READER_OPTIONS.get(name.lower(), ""): value for name, value in options.items() if value is not None}
     texts = {name: str(value).lower() if name == "header" else str(value) for name, value in given.items() if name}
     return {name: text for name, text in sorted(texts.items()) if DEFAULTS.get(name) != text}
@@ -301,16 +301,16 @@ def _published(target: Place) -> dict[str, int]:
 
 
 def _schema_of_files(target: Place, rows: Any, schema: FileSchema) -> FileSchema | None:
-    """Return the columns of a target without a stored schema: those of its newest files, or of one for text formats.
+    """Return the columns of a target that has no stored schema, from its newest files, or None if none can be read.
 
-    None if no file can be read.
+    For CSV and JSON, only the newest file is read.
     """
     sizes = _published(target)
     # Skip files of zero bytes: a task without rows wrote them.
     names = sorted((name for name in sizes if sizes[name]), key=_version_of, reverse=True)
     there, read = None, 0
     for name in names[: 1 if schema.format in TEXTS else MAX_FILES]:
-        # Skip a file that cannot be read: a compaction deleted it, or Spark did not write it. Readers will report it.
+        # Skip a file that cannot be read, such as one that a compaction has deleted. If it is damaged, readers notice.
         with suppress(Exception):
             found = FileSchema(_columns_in(target, name, rows, schema), {}, schema.options, schema.format)
             there, read = found if there is None else there.merged(found), read + 1
@@ -324,7 +324,7 @@ def _schema_of_files(target: Place, rows: Any, schema: FileSchema) -> FileSchema
 
 
 def _columns_in(target: Place, name: str, rows: Any, schema: FileSchema) -> Mapping[str, str]:
-    """Return the types of a file's columns by path, as its footer (or for CSV and JSON its first line) shows them."""
+    """Return the types of a file's columns by path, from its footer; for CSV and JSON, from its first line."""
     uri, spark = literal_path(target.uri(name)), spark_of(rows)
     if schema.format == "csv":
         return _columns_of_csv(uri, spark, schema)
@@ -342,14 +342,14 @@ def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mappin
         return schema.columns
     # Read the header without `nullvalue`, because a column name may equal the text that stands for NULL.
     options = {name: value for name, value in schema.options.items() if name != "nullvalue"}
-    # Match names without the spaces around them, because Spark strips these when it reads the header.
+    # Find names without the spaces around them, because Spark strips spaces from the names in the header.
     spelled = {name.strip(): name for name in schema.columns}
     columns = spark.read.format("csv").options(**options | {"inferSchema": "false"}).load(uri).columns
     return dict.fromkeys((spelled.get(name, name) for name in columns), VOID)
 
 
 def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
-    """Return the type of each column in the first line: the rows' type if the value fits it, or else the value's."""
+    """Return the type by column of a file's first line: the type in `schema` if the value fits that, or the value's."""
     options = {"lineSep": schema.options["linesep"]} if "linesep" in schema.options else {}
     first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
     columns = {}
@@ -371,15 +371,15 @@ def _version_of(name: str) -> tuple[int, str]:
 
 
 def _with_whole_numbers(rows: pa.Table, partitions: Mapping[str, str]) -> pa.Table:
-    """Convert floats to whole numbers in partition columns that have whole numbers at the target.
+    """Convert floats to whole numbers in the partition columns that are whole numbers at the target.
 
-    pandas turns whole numbers into floats if a value is missing. It may have changed numbers from 2**53 on, so a column
-    with such a number stays as it is.
+    pandas makes whole numbers floats if a row has no value. This may change numbers from 2**53 on, so a column with
+    such a number is not converted.
     """
     for place, name in enumerate(rows.column_names):
         column, is_whole = rows[name], partitions.get(name) in WHOLE
         if is_whole and pa.types.is_floating(column.type) and (pc.max(pc.abs(column)).as_py() or 0) < 2**53:
-            # Ignore a number that is not whole: the later check of types refuses the rows.
+            # If a number is not whole, the column stays, and the later check of types refuses it.
             with suppress(pa.ArrowInvalid):
                 rows = rows.set_column(place, name, column.cast(arrow_type_at(name, partitions)))
     return rows
@@ -388,10 +388,10 @@ def _with_whole_numbers(rows: pa.Table, partitions: Mapping[str, str]) -> pa.Tab
 def _filled(
     rows: Any, found: Mapping[str, str], types: Mapping[str, str], format: str, partition_by: Sequence[str]
 ) -> Any:
-    """Return rows whose columns without a value have the target's type, or are left out."""
+    """Give each column without a value the target's type, or leave it out of the rows; see `fit_to_schema`."""
     spark, is_stream = spark_of(rows), isinstance(rows, ArrowStream)
     void = [path for path, kind in found.items() if kind == VOID]
-    # Change nothing for JSON, where Spark leaves out NULL, or for a table of zero rows, for which there is no file.
+    # Change nothing for JSON, in which Spark does not write NULL, or for zero rows, which make no file.
     if not void or format == "json" or not (spark or is_stream or len(rows)):
         return rows
     wanted: dict[str, Any] = {}
@@ -472,14 +472,14 @@ class FileSink:
         self.staging = staging_for(self.target, staging, spark, s3_client)
         self._batch_folders, self._beside_others = batch_folders, beside_others
         self._format, self._partition_by, self._options = format, list(partition_by), options
-        # Keep the rows that this object staged last, so that publishing them need not read their manifest.
+        # The files that this object staged last: to publish them, their manifest need not be read.
         self._own: dict[Output, StagedRows] = {}
 
     @classmethod
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> FileSink | None:
-        """Return the sink that staged an output; None if only the job's own script knows the place."""
+        """Return the sink for a record; None if only the job's script knows the staging place, or never wrote here."""
         if not is_beside(output, output.target):
             return None
         made = cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
@@ -490,9 +490,9 @@ class FileSink:
         return self.target.uri("")
 
     def check(self, df: DataFrame | pd.DataFrame) -> Any:
-        """Raise InvalidValueError if `df` is no frame, `partition_by` is wrong, or only Spark writes the format.
+        """Return the rows for `stage`; InvalidValueError for no frame, wrong `partition_by` or a format of Spark only.
 
-        Also raised for a value of pandas or pyarrow that no folder name can hold; `stage` checks those of Spark.
+        Also raised for a value of pandas or pyarrow that no folder name can hold; `stage` checks the values of Spark.
         """
         df = given_rows(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
@@ -514,7 +514,7 @@ class FileSink:
         return [self.name, self.staging.place.uri("")]
 
     def stage(self, batch: BatchId, fence: int, rows: Any, *, replaces: bool = False) -> Output:
-        """Write rows to a folder of this attempt alone. No reader sees them yet.
+        """Write rows to a folder that only this attempt uses. No reader sees them yet.
 
         Rows of Spark are counted while they are written (Spark's Observation), without a second pass.
 
@@ -523,9 +523,9 @@ class FileSink:
         InvalidValueError
             A column of `partition_by` has a value that no folder name can hold. The staged rows are deleted.
         TargetError, TargetSchemaError, InvalidValueError
-            The rows do not fit the target. Nothing is written. The target's columns are read from a hidden file that
-            earlier publications stored there or, without that file, from the footers of the newest files, for CSV and
-            JSON from the first line of the newest file.
+            The rows do not fit the target. Nothing is written. The target's columns are in a hidden file that earlier
+            publications stored there. Without that file, they are read from the footers of the newest files; for CSV
+            and JSON, from the first line of the newest file.
         TargetError
             A folder or file cannot be listed or written.
         """
@@ -539,21 +539,21 @@ class FileSink:
                     reason="layout",
                 )
         batch_folders = self._layout(list(found))
-        # Readers get a column of that name from the folders, which would hide or clash with one in the rows.
+        # Readers make a column `batch_id` of the folders' names, which would hide a column of that name in the rows.
         if batch_folders and BATCH_COLUMN in (name.lower() for name in columns_of(rows)):
             raise InvalidValueError(reason="reserved_name", name=BATCH_COLUMN, reserved=[BATCH_COLUMN])
         ours = {name: size for name, size in found.items() if batch_of(name)}
         if columns_of(rows):
             self._check_parted(ours)
         rows, schema = self._compared(rows, ours)
-        # On S3 skip the check, which takes three requests, if the target already has a batch of this job. If the role
-        # has lost a right since, staging or publishing raises an error, and the next run publishes again.
+        # On S3 skip the check of rights, which takes three requests, if the target already has a batch of this job. If
+        # the role has lost a right since, staging or publishing raises an error, and the next run publishes again.
         mark, jobs = mark_of(batch.job_id), {name.split("/")[1] for name in listed if name.startswith(f"{RECORDS}/")}
         if mark not in jobs or not isinstance(self.target, S3Place):
             self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
-        # Stage the schema, because another job may store other columns if the target is emptied meanwhile. Skip it if
-        # this job is alone there: only a decision that also takes this batch back empties the target then.
+        # Stage the schema, even if the target has stored it: if the target is emptied meanwhile, another job may store
+        # other columns. If no other job writes there, only a decision that takes back this batch, too, can empty it.
         is_alone = jobs == {mark} and (len(listed) < LOOKED_AT or max(listed) > f"{RECORDS}/~")
         new = None if schema is not None and schema.attempt and is_alone else schema
         made = Output(
@@ -587,20 +587,20 @@ class FileSink:
         if staged is None:
             return
         moves = _final_names(output, staged)
-        # Delete what an earlier attempt published under this batch id, such as one of a run that saves nothing.
+        # Delete files that an earlier attempt published under this batch id: a run that saves nothing may have several.
         if output.replaces or output.batch_folders:
             self.target.delete(set(self.published(output)) - set(moves.values()))
         if output.batch_folders:
             self._warn_of_others(output)
         if not output.replaces and moves:
-            # Write the record before the first file, so that a batch with any visible row also has its record.
+            # Write the record of the batch before its first file: a batch with a visible row must have a record.
             self.target.write(record_of(output.job, output.batch), b"")
-        # Store the schema only now: an attempt that never commits must not impose its columns on attempts that do.
+        # Store the schema only now, because an attempt that never commits must not decide the target's columns.
         store_schema(self.target, staged.columns, output.version)
         self._move(output, moves, {f"{output.folder}/{name}": size for name, size in staged.sizes.items()})
 
     def _warn_of_others(self, output: Output) -> None:
-        """Log how many files in a batch's folder do not belong to the batch. Nothing shows who wrote them."""
+        """Log a WARNING with the number of files in a batch's folder that are not of the batch, whoever wrote them."""
         found = [name for name in self.target.files(f"{BATCH_COLUMN}={output.batch}") if not is_hidden(name)]
         others = [name for name in found if not is_published_name(name, output)]
         if others:
@@ -620,15 +620,15 @@ class FileSink:
 
     def _staged(self, output: Output) -> StagedRows | None:
         """Return an attempt's staged files; None if all are at the target. StagedFilesLostError if a file is lost."""
-        # If an operator has taken these files back meanwhile, `_move` finds that there is nothing to move.
+        # Do not read the manifest of files that this object staged. If they were taken back meanwhile, `_move` notices.
         try:
             staged = self._own[output] if output in self._own else self.staging.listed(output)
         except TargetError:
             if len(self.published(output)) < output.files:
                 raise
             return None
-        # This package deletes a manifest only when all files are moved, or when an operator drops them, which the
-        # caller sees in the head. So here something else has deleted staged files.
+        # This package deletes a manifest only after all files are moved, or if an operator drops the batch, which the
+        # caller would see in the head. So if files are missing here, something else has deleted them.
         if staged is None and len(self.published(output)) < output.files:
             raise StagedFilesLostError(output.target, output.version, [MANIFEST])
         return staged
@@ -641,11 +641,11 @@ class FileSink:
         self.staging.drop(self.staging.own(output))
 
     def sweep(self, output: Output, kept: Collection[str], recorded: Witnessed | None = None) -> int:
-        # Sweep the staging place first, because the deletes at the target below may be forbidden.
+        # Sweep the staging place first: the role may lack the right to delete at the target, as is done below.
         swept = self.staging.sweep(output, kept)
         start = f"{RECORDS}/{application_of(output)}-"
         found = {name for name in (recorded.files if recorded is not None else ()) if name.startswith(start)}
-        # Delete all records but the last. It may be of an earlier batch, because a batch without rows has no record.
+        # Keep only the last record. It may be that of an earlier batch, because a batch without rows has no record.
         own = {record_of(output.job, output.batch)} if output.files else set()
         self.target.delete(sorted(found | own)[:-1])
         return swept
@@ -664,7 +664,7 @@ class FileSink:
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         found = sorted(self.target.files(RECORDS if others else f"{RECORDS}/{job}"))
-        # `found` is sorted, so that of several versions of a job and epoch, `dict` keeps the last one.
+        # `found` is sorted, so for each job and epoch `dict` keeps the last version.
         return Witnessed(job, dict(filter(None, map(recorded_by, found))), found)
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
@@ -672,13 +672,13 @@ class FileSink:
         return Retraction("files", self.name, staging, mark_of(job_id), epoch, first, last, since, job_id=job_id)
 
     def retract(self, retraction: Retraction) -> int:
-        """Delete the files of some versions, staged and published; return how many were published.
+        """Delete the staged and the published files of some versions; return how many published files were deleted.
 
-        First remove the output from the head, otherwise the next run publishes it again. On S3, call this a second time
-        when every copy that began before the first call must have ended.
+        Remove the output from the head first, or the next run publishes it again. On S3, where publishing copies files,
+        call this again later, when every copy that began before the first call must have ended.
         """
-        # Delete the staged files first, so that a publisher that paused between two files has nothing left to move. In
-        # the other order, it would bring a file back that was just deleted at the target.
+        # Delete the staged files first, so that a publisher that paused between two files has nothing left to move.
+        # Otherwise it would move a file to the target after the files there were deleted.
         self.staging.retract(retraction)
         found = [name for name in self.target.files() if is_published_name(name, retraction)]
         self.target.delete(found)
@@ -687,8 +687,8 @@ class FileSink:
     def _is_noted(self, job: str) -> bool:
         """Return whether a job has noted, in this target's staging place, that it writes to this target.
 
-        The names of files show which job wrote them, but not where they belong: a copy kept elsewhere, such as an
-        archive, has the same names.
+        The names of files at a target do not prove that: they name the job, but a copy of a target, such as an archive,
+        has files of the same names.
         """
         found = self.staging.place.read(f"{job}/{NOTE}")
         return found is not None and place_of_name(found.decode(errors="replace")) == place_of_name(self.name)
@@ -721,13 +721,13 @@ class FileSink:
         return fit_to_schema(self.target, ours, rows, kind, self._partition_by, self._options)
 
     def _move(self, output: Output, moves: Mapping[str, str], sizes: Mapping[str, int]) -> None:
-        """Move staged files to the target, which lies below another root of the same bucket or file system."""
+        """Move staged files to their names at the target, which is another folder of the same bucket or file system."""
         gone = self.staging.place.move(moves, sizes, self.target)
-        # A file that is no longer staged is not lost if another publisher has moved it to the target.
+        # If a file is no longer staged, it is not lost if another publisher has moved it to the target.
         there = set(self.published(output)) if gone else set()
         lost = [name for name in gone if moves[name] not in there]
-        # Raise even if the manifest is gone by now: a publisher deletes it only after all files are at the target, and
-        # some of these files are not.
+        # Raise even if the manifest is gone by now: another publisher deletes it only after all files are at the
+        # target, and these files are not there.
         if lost:
             raise StagedFilesLostError(output.target, output.version, lost)
 
@@ -749,7 +749,7 @@ class FileSink:
             )
 
     def _layout(self, found: Collection[str]) -> bool:
-        """Return whether this batch gets a folder of its own; raise TargetError if the target's layout forbids it."""
+        """Return whether this batch gets a folder ``batch_id=…/``; TargetError if the target has the other layout."""
         in_folders = [name for name in found if name.startswith(f"{BATCH_COLUMN}=")]
         flat = [name for name in found if batch_of(name) and not name.startswith(f"{BATCH_COLUMN}=")]
         target = self.name
@@ -775,12 +775,12 @@ class FileSink:
 
 
 def _final_names(output: Output, staged: StagedRows) -> dict[str, str]:
-    """Return the name at the target for each staged file, by the file's name in the staging place."""
+    """Return a map from each file's name in the staging place to its name at the target."""
     return {f"{output.folder}/{name}": final_name(output, at, name) for at, name in enumerate(staged.names)}
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise InvalidValueError for an option that is misspelt or not allowed here, but that Spark's writer accepts."""
+    """Raise InvalidValueError for an option that is misspelt or not allowed here: Spark's writer accepts any name."""
     own = {name.replace("_", ""): name for name in OWN_OPTIONS}
     for name, value in options.items():
         plain = name.lower().replace("_", "")
@@ -809,7 +809,7 @@ def check_one_disk(target: Place, staging: Place) -> None:
 
 
 def staging_for(target: Place, chosen: str | None, spark: SparkSession | None, s3_client: S3Client | None) -> Staging:
-    """Return the place where attempts stage for a target at a path: the chosen one, or one next to the target.
+    """Return the place where attempts stage for a target at a path: the folder `chosen`, or one next to the target.
 
     InvalidValueError if readers would see the staging place, or files cannot be moved from it.
     """
@@ -830,7 +830,7 @@ def staging_for(target: Place, chosen: str | None, spark: SparkSession | None, s
             f"staging is in bucket {staging.bucket!r} and the target in {target.bucket!r}. Stage in the target's: a "
             "copy from there needs other rights, and takes as long as a download."
         )
-    # Compare what the names lead to: s3a:// and s3:// are one bucket, and a link may lead from one to the other.
+    # `is_within` compares the folders, not their names: s3a:// and s3:// are one bucket, and links are followed.
     if is_within(staging.uri(""), target.uri("")) or is_within(target.uri(""), staging.uri("")):
         raise InvalidValueError(
             f"staging {staging.root!r} and the target {target.root!r} overlap: readers would see uncommitted "

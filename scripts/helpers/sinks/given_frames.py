@@ -1,7 +1,7 @@
 """Convert the frames that a script writes: pandas to a table of pyarrow, and for a merge mark the deletes.
 
-This module resolves what only pandas has: an index, labels that are not text, NaN besides None, object columns. Sinks
-then get only rows of Spark or of Arrow.
+Sinks get only rows of Spark or Arrow. So what only pandas has is converted or refused here: an index, labels that are
+not texts, NaN besides None, and object columns.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def given_rows(df: Any, target: str) -> Any:
     Raises
     ------
     InvalidValueError
-        The argument is no frame. Or it has two columns of one name, an index with a name, a column of several kinds of
-        values, or a value Decimal("NaN"), which pandas treats as a missing value.
+        The argument is no frame. Or the frame has two columns of one name, a named index, values of different types in
+        one column, or the value Decimal("NaN"), which pandas treats as a missing value.
     """
     if not (is_pandas(df) or is_arrow(df) or isinstance(df, ArrowStream) or spark_of(df) is not None):
         raise InvalidValueError(
@@ -58,7 +58,7 @@ def _arrow_of(df: pd.DataFrame, target: str) -> Any:
             "df.reset_index() first, or df.reset_index(drop=True) to leave it out."
         )
     for name in df.columns[df.dtypes == "object"]:
-        # Refuse Decimal("NaN"), because pandas treats it as a missing value.
+        # Refuse Decimal("NaN"): pandas treats it as a missing value, so it would become NULL.
         may_be = pd.api.types.infer_dtype(df[name]) in ("decimal", "empty")
         if may_be and any(isinstance(value, Decimal) and value.is_nan() for value in df[name]):
             raise InvalidValueError(f"Column {name!r} has Decimal('NaN'), which would become NULL. Replace it.")
@@ -69,7 +69,7 @@ def _arrow_of(df: pd.DataFrame, target: str) -> Any:
     try:
         return pa.Table.from_pandas(df, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        # Show only the last part of pyarrow's error, which names the column. An earlier part shows the value.
+        # Show only the last part of pyarrow's error, which names the column. Another part shows a value of the rows.
         shown = "a number is too large" if isinstance(error, OverflowError) else str(error.args[-1]).rstrip(".")
         raise InvalidValueError(f"Rows for {target!r} have no one type for each column: {shown}. Give one.") from None
 
@@ -83,9 +83,9 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
         The rows.
     deletes
         Which rows are deletes: for Spark a condition in SQL or a Column, for pandas the name of a column or a function
-        that returns a Series. A row for which it is NULL is no delete. None: no row is a delete.
+        that returns a Series. If the condition is NULL for a row, the row is no delete. None: no row is a delete.
     missing
-        A frame with the columns of the keys and of `sequence_by`. Each row is a delete of a key that the source lacks.
+        A frame with the columns of the keys and of `sequence_by`. Each row deletes a key that the source lacks.
 
     Raises
     ------
@@ -112,8 +112,8 @@ def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, m
 def check_names(df: Any, *, is_marked: bool = False) -> None:
     """Raise InvalidValueError if a column of the user has a name that this package reserves.
 
-    Sinks use columns with such names to mark deletes and to number rows, and do not write them to the target. If
-    `is_marked`, the package has added the column `DELETED` already, so it is allowed.
+    Sinks use columns with such names to mark deletes and to number rows, and do not write them to the target. With
+    `is_marked`, the column `DELETED` is allowed, because the package has added it already.
     """
     for name in map(str.lower, columns_of(df)):
         if name.startswith(internal("")) and not (is_marked and name == DELETED):
@@ -161,7 +161,7 @@ def _marked_in_pandas(
             "function: deletes=lambda rows: rows.status == 'deleted'."
         )
     if isinstance(found, pd.Series) and not found.index.equals(df.index):
-        # Refuse such a Series: pandas would look up its values by the index of the rows, and find none.
+        # Refuse a Series with another index: pandas would look up its values by the index of the rows, and find none.
         raise InvalidValueError(
             "deletes returns a Series with another index than that of the rows. Compute it from the rows, or return "
             "an array."
@@ -176,8 +176,8 @@ def _marked_in_pandas(
     if missing is None:
         return events
     gone = missing[named].assign(**{DELETED: True})
-    # Concatenate as objects: otherwise pandas makes floats of whole numbers in columns that `missing` lacks. Of these
-    # columns, keep those of pyarrow's types as they are: as objects, lists become NumPy arrays, with NaN for NULL.
+    # Concatenate as objects: otherwise pandas makes floats of whole numbers in columns that `missing` lacks. But keep
+    # pyarrow's types in such columns: as objects, their lists would become NumPy arrays, with NaN for NULL.
     held = {name: kind for name, kind in events.dtypes.items() if isinstance(kind, pd.ArrowDtype) and name not in named}
     objects = {name: "object" for name in events.columns if name not in held}
     wide = gone.reindex(columns=events.columns).astype("object").astype(held)
@@ -185,7 +185,7 @@ def _marked_in_pandas(
 
 
 def _check_condition(kind: str) -> None:
-    """Raise InvalidValueError unless a condition is boolean: Spark may take a text for NULL, depending on settings."""
+    """Raise InvalidValueError unless a condition is boolean. Depending on settings, Spark makes NULL of a text."""
     if kind not in ("boolean", "void"):
         raise InvalidValueError(
             f"deletes is of type {kind}, and must be a condition. Compare it with a value: for Spark "
@@ -194,7 +194,7 @@ def _check_condition(kind: str) -> None:
 
 
 def _typed(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with the types of the frame `like`, whole numbers and booleans with pandas' nullable types."""
+    """Return `frame` with the column types of `like`, but nullable types of pandas for whole numbers and booleans."""
     kinds: dict[Any, Any] = {}
     for name, kind in like.dtypes.items():
         if isinstance(kind, pd.CategoricalDtype):

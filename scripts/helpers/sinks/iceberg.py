@@ -118,7 +118,7 @@ logger = logging.getLogger(__name__)
 #
 # Every publication adds a snapshot, even if it changes no row, so the publications of all jobs have one order. Step 3
 # reads the deletes of all earlier publications, and every later publication reads the rows of this one. If a publisher
-# dies after step 2, the next publisher applies the deletes that it had remembered.
+# dies after step 2, the next publisher applies the deletes that the dead one added.
 #
 # With Spark the rows are merged on a hidden branch that begins at the snapshot of step 1. The commit makes the branch's
 # last snapshot the current one of `main` by changing the table's metadata: Iceberg's own fast-forward cannot set a
@@ -166,7 +166,7 @@ class SparkMerge(TableMerge):
     def publish(
         self, events: DataFrame, branch: str, record: Mapping[str, str], batch: str, is_done: Callable[[Any], bool]
     ) -> None:
-        """Merge staged events.
+        """Merge staged events into the target, and record the batch.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class SparkMerge(TableMerge):
         batch
             The name of the batch, for the summary of a snapshot.
         is_done
-            A function that returns, given the table, whether the batch needs no merge any more.
+            A function that returns whether a table, which it is passed, has the batch already.
 
         Raises
         ------
@@ -188,14 +188,14 @@ class SparkMerge(TableMerge):
         if is_done(table):
             return
         looked = table.currentSnapshot()
-        # First add a snapshot without rows that names the batch: SQL cannot name it in the merge's own snapshot.
+        # First add a snapshot without rows that names the batch: MERGE in SQL cannot name a batch in its snapshot.
         table.newFastAppend().toBranch(branch).set(STAGED, batch).commit()
         try:
             self._merge_into(branch, events)
             self._take_over(branch, looked, record, is_done)
         except Exception as error:
             if self._head(branch) is None:
-                # The branch is gone, because another publisher of this batch came first and swept it.
+                # The branch is gone: another publisher of this batch was faster, and has swept the branch.
                 raise MovedError(str(error)) from error
             self._load(self.target).manageSnapshots().removeBranch(branch).commit()
             raise
@@ -215,7 +215,7 @@ class SparkMerge(TableMerge):
         return list(self._spark.table(quoted_table(table)).columns)
 
     def read(self, table: str, events: DataFrame, merge: Merge) -> DataFrame:
-        """Return the rows of a table as it is now, or at the snapshot that it is pinned to."""
+        """Return the rows of a table at the snapshot to which `_merge_into` has pinned it, or else as they are now."""
         newest = snapshot_id(self._load(table).currentSnapshot())
         return rows_at(self._spark, "iceberg", quoted_table(table), self._pins.get(table, newest))
 
@@ -226,7 +226,7 @@ class SparkMerge(TableMerge):
         if SPARK_FRAMES.has_deletes(distinct):
             self._merge(memory, "main", distinct, self.remembering())
         remembered = snapshot_id(self._load(memory).currentSnapshot())
-        # Pin both tables to their present snapshots, because Spark reads a source twice: to find files, and to merge.
+        # Pin both tables to their present snapshots: MERGE reads its source twice, and must get the same rows again.
         self._pins = {self.target: self._head(branch), memory: remembered}
         self._merge(self.target, branch, self.source(distinct), self.step(events.columns))
 
@@ -261,7 +261,7 @@ class SparkMerge(TableMerge):
             self._spark.sql(joined(" ", clauses))
         finally:
             self._spark.catalog.dropTempView(view)
-        # A merge adds a snapshot even if it changes no row. If the branch has no new one, Spark put the rows elsewhere.
+        # A merge adds a snapshot even if it changes no row. If the branch has none, Spark wrote the rows elsewhere.
         if self._head(branch, table) == start:
             raise TargetError(
                 self.target,
@@ -274,7 +274,7 @@ class SparkMerge(TableMerge):
 
 
 def snapshot_id(of: Any) -> int | None:
-    """Return the id of a snapshot, or of a branch's snapshot; None for None."""
+    """Return the id of a snapshot, or of the snapshot that a branch refers to; None for None."""
     return None if of is None else int(of.snapshotId())
 
 
@@ -289,7 +289,7 @@ def is_missing(error: Exception) -> bool:
 
 
 def make_if_missing(spark: SparkSession, name: str, like: DataFrame, partition_by: Sequence[str] = ()) -> None:
-    """Create a table like a frame if there is none, without a transaction, which Glue and S3 Tables refuse."""
+    """Create a table with a frame's columns if there is none. Use no transaction: Glue and S3 Tables refuse those."""
     columns = [SPARK.type_name(field.toDDL()) for field in java_frame(like).schema().asNullable().fields()]
     parts = sql(" PARTITIONED BY ({})", joined(", ", map(quote, partition_by))) if partition_by else sql("")
     made = sql("CREATE TABLE IF NOT EXISTS {} ({}) USING iceberg{}", quoted_table(name), joined(", ", columns), parts)
@@ -315,7 +315,7 @@ class ArrowMerge(TableMerge):
         super().__init__(target, memory_of(target), rules, self, ARROW_FRAMES)
         self._catalog = catalog
         self._found: dict[str, Any] = {}
-        # The condition for the keys of the batch. It is built once, because for 100,000 keys that takes seconds.
+        # The condition for rows with the keys of the batch. Build it only once: for 100,000 keys that takes seconds.
         self._wanted: Any = None
         self._compared = [*rules.keys, *rules.sequence_by, *rules.columns.history, DELETED]
         self._quote = aliases_of(self._compared).__getitem__
@@ -328,7 +328,7 @@ class ArrowMerge(TableMerge):
 
     @one_database()
     def publish(self, table: Any, events: pa.Table, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
-        """Merge staged events into a table of `pyiceberg`, which fails if the table has changed since it was loaded.
+        """Merge staged events into `table`, as `pyiceberg` loaded it. Fails if the table has changed since then.
 
         Parameters
         ----------
@@ -367,11 +367,11 @@ class ArrowMerge(TableMerge):
         return [field.name for field in self._table(table).schema().fields]
 
     def read(self, table: str, events: pa.Table, merge: Merge) -> pa.Table:
-        """Return the rows of a table that have the key of an event, and maybe more; see `_condition_for`."""
+        """Return the rows of a table that have the key of an event, and maybe other rows; see `_condition_for`."""
         return _scanned(self._table(table), self._wanted)
 
     def _table(self, name: str) -> Any:
-        """Return a table as it was when it was first loaded."""
+        """Return a table as it was when this object loaded it first."""
         if name not in self._found:
             self._found[name] = self._catalog.load_table(_identifier(name))
             self._found[name].catalog = self._catalog
@@ -393,7 +393,7 @@ class ArrowMerge(TableMerge):
         if not replaced.num_rows:
             transaction.append(written, dict(summary))
             return True
-        # Rewrite only the files with a changed row, and copy their unchanged rows.
+        # Rewrite only files that have a row to be changed or deleted, and keep their other rows.
         condition = _condition_for(self.rules.keys, replaced)
         rewritten = _scanned(table, condition)
         gone = self._changes(rewritten, source, step)[THERE]
@@ -403,7 +403,7 @@ class ArrowMerge(TableMerge):
         return True
 
     def _changes(self, there: pa.Table, source: pa.Table, step: Step) -> pa.Table:
-        """Return, for each row that a step changes, its number in the table (NULL for an insert) and in the source."""
+        """Return a row for each change: the row's number in the table (NULL for an insert) and in the source."""
         no = sql("FALSE")
         changes = sql(
             "SELECT t.{row} AS {there}, s.{row} AS {source}, {update} AS {updates} FROM {{there}} AS t "
@@ -431,9 +431,9 @@ def _scanned(table: Any, condition: Any) -> pa.Table:
 
 
 def _condition_for(names: Sequence[str], rows: pa.Table) -> Any:
-    """Return a condition for all rows with a key of `rows`. With several key columns, it may match other rows, too.
+    """Return a condition for rows with a key of `rows`. With several key columns, it may match rows of other keys.
 
-    An exact condition would have a part for each key, which takes pyarrow minutes for some ten thousand keys.
+    An exact condition would have a part for each key, and pyarrow would take minutes for some ten thousand keys.
     """
     from pyiceberg import expressions
 
@@ -441,21 +441,21 @@ def _condition_for(names: Sequence[str], rows: pa.Table) -> Any:
     made: Any = expressions
     found = made.AlwaysTrue()
     for name in names:
-        # Leave out NULL, because rows with a NULL key are refused. `IsNaN` matches NaN, which no set of literals can.
+        # Leave out NULL: rows with a NULL key are refused. Leave out NaN, too, which only `IsNaN` can match.
         values = {value for value in rows[name].drop_null().unique().to_pylist() if value == value}
         found = made.And(found, made.Or(made.In(name, values), made.IsNaN(name)))
     return found
 
 
 def _cast_to_table(events: pa.Table, table: Any) -> pa.Table:
-    """Return events with the types of the table's columns. Each column may be NULL, as a delete may have NULL there."""
+    """Return events cast to the types of the table's columns, but nullable: a delete may have NULL in any column."""
     schema = table.schema().as_arrow()
     types = {one.name: schema.field(one.name).type for one in events.schema if one.name != DELETED}
     return events.cast(pa.schema([pa.field(name, types.get(name, pa.bool_())) for name in events.column_names]))
 
 
 def _with_columns(schema: pa.Schema, *rows: pa.Table) -> pa.Table:
-    """Return rows with the columns of a table, and NULL for the columns that they lack."""
+    """Return all rows together, with the columns of a table, and NULL in columns that some of them lack."""
     found = pa.concat_tables([schema.empty_table(), *rows], promote_options="permissive")
     return found.select(schema.names).cast(schema)
 
@@ -483,8 +483,8 @@ class IcebergSink(LakeSink):
     pause or crash. Readers of `main` see no row before the commit, and then all rows of the batch at once. This
     depends on a catalog that commits atomically; Spark's `hadoop` catalog on S3 does not.
 
-    The table may be missing: staging the first batch with rows creates it, without rows, and it stays even if the batch
-    is discarded. Spark computes the frame up to its first row, to find out whether there are any.
+    If the table does not exist, staging the first batch that has rows creates it, without rows. The table stays even if
+    the batch is discarded. To find out whether a batch has rows, Spark computes the frame up to its first row.
 
     With Spark, each attempt stages its rows on a branch. The files of a losing attempt stay until
     ``expire_snapshots`` deletes them, like those of old snapshots. The branch of a committed batch never expires
@@ -540,13 +540,13 @@ class IcebergSink(LakeSink):
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> IcebergSink | None:
-        """Return the sink that staged an output; None if only the job's own script can reach it."""
+        """Return a sink that can publish an output, or carry out a retraction; None if only the job's script can."""
         engine = output.engine if isinstance(output, Output) else None
         named = partial(cls, output.target, s3_client=s3_client, batch_column=output.batch_column or None)
         made = named()
-        # Use the engine that staged the batch, because the other engine does not find the staged rows.
+        # Use the engine (Spark or `pyiceberg`) that staged the batch, because the other one cannot find its rows.
         if output.staging and engine != _SparkLog.engine:
-            # Return None after an error, which means that only the script can reach the catalog.
+            # If this raises an error, only the script can reach the catalog, so None is returned below.
             with suppress(WatermarkError):
                 made._log.check(merges=False)
                 return made if made._done(lambda: made._is_own_place(output)) else None
@@ -577,13 +577,13 @@ class IcebergSink(LakeSink):
     def places(self, df: Any) -> list[str]:
         if (found := self._done(self._log.found)) is not None:
             return self._leads_to(str(found.location()), self._log.properties(found))
-        # Return no folder if the catalog does not plan tables: it makes a new one. Without columns, no table is made.
+        # Return no folder if the catalog cannot plan a table, as it makes a new folder then; or for no columns.
         with suppress(TargetError):
             return self._done(lambda: self._leads_to(*self._log.planned_table())) if columns_of(df) else []
         return []
 
     def publish(self, output: Output) -> None:
-        """Append or merge the staged rows; see `TableSink.publish`. TargetError if another engine staged them."""
+        """Append or merge the staged rows; see `TableSink.publish`. TargetError if the other engine staged them."""
         if output.rows != 0 and output.engine != self._log.engine:
             raise TargetError(
                 self.name,
@@ -593,13 +593,13 @@ class IcebergSink(LakeSink):
         super().publish(output)
 
     def retract(self, retraction: Retraction) -> int:
-        """Delete what attempts staged, and published rows; see `TableSink.retract`.
+        """Delete the staged and the published rows of some versions; see `TableSink.retract`.
 
-        Logs a WARNING if the table is gone.
+        If the table is gone, delete only the staged rows, and log a WARNING.
         """
         if self._done(self._log.exists):
             return super().retract(retraction)
-        # Do not raise, because then every later run of the job would fail. A late publisher finds no rows to add.
+        # Do not raise if the table is gone, or every later run of the job would fail. Late publishers find no rows.
         if retraction.staging:
             self._staging_at(retraction.staging).retract(retraction)
         logger.warning(
@@ -617,9 +617,9 @@ class IcebergSink(LakeSink):
 
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
         if isinstance(of, Output) and of.rows == 0 and not self._log.exists():
-            return []  # A batch without rows creates no table, so nothing was staged.
+            return []  # A batch without rows creates no table, so there is no place in which rows could be staged.
         branches = [self._log.branches] if isinstance(self._log, _SparkLog) else []
-        # Look for files only where this job stages: in a place that only a record names, anyone may have put files.
+        # Look for files only where the job itself stages. A record may be forged, and name a folder with other files.
         if branches and not (self._chosen if of is None else of.staging):
             return branches
         return [*branches, self.staging]
@@ -701,9 +701,9 @@ class _Log(LakeLog):
 
     @abstractmethod
     def planned_table(self) -> tuple[str, Any]:
-        """Return location and properties that a new table would get, from a transaction that is never committed.
+        """Return the location and the properties that a new table would get. No table is created.
 
-        The planned table has only a text column. Types that the format lacks are refused when the real one is created.
+        The planned table has only a text column: whether the format has the rows' types is not checked here.
         """
 
     @abstractmethod
@@ -716,7 +716,7 @@ class _Log(LakeLog):
 
 
 def _rolled_back(metadata: Mapping[str, Any]) -> dict[str, int]:
-    """Return the result of `rolled_back` for the snapshots in the metadata of a table."""
+    """Return which versions a table has lost, by its metadata's snapshots, in the form of `sink.rolled_back`."""
     snapshots = {one["snapshot-id"]: one for one in metadata.get("snapshots") or ()}
     summaries = {at: one.get("summary") or {} for at, one in snapshots.items()}
     ids = {at: str(one.get(PUBLISHED) or one.get(STAGED) or "") for at, one in summaries.items()}
@@ -730,7 +730,7 @@ def _rolled_back(metadata: Mapping[str, Any]) -> dict[str, int]:
 
 
 class _SparkLog(_Log):
-    """The table through Iceberg's connector for Spark, by its Java API: SQL cannot cherry-pick and set a property."""
+    """The table through the Java API of Iceberg's connector: in SQL, a cherry-pick cannot also set a property."""
 
     engine = "spark"
 
@@ -740,7 +740,7 @@ class _SparkLog(_Log):
         self.branches = _Branches(target, spark, self)
 
     def check(self, *, merges: bool) -> None:
-        # Check for the extensions now: without them, Spark would fail only in the middle of the publication.
+        # Check for Iceberg's extensions now: without them, MERGE would fail only at the publication.
         if merges and ICEBERG_EXTENSIONS not in str(self._spark.conf.get("spark.sql.extensions", "")):
             raise MissingConnectorError("iceberg", f"To merge rows, set spark.sql.extensions={ICEBERG_EXTENSIONS}.")
         check_iceberg_on_spark(self._target, self._spark)
@@ -779,16 +779,16 @@ class _SparkLog(_Log):
         transaction = self.table().newTransaction()
         try:
             if staged is not None:
-                # Take the snapshot from the branch of this attempt, which has the mark of the job, and not from the
-                # output, because that was read from the table of watermarks.
+                # Use the snapshot of this attempt's branch, whose name has the mark of the job. Do not use the snapshot
+                # in the output, which was read from the table of watermarks and may be forged.
                 transaction.manageSnapshots().cherrypick(staged.snapshotId()).commit()
             elif isinstance(change, Nothing) and change.staged_files:
-                # Add a snapshot, so that a late publisher, whose merge has read an older snapshot, fails to commit.
+                # Add a snapshot, so that the commit of a late publisher, whose merge read an older snapshot, fails.
                 transaction.newFastAppend().commit()
             transaction.updateProperties().set(_property(of), str(version)).commit()
             transaction.commitTransaction()
         except Exception as error:
-            # Another publisher published the batch first: Iceberg lets only one snapshot of a batch into `main`.
+            # Another publisher has published the batch: Iceberg refuses a second snapshot of a batch in `main`.
             if names_java_class(error, "DuplicateWAPCommitException", "CherrypickAncestorCommitException"):
                 return
             if names_java_class(error, "unknown snapshot"):
@@ -821,7 +821,7 @@ class _SparkLog(_Log):
         return {str(name): table.snapshot(ref.snapshotId()) for name, ref in dict(table.refs()).items()}
 
     def uuid(self) -> str:
-        """Return an id that a table keeps when it is renamed, and that another table of the same name does not have."""
+        """Return the table's id. A table that is renamed keeps it; a new table of the same name has another id."""
         return str(self.table().operations().current().uuid())
 
     def load(self, name: str) -> Any:
@@ -832,7 +832,7 @@ class _SparkLog(_Log):
         return self.load(self._target)
 
     def metadata(self, table: Any) -> str:
-        # Get it as one text: read through Py4J, ten thousand snapshots would take half a minute.
+        # Get the metadata as one text: to read ten thousand snapshots one by one through Py4J takes half a minute.
         return str(java_of(self._spark).org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
 
     def _merge(self, of: Output | Retraction, version: int, change: MergeRows) -> None:
@@ -846,9 +846,9 @@ class _SparkLog(_Log):
         self.merging(change.rules).publish(events, branch, record, batch, is_done)
 
     def _check_not_put_aside(self, table: Any) -> None:
-        """Raise TargetError if Spark would write rows where this sink does not look, because of write-audit-publish.
+        """Raise TargetError if Iceberg's write-audit-publish is on, by which Spark writes rows where no sink looks.
 
-        With `spark.wap.id` the rows would be in a snapshot outside all branches, and no error would report it.
+        With `spark.wap.id`, the rows would be in a snapshot that is in no branch, without any error.
         """
         if str(table.properties().get("write.wap.enabled")).lower() != "true":
             return
@@ -882,10 +882,10 @@ class _Branches(Attempts):
         columns = {name: F.col(SPARK.quote(name)) for name in required}
         nulls = [F.count(F.when(column.isNull(), 1)).alias(name) for name, column in columns.items()]
         counted, observed = observe(rows, nulls) if nulls else (rows, None)
-        # Filter out NULLs, because Spark refuses to write a nullable column to a required one. Count them in the same
-        # write, because a frame that is computed twice may have other values the second time.
+        # Leave out rows with NULL in a required column: Spark refuses to write a nullable column to a required one.
+        # Count these rows in the same write, because a frame may have other values when it is computed again.
         sure = reduce(lambda found, column: found.where(column.isNotNull()), columns.values(), counted)
-        # Give the snapshot the batch's `wap.id`: of all attempts at the batch, Iceberg lets only one into `main`.
+        # Give the snapshot the `wap.id` of the batch, so that Iceberg lets only one attempt's snapshot into `main`.
         (
             sure.writeTo(quoted_table(self._target, branch))
             .option(f"snapshot-property.{STAGED}", _audit(made, batch.version))
@@ -894,7 +894,7 @@ class _Branches(Attempts):
         snapshot = self._log.refs()[branch]
         summary, left_out = snapshot.summary(), (observed and observed.after_action()) or {}
         if any(left_out.values()) or not int(summary.get("added-records") or 0):
-            # The batch has no rows, or is refused. Expire only its snapshot, by id: by age, others would expire, too.
+            # The batch has no rows, or is refused. Expire its snapshot by id: by age, other snapshots would expire.
             self.clear(folder)
             self._log.table().expireSnapshots().expireOlderThan(0).expireSnapshotId(snapshot.snapshotId()).commit()
             check_required(self._target, left_out)
@@ -936,14 +936,14 @@ class _Branches(Attempts):
     def withdraw(self, retraction: Retraction) -> bool:
         folders = self.covered(retraction)
         for folder in folders:
-            # Add a snapshot without rows under the batch's id, so that Iceberg refuses a late publisher's snapshot.
+            # Add a snapshot without rows under the batch's `wap.id`: then Iceberg refuses that of a late publisher.
             append = self._log.table().newFastAppend()
             append.set(STAGED, _audit(retraction, version_of(folder, retraction.epoch) or 0)).commit()
         return bool(folders)
 
 
 def _audit(of: Output | Retraction, version: int) -> str:
-    """Return the `wap.id` of a batch: of all attempts' snapshots with this id, Iceberg lets only one into `main`."""
+    """Return the `wap.id` of a batch. Iceberg lets only one snapshot with this id into `main`, so only one attempt."""
     return f"{PROPERTY}.{of.job}.{batch_name(of.epoch, version)}"
 
 
@@ -974,7 +974,7 @@ class _ArrowLog(_Log):
     def make(self, like: Any, partition_by: Sequence[str]) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
-        # Ignore that another attempt has just created it. Use no transaction if possible: Glue and S3 Tables refuse it.
+        # Ignore the error if another attempt has created the table. Avoid transactions: Glue and S3 Tables refuse them.
         with suppress(TableAlreadyExistsError, CommitFailedException):
             if not partition_by:
                 self._catalog().create_table(self._identifier, like.schema)
@@ -990,7 +990,7 @@ class _ArrowLog(_Log):
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         table = self.table()
-        # Look for the record in the table as just loaded: if `main` moves after that, the commit below fails.
+        # Look for the record in the table object that is committed to: if `main` moves after this, the commit fails.
         is_recorded = self._recorded_in(table, of) >= version
         if is_recorded and not (isinstance(change, MergeRows) and change.repeats):
             return
@@ -1012,22 +1012,22 @@ class _ArrowLog(_Log):
                         append.append_data_file(file)
             elif isinstance(change, Append):
                 found = with_later_columns(self._target, self.rows.stream(change.staged), schema)
-                # Append one snapshot for each chunk, all in one commit, because pyiceberg holds a snapshot's rows in
-                # memory. Only the last one names the batch: a table restored to an earlier one lacks some rows.
+                # Append a snapshot for each 64 MB of rows, because pyiceberg holds a snapshot's rows in memory; all in
+                # one commit. Only the last one names the batch: a table rolled back to an earlier one lacks rows.
                 chunks = joined_batches(found, CHUNK)
                 for rows, later in pairwise(chain([next(chunks, schema.empty_table())], chunks, [None])):
                     assert rows is not None
                     transaction.append(rows.select(schema.names).cast(schema), summary if later is None else {})
             else:
-                # Add a snapshot without rows, so that the commit of a late publisher, which read an older one, fails.
+                # Add a snapshot without rows, so that the commit of a publisher that read an older snapshot fails.
                 transaction.append(schema.empty_table())
             transaction.set_properties(record)
 
     def _copied(self, table: Any, staged: StagedRows) -> list[Any] | None:
         """Copy staged files into the table's folder; return them as files of the table.
 
-        Return None if `pyiceberg` has to write the rows itself: the table cannot take the files as they were staged,
-        or only `pyiceberg` has the right to write there.
+        Return None if `pyiceberg` has to write the rows itself: the table cannot have the files as they are, or only
+        `pyiceberg` has the right to write to the folder.
         """
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
@@ -1050,7 +1050,7 @@ class _ArrowLog(_Log):
         try:
             return [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in copied]
         except OSError as error:
-            # Let `pyiceberg` write the rows: with its own login or address of the folder, it cannot read the copies.
+            # Let `pyiceberg` write the rows: it cannot read the copies, as its login or its endpoint is another one.
             logger.info("event=written_again target=%s: %s", self._target, error)
             return None
 
@@ -1060,7 +1060,7 @@ class _ArrowLog(_Log):
     def delete(self, retraction: Retraction) -> int:
         table = self.table()
         before = _total(table)
-        # Try to commit only once, so that no other commit comes between the two totals, which give the deleted rows.
+        # Try to commit only once. A commit of another writer between the totals would make the difference wrong.
         table.catalog = _OneTry(table.catalog)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Delete operation did not match any records")
@@ -1091,7 +1091,7 @@ class _ArrowLog(_Log):
 
 
 def with_field_ids(rows: Any, schema: pa.Schema) -> Any:
-    """Return Arrow rows with the fields of a table's schema, so that `pyarrow` writes the field ids into Parquet."""
+    """Return Arrow rows with a table's field ids, which `pyarrow` then writes into Parquet. `schema` has these ids."""
     if isinstance(rows, ArrowStream):
         return rows.mapped(lambda table: with_field_ids(table, schema))
     fields = [schema.field(name) for name in rows.column_names]
@@ -1103,7 +1103,7 @@ def with_field_ids(rows: Any, schema: pa.Schema) -> Any:
 
 
 def has_fields(footer: pq.FileMetaData, schema: Any) -> bool:
-    """Return whether a Parquet file has the fields of a table, and none is optional there but required in the table."""
+    """Return whether a Parquet file has the fields of a table, and the table's required fields are required there."""
     from pyiceberg.io.pyarrow import pyarrow_to_schema
 
     try:
@@ -1138,8 +1138,8 @@ def _total(table: Any) -> int:
 class _OneTry:
     """A catalog that tries each commit only once.
 
-    From version 0.12 on pyiceberg retries a refused commit on top of the commits that came in between. One of those may
-    be this very batch, from another publisher: then the batch would be in the table twice.
+    From version 0.12 on, if a commit is refused, pyiceberg tries it again on top of the commits that came in between.
+    One of these may be the same batch, from another publisher: then the batch would be in the table twice.
     """
 
     def __init__(self, catalog: Any) -> None:

@@ -6,18 +6,18 @@ events of a key. The content of a target depends only on the set of all events::
     newest     the target has a key's event with the highest sequence, unless that event is a delete
     history    the target has every row, as a version valid from its sequence to that of the next event of the key
 
-So a batch can be merged again, late, or after newer batches, and the target is the same. Four rules follow:
+So a batch can be merged twice, late, or after newer batches, and the target gets the same rows. Four rules follow:
 
 1. **A row that is older than the target's row changes nothing** (newest), or is inserted between versions (history).
 2. **A delete is remembered** with its sequence, in a table next to the target. Otherwise an older row that arrives
-   late would bring the key back. Without a history only the last delete of a key is remembered, until a newer row
-   arrives. With a history all deletes are, because each of them ends the version before it.
-3. **A row replaces the whole row.** If only some batches had a column, two events would be mixed into one row.
+   late would bring the key back. Without a history, only the last delete of a key is remembered, until a newer row
+   arrives. With a history, all deletes are remembered, because each of them ends a version.
+3. **A row replaces the whole row**, so every batch must have all columns. Otherwise a row would mix two events.
 4. **Events without an order are refused**: two different events with the same key and sequence (a tie), and an event
    with NULL in its key or sequence. Two equal events count as one.
 
-`Merge` returns the comparisons for these rules in SQL, between an event `s` and a row `t` of the target. The argument
-`quote` quotes names as the engine does. The sinks write the statements around them.
+`Merge` returns the comparisons for these rules in SQL, between an event `s` and a row `t` of the target. The function
+`quote` quotes a name for the engine. The sinks write the statements that contain the comparisons.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Merge:
             raise KeyColumnError("", "no key is given. Name the columns that identify a row: keys=['id'].")
         if not self.sequence_by:
             raise InvalidValueError("sequence_by names no column. Name the one that says which row of a key is newer.")
-        # Limit the columns: the comparison nests once for each, and engines refuse deep nesting, after the commit.
+        # Limit the columns: each nests the comparison once more, and engines would refuse it only after the commit.
         if len(self.sequence_by) > MOST_SEQUENCES:
             raise InvalidValueError(
                 f"sequence_by names {len(self.sequence_by)} columns, and at most {MOST_SEQUENCES} are compared. Leave "
@@ -138,7 +138,7 @@ class Merge:
         return cls(columns.keys, columns.sequence_by, Versions(*columns.history) if columns.history else None)
 
     def ends(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return a history's time columns that `columns` lacks, each with the sequence column that gives its type."""
+        """Return which of `valid_from` and `valid_to` `columns` lacks, by name, with the column that gives the type."""
         history = self.history
         if history is None:
             return {}
@@ -154,15 +154,15 @@ class Merge:
         return joined(" AND ", (sql("t.{0} = s.{0}", quote(name)) for name in self.sequence_by))
 
     def tied(self, target: str, count: int, where: str) -> InvalidValueError:
-        """Return the error for tied rows: they have the same key and the same sequence."""
+        """Return the error for tied rows, which have the same key and sequence, but differ."""
         return InvalidValueError(
             reason="merge_tie", target=target, keys=self.keys, sequence_by=self.sequence_by, count=count, where=where
         )
 
     def newer(self, quote: Callable[[str], SQL]) -> SQL:
-        """Return the condition that the event is newer than the row of its key.
+        """Return the condition that the event `s` is newer than the row `t` of the same key.
 
-        A row without a sequence, which the target had before the first merge, is older than every event.
+        A row that the target had before the first merge may have no sequence. It is older than every event.
         """
         written = sql("")
         for name in reversed(self.sequence_by):
@@ -184,7 +184,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 #     Spark      ROW is the whole row as a struct; Spark runs the query only when the rows are written
 #     DuckDB     ROW is the row's number; pyarrow takes the row of that number from its table
 #
-# So DuckDB gets only keys and sequences, as numbers and bytes, and no other column has to be converted for it.
+# So DuckDB gets only keys and sequences, as numbers and bytes. The other columns need not be converted for it.
 
 ROW = internal("row")
 MEMORY, THREADS = "1GB", 4
@@ -208,9 +208,9 @@ class _SparkEngine:
     """Spark, in the session of the first relation. In the SQL, ``{name}`` stands for the relation of that name."""
 
     def relation(self, rows: DataFrame, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> DataFrame:
-        """Return the relation with `columns` under their aliases. InvalidValueError if one of them cannot be compared.
+        """Return the relation with `columns`, a map from name to alias. InvalidValueError if one cannot be compared.
 
-        If `beside` names columns, `ROW` has all columns but these, in a form that SQL can compare.
+        `ROW` has all columns. If `beside` is given, `ROW` lacks these, and SQL can compare the other ones in it.
         """
         fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
         if beside:
@@ -226,22 +226,22 @@ class _SparkEngine:
         return tuple(self.sql(text, **relations).collect()[0])
 
     def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
-        """Return the rows of `of` that a relation has, with the columns in `filled` replaced by those of the relation.
+        """Return the rows of `of` that the relation `found` has. `filled` maps columns to those of the relation.
 
-        A column of `filled` that is not in `of` gets the type of the column `like` in `of`.
+        They replace the columns of the rows. A column that is not in `of` gets the type of the column `like` in `of`.
         """
         columns = {name: F.col(ROW)[f"c{at}"] for at, name in enumerate(of.columns)}
         columns |= {name: F.col(alias) for name, alias in filled.items()}
         return found.select(*(column.alias(name) for name, column in columns.items()))
 
     def together(self, events: DataFrame, rows: DataFrame, *, deleted: bool) -> DataFrame:
-        """Return events and rows as one frame with the columns of the events; `deleted` turns the rows into deletes."""
+        """Return events and rows in one frame with the events' columns; with `deleted`, the rows count as deletes."""
         shared = [SPARK.quote(name) for name in rows.columns if name in events.columns]
         return events.unionByName(rows.select(*shared).withColumn(DELETED, F.lit(deleted)), allowMissingColumns=True)
 
 
 def _sorted_maps_on_spark(value: SQL, kind: T.DataType, depth: int = 0) -> SQL:
-    """Return the SQL of a value with the entries of maps as ordered lists, because Spark 3 cannot compare maps."""
+    """Return the SQL of a value with each map as a sorted list of its entries, because Spark 3 cannot compare maps."""
     item = sql("{}_{}", internal("item"), whole(depth))
     if isinstance(kind, T.MapType):
         key = _sorted_maps_on_spark(sql("{}.key", item), kind.keyType, depth + 1)
@@ -271,7 +271,7 @@ def _database() -> Any:
         "temp_directory": f"{gettempdir()}/glue-watermarks-{new_token()}", "autoinstall_known_extensions": False,
         "autoload_known_extensions": False, "python_enable_replacements": False, "integer_division": True,
     }  # fmt: skip
-    # Let no SQL open a file, because others wrote the conditions of a table that run here.
+    # Let no SQL open a file: the conditions of a table run here, too, and anyone may have written them.
     return duckdb.connect(":memory:", config=config).execute("SET enable_external_access = false")
 
 
@@ -317,9 +317,9 @@ class _ArrowEngine:
         return found
 
     def refused(self, rows: pa.Table, conditions: Mapping[str, SQL]) -> dict[str, int]:
-        """Count for each condition the rows for which it is not true.
+        """Return, by condition, the number of rows for which the condition is false or NULL.
 
-        A condition that DuckDB cannot read is left out.
+        Conditions that DuckDB cannot read are left out.
         """
         import duckdb
 
@@ -340,7 +340,7 @@ class _ArrowEngine:
         return pa.table(columns)
 
     def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
-        # A column that is NULL in all events, such as when all are keys of `missing`, has no type: use the rows' type.
+        # A column that is NULL in all events has no type, such as if all events are deletes: use the type in `rows`.
         kinds = {
             field.name: rows.schema.field(field.name).type if pa.types.is_null(field.type) else field.type
             for field in events.schema
@@ -352,7 +352,7 @@ class _ArrowEngine:
 
 
 def _comparable(column: pa.ChunkedArray, *, as_text: bool) -> pa.ChunkedArray | None:
-    """Return a column in a type that DuckDB compares exactly. If there is none, return text if `as_text`, else None."""
+    """Return a column in a type that DuckDB compares exactly; for other types, as text if `as_text`, else None."""
     kind = _type_in_duckdb(column.type)
     if kind is not None:
         return column.cast(kind)
@@ -377,7 +377,7 @@ def _type_in_duckdb(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _with_sorted_maps(value: Any) -> Any:
-    """Return a Python value with the entries of maps in order, and without a negative zero."""
+    """Return a Python value with the entries of maps sorted and -0.0 as 0.0, so that equal values have equal texts."""
     if isinstance(value, dict):
         return {name: _with_sorted_maps(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -394,9 +394,9 @@ MergeEngine = _SparkEngine | _ArrowEngine
 # --- table merge ----------------------------------------------------------------------------------
 # The common part of merges into Delta and Iceberg tables: the checks, and the changes to the rows of a batch's keys.
 #
-# For a batch, a publication reads the target's rows with the keys of the batch, and the remembered deletes of these
-# keys. It computes the changes: see `TableMerge.source`. Each format has its own way to write the changes, and to
-# detect that another writer has changed the table between the read and the write.
+# To publish a batch, a sink reads the target's rows that have a key of the batch, and the remembered deletes of these
+# keys, and computes the changes from them: see `TableMerge.source`. Each format has its own way to write the changes,
+# and to detect that another writer has changed the table between the read and the write.
 
 quote = SPARK.quote
 """Quotes a name so that both Spark and DataFusion can read it."""
@@ -439,14 +439,14 @@ class Tables(Protocol):
 
 
 class Frames:
-    """The steps of a merge on rows of one engine, in SQL. Events have a column `DELETED`, other rows do not."""
+    """The computations of a merge in SQL, on frames of one engine. Frames of events have a column `DELETED`."""
 
     def __init__(self, engine: MergeEngine) -> None:
         self._engine = engine
         self.together = engine.together
 
     def nulls(self, events: Any, names: Sequence[str]) -> dict[str, int]:
-        """Count for each column the events that have no value in it."""
+        """Return the number of events with NULL in a column, for each of the columns `names`."""
         column = aliases_of(names)
         counts = joined(", ", (sql("COUNT(CASE WHEN {} IS NULL THEN 1 END)", alias) for alias in column.values()))
         text = sql("SELECT {} FROM {{events}}", counts)
@@ -461,7 +461,7 @@ class Frames:
     def distinct(self, events: Any, merge: Merge) -> Any:
         """Return the newest event of each key, or for a history one event of each key and sequence.
 
-        Of events with the same key and sequence, a delete is returned if there is one. After `check`, all are equal.
+        If events have the same key and sequence, return a delete if one is among them. After `check`, they are equal.
         """
         column = aliases_of([*merge.keys, *merge.sequence_by, DELETED])
         together = merge.keys if merge.history is None else [*merge.keys, *merge.sequence_by]
@@ -474,9 +474,9 @@ class Frames:
         return self._engine.rows(found, events, {}, merge.sequence_by[0])
 
     def ties(self, events: Any, merge: Merge) -> int:
-        """Count events with the key and sequence of a different event; without a history, only the newest of each key.
+        """Return the number of ties: events that have key and sequence of another event, but differ from it.
 
-        Two deletes are equal even if their other columns differ.
+        Without a history, only the newest events of a key count. Two deletes never differ.
         """
         named = [*merge.keys, *merge.sequence_by]
         column = aliases_of([*named, DELETED])
@@ -495,18 +495,18 @@ class Frames:
         return int(self._engine.one(text, events=self._engine.relation(events, column, named))[0])
 
     def versions(self, events: Any, there: Any, gone: Any, merge: Merge) -> Any:
-        """Return all versions of some keys, each with its start and end. `DELETED` marks those already in the table.
+        """Return all versions of the events' keys, with start and end. `DELETED` marks those already in the table.
 
-        A row from before the first merge has no start, and stays as it is.
+        Rows from before the first merge have no start. They are left out, and so stay unchanged in the table.
 
         Parameters
         ----------
         events
             The events of the batch, without duplicates.
         there
-            The versions that the table has of the events' keys.
+            The table's rows (versions) with these keys.
         gone
-            The remembered deletes of these keys, with key and sequence. The deletes in `events` are among them.
+            The remembered deletes of these keys, with key and sequence. They include the deletes in `events`.
         """
         assert merge.history is not None
         (sequence,), start, end = merge.sequence_by, merge.history.valid_from, merge.history.valid_to
@@ -558,9 +558,9 @@ ARROW_FRAMES = Frames(ARROW_ENGINE)
 
 
 class TableMerge:
-    """The merge of batches into one table, `target`.
+    """Merges batches into one table, whose name is `target`.
 
-    `memory` is the name of the table next to the target that remembers deletes.
+    `memory` is the name of the table next to it that remembers deletes.
     """
 
     def __init__(self, target: str, memory: str, rules: Merge, tables: Tables, frames: Frames) -> None:
@@ -574,12 +574,12 @@ class TableMerge:
 
     @one_database()
     def check(self, events: Any) -> None:
-        """Raise if events cannot be ordered, among themselves or against the rows and deletes that the table has.
+        """Raise if it is unknown which of two events is newer, or whether an event is newer than a row or a delete.
 
         Raises
         ------
         KeyColumnError, InvalidValueError
-            An event has NULL in a key or sequence, or is tied with another event or with the table.
+            An event has NULL in a key or sequence, or is tied with another event, a row or a remembered delete.
         TargetError
             The table that remembers deletes has other columns than the keys and `sequence_by` of these rules.
         """
@@ -609,15 +609,15 @@ class TableMerge:
         return self._frames.rows_with_keys(self._tables.read(table, events, self.rules), events, self.rules)
 
     def source(self, distinct: Any) -> Any:
-        """Return the source of the MERGE of a batch: the newest event of each key, or for a history all versions."""
+        """Return the source for a batch's MERGE: the newest event of each key, or for a history all its versions."""
         frames, gone = self._frames, self._read(self.memory, distinct)
         if self.rules.history is not None:
             return frames.versions(distinct, self._read(self.target, distinct), gone, self.rules)
-        # Treat remembered deletes as if they had just arrived, so that the newest of all events wins.
+        # Add the remembered deletes to the events, so that the newest one of a key may be one of these.
         return frames.distinct(frames.together(distinct, gone, deleted=True), self.rules)
 
     def remembering(self, quote: Callable[[str], SQL] = quote) -> Step:
-        """Return the step that merges events into the table of deletes; `quote` quotes the names of columns."""
+        """Return the step that merges deletes into the table that remembers them; `quote` quotes names of columns."""
         rules, on, named = self.rules, self.rules.matches(quote), self.named
         if rules.history is not None:
             # For a history, keep every delete of a key, because each of them ends the version before it.
@@ -641,5 +641,5 @@ IS_ROW = sql("NOT {}", IS_DELETE)
 
 
 def from_source(names: Iterable[str]) -> dict[str, str]:
-    """Return the source's value for each column, in the form in which a MERGE sets it: ``{"`id`": "s.`id`"}``."""
+    """Return, for each column, the SQL of the source's value, by quoted name: ``{"`id`": "s.`id`"}``."""
     return {quote(name): sql("s.{}", quote(name)) for name in names}

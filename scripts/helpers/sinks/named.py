@@ -1,4 +1,4 @@
-"""Find the sink of a target of which only the name is known, because an operator gives it."""
+"""Find the sink for a target by its name alone, which an operator gives."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Compute names that show which job staged or published something, and check that a record is of its job. Pure.
 
-A record comes from the table, where everyone who may write a job's items may write anything. The record says what to
-do; the key of its item says for which job. Files, folders, branches, tables and properties carry 32 digits of that
-job's hash. The package deletes, moves, drops or publishes only what has the *name* computed here, from the job and from
-a batch that its head names. Anything with another name belongs to another job, whatever a record says.
+A record (an `Output` or a `Retraction`) is read from the table of watermarks, and whoever may write a job's items may
+have altered it. The key of its item shows the job. Names of files, folders, branches, tables and properties contain 32
+digits of that job's hash. The package deletes, moves, drops or publishes only what has a *name* computed here, from the
+job and a batch that its head names. Anything with another name belongs to another job, whatever a record says.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Attempt(NamedTuple):
-    """The attempt that a folder or table belongs to. `job` is the job's mark, for a table a hash of target and mark."""
+    """An attempt, as a name shows it. `job` is the job's mark, or for a staging table a hash of target and mark."""
 
     job: str
     epoch: str
@@ -42,17 +42,17 @@ class Attempt(NamedTuple):
 
     @property
     def is_of_unsaved_run(self) -> bool:
-        """Return whether the attempt is of a run that saves nothing."""
+        """Return whether the attempt is of a run that saves no watermarks."""
         return self.fence == 0
 
 
 def mark_of(job_id: str) -> str:
-    """Return the mark that names carry for a job: 128 bits of its hash, because a job id may hold any character."""
+    """Return the mark of a job: 128 bits of its hash, to be used in names, because a job id may have any character."""
     return hashlib.sha256(job_id.encode()).hexdigest()[:MARK_DIGITS]
 
 
 def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
-    """Return the reason why a record cannot belong to the job in whose item it is stored; None if it can.
+    """Return the reason if a record cannot belong to the job in whose item it is stored; None if it can.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
         return "its epoch is not one of the job"
     if last > known:
         return f"the job has {known:,} versions in its epoch, and it is of version {last:,}"
-    # Leave the name of a database's staging table to its sink, because only the sink knows the target's name.
+    # Do not check the staging table of a database here: its name is made from the target's, which the sink knows.
     if isinstance(of, Output) and of.sink != "database":
         named = attempt_of(of.folder)
         if named != Attempt(of.job, of.epoch, of.version, of.fence):
@@ -81,14 +81,14 @@ def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
 def folder_of(batch: BatchId, fence: int, token: str) -> str:
     """Return the folder of one attempt, relative to the staging place.
 
-    The token separates attempts that share a fence: those of runs that save nothing, and those of a table and its
-    restored copy.
+    The random `token` separates attempts with the same fence: all runs that save no watermarks have fence 0, and after
+    a restore of the table of watermarks a fence may occur again.
     """
     return f"{mark_of(batch.job_id)}/{batch}-f{fence}-{token}"
 
 
 def attempt_of(folder: str) -> Attempt | None:
-    """Return the attempt in the name of a folder or table (where job and epoch are hashes); None for other names."""
+    """Return the attempt that the name of a folder or of a staging table shows; None for any other name."""
     for pattern, base in ((_ATTEMPT, 10), (_TABLE, 36)):
         if found := pattern.fullmatch(folder):
             return Attempt(found[1], found[2], int(found[3], base), int(found[4], base))
@@ -96,7 +96,7 @@ def attempt_of(folder: str) -> Attempt | None:
 
 
 def version_of(folder: str, epoch: str) -> int | None:
-    """Return the version that an attempt's folder or staging table belongs to; None if it is of another epoch."""
+    """Return the version in the name of an attempt's folder or staging table; None if it is of another epoch."""
     found = attempt_of(folder)
     if found is None:
         return None
@@ -106,7 +106,7 @@ def version_of(folder: str, epoch: str) -> int | None:
 
 
 def branch_of(folder: str) -> str:
-    """Return the branch of an attempt in an Iceberg table."""
+    """Return the name of an attempt's branch in an Iceberg table, made from its `Output.folder`."""
     return f"{BRANCH}{folder.replace('/', '-')}"
 
 
@@ -116,7 +116,7 @@ BRANCH = "staged-"
 def final_name(output: Output, number: int, staged: str) -> str:
     """Return the name at the target of the staged file `staged`, which is the file `number` of its batch.
 
-    Every publisher computes the same name, every time, so a publication can be repeated.
+    All publishers compute the same name for a file, so a publication can be repeated.
     """
     folders, _, name = staged.rpartition("/")
     # Keep the name from the first dot on, which shows readers the format: Spark writes part-…-c000.snappy.parquet.
@@ -127,13 +127,13 @@ def final_name(output: Output, number: int, staged: str) -> str:
 
 
 def batch_of(name: str) -> tuple[str, str, int] | None:
-    """Return the job, epoch and version of a published name; None if this package did not publish the name."""
+    """Return the job's mark, epoch and version in the name of a published file; None for a name of another form."""
     found = _FINAL.fullmatch(name.rpartition("/")[2])
     return (found[1], found[2], int(found[3])) if found else None
 
 
 def is_published_name(name: str, of: Output | Retraction) -> bool:
-    """Return whether a name at the target belongs to a batch, or to one of the batches of a retraction."""
+    """Return whether a file's name shows that it was published for an output, or for a version of a retraction."""
     found = batch_of(name)
     if found is None or found[:2] != (of.job, of.epoch):
         return False
@@ -141,12 +141,12 @@ def is_published_name(name: str, of: Output | Retraction) -> bool:
 
 
 def record_of(job: str, batch: str) -> str:
-    """Return the name of the file by which a target of files records that it has a batch."""
+    """Return the name of the empty file that records, at a target of files, that the target has a batch."""
     return f"{RECORDS}/{job}/{batch}"
 
 
 def recorded_by(record: str) -> tuple[str, int] | None:
-    """Return the job with its epoch, and the version, from a name made by `record_of`; None for another name.
+    """Return ``<job's mark>/<epoch>`` and the version from a name that `record_of` made; None for another name.
 
     >>> recorded_by(record_of("5e8c9902", "e1f00ba42-0000000003"))
     ('5e8c9902/e1f00ba42', 3)
@@ -156,9 +156,9 @@ def recorded_by(record: str) -> tuple[str, int] | None:
 
 
 def staging_beside(target: str) -> str:
-    """Return where attempts at a target stage by default: in a hidden folder next to the target.
+    """Return the folder next to a target in which attempts stage by default; '' if the target is a whole bucket.
 
-    The folder is not within the target, because DuckDB and other readers of ``**/*.parquet`` do not skip hidden names.
+    The folder is not in the target, because DuckDB and other readers of ``**/*.parquet`` do not skip hidden names.
 
     >>> staging_beside("s3://raw/repairs"), staging_beside("s3://raw")
     ('s3://raw/_repairs.staging', '')
@@ -173,15 +173,15 @@ def staging_beside(target: str) -> str:
 
 
 def application_of(of: Output | Retraction) -> str:
-    """Return the Delta application whose transaction versions are those of a job's batches.
+    """Return the name under which a target records the versions of a job: ``<job's mark>/<epoch>``.
 
-    It includes the epoch: after a restore versions start again at a lower number, and Delta would skip them.
+    It includes the epoch, because after a restore versions start again at a lower number, and Delta would skip them.
     """
     return f"{of.job}/{of.epoch}"
 
 
 def batch_value(of: Output | Retraction, version: int) -> str:
-    """Return the value of the batch column for a version. It begins with the job's mark, as jobs may share a table.
+    """Return a version's value in the batch column. It begins with the job's mark, because jobs may share a table.
 
     >>> batch_value(Output("delta", "", "", "", "5e8c9902" * 4, "e1f00ba42", 3, 1), 3)
     '5e8c99025e8c99025e8c99025e8c9902-e1f00ba42-0000000003'
@@ -190,17 +190,17 @@ def batch_value(of: Output | Retraction, version: int) -> str:
 
 
 def batch_values(of: Retraction) -> tuple[str, str]:
-    """Return the batch column's values for a retraction's first and last version. Values sort, as all are as long."""
+    """Return the batch column's values for a retraction's first and last version. All its values sort between."""
     return batch_value(of, of.first), batch_value(of, of.last)
 
 
 def value_of_batch(batch: BatchId) -> str:
-    """Return the value of a table's batch column for a batch, by its id."""
+    """Return the value of the batch column for the batch of a given id."""
     return f"{mark_of(batch.job_id)}-{batch}"
 
 
 def owner_of(target: str, job: str) -> str:
-    """Return the prefix of the names of a job's staging tables for a target; `job` is the job's mark."""
+    """Return the text with which the names of a job's staging tables for a target begin; `job` is the job's mark."""
     return f"gw_{_hash(target, job)[:MARK_DIGITS]}_"
 
 
@@ -215,7 +215,7 @@ def staging_table(target: str, batch: BatchId, fence: int, token: str) -> str:
 
 
 def is_own_table(output: Output, target: str) -> bool:
-    """Return whether an output's staging table has a name that an attempt at this batch could give it at the target."""
+    """Return whether an output's staging table has a name that an attempt at that batch and target can have made."""
     found = attempt_of(output.folder)
     if found is None or not output.folder.startswith(owner_of(target, output.job)):
         return False
@@ -225,14 +225,14 @@ def is_own_table(output: Output, target: str) -> bool:
 def epoch_in_batches(of: Output | Retraction) -> str:
     """Return the value of the column `epoch` in the table of batches, in at most 64 characters.
 
-    A hash of job and epoch follows the epoch, so that no other job can write the key of a batch of this job. In a table
-    that an earlier version of this package made, the column `job` alone cannot ensure that: it has only 8 digits.
+    The value is the epoch and a hash of job and epoch, so that two jobs never have the same key for a batch. The column
+    `job` alone does not ensure that in a table of an earlier version of this package, where it has only 8 digits.
     """
     return f"{of.epoch[:31]}-{_hash(of.job, of.epoch)[:MARK_DIGITS]}"
 
 
 def app_of_batch_row(job: str, digits: str, found: str) -> str:
-    """Return ``<job>/<epoch>`` for a row of the table of batches: `job` if the row is of that job, else `digits`."""
+    """Return ``<job>/<epoch>`` for a row of the table of batches; ``<digits>/<epoch>`` if the row is not of `job`."""
     epoch = found.rpartition("-")[0]
     return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"
 
