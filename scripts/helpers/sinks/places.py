@@ -1,8 +1,8 @@
 """Places where files are stored, and the operations on them: local directories, S3, and Hadoop's other file systems.
 
-A place begins at its root. Names are relative to the root, with slashes. A failure is a `TargetError` that names the
-action and the file. A name that leads out of the root, by itself or over a link, is a `TargetError` too, because names
-may come from a manifest or an item that an attacker wrote.
+A place is a folder, its root. Names of files are relative to the root, with slashes. A failure raises a `TargetError`
+that names the action and the file. So does a name that leads out of the root, by ".." or over a link, because names may
+come from a manifest or an item that an attacker wrote.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Place(Protocol):
     root: str
 
     def uri(self, name: str) -> str:
-        """Return the URI of a file or folder, in the form that Spark takes."""
+        """Return the URI of a file or folder, in a form that Spark can read and write."""
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        """Return the sizes in bytes, by name, of up to `most` files in and below a folder; empty without a folder."""
+        """Return the size in bytes, by name, of up to `most` files in a folder and below; {} if there is no folder."""
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
         """Return the content of a file, or only its last `last` bytes; None if there is no such file."""
@@ -65,37 +65,37 @@ class Place(Protocol):
         """Write a file atomically: readers see the whole file or none. If `data` is an open file, all of it is read."""
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        """Write what `change` makes of a file's content (None if there is no file). If it returns None, write nothing.
+        """Pass a file's content (None without a file) to `change`, and write what that returns; if None, write nothing.
 
         If another process changes the file meanwhile, `change` is called again with the new content, so no change is
-        lost. File systems of Hadoop other than S3A have no conditional writes, so there the later of two writes wins.
+        lost. Hadoop's file systems other than S3A have no conditional writes, so there the later of two writes wins.
         """
 
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: Any) -> list[str]:
         """Move files to a place of the same kind; `names` maps each old name to the new one.
 
-        Returns the old names of the files that do not exist. If a file with a new name exists, it is replaced. On S3
-        the old file stays, because S3 can only copy.
+        Returns those old names for which there is no file. If a file with a new name exists, it is replaced. On S3 the
+        old files stay, because S3 can only copy.
         """
 
     def check_rights(self, to: Any) -> None:
-        """Raise TargetError, with action and place, if files cannot be written here, or moved to another place.
+        """Raise TargetError if this process has no right to write files here, or to move files to the place `to`.
 
-        Sinks call this before they stage anything, because a missing right must not come to light after the commit.
+        Sinks call this before they stage anything, because after the commit it is too late to find a right missing.
         """
 
     def delete(self, names: Collection[str]) -> None:
         """Delete files, and ignore those that are gone."""
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
-        """Delete a folder with all its content, and the file `last` after all other files.
+        """Delete a folder with all its content; of its files, delete `last` last.
 
-        On S3, if `found` is given, only the files in `found` and `last` are deleted.
+        On S3, if the names `found` are given, the folder is not listed: only these files and `last` are deleted.
         """
 
 
 class LocalPlace:
-    """A directory of this machine, or one that all machines of a cluster mount."""
+    """A directory on this machine, or one that all machines of a cluster mount."""
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
@@ -104,8 +104,8 @@ class LocalPlace:
         return f"file://{os.path.join(self.root, name) if name else self.root}"
 
     def files(self, folder: str = "", most: int | None = None) -> dict[str, int]:
-        # Treat a link as a file, even if it leads to a folder: the listing of a folder is empty if the folder, or one
-        # above it, is a link.
+        # Treat a link as a file, even if it leads to a folder. So if the folder to be listed, or a folder above it, is
+        # a link, there are no files.
         folder = folder.rstrip("/")
         with _typed("list", self.uri(folder)):
             if folder and without_links(self.root, _checked(self, folder)) != folder:
@@ -123,7 +123,7 @@ class LocalPlace:
                 return None
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
-        # Write under a name that no other writer has, and rename the file when all of it is on disk.
+        # Write the file under a name that no other writer uses, and rename it when all of it is on disk.
         path = self._path(name)
         with _typed("write", self.uri(name)), _unfinished(path) as unfinished:
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -135,11 +135,11 @@ class LocalPlace:
             os.replace(unfinished, path)
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        # Lock a file, so that the lock ends if this process dies. Keep the file: another process may wait for it.
+        # Lock a file: the lock ends if this process dies. Do not delete the file, because others may wait for its lock.
         with _typed("lock", self.uri(name)):
             os.makedirs(self.root, exist_ok=True)
         with _typed("lock", self.uri(name)), open(self._path(f"{name}.lock"), "ab", opener=open_itself) as lock:
-            # If a mounted store has no locks, write without one, because the content is committed and must be written.
+            # If a mounted store has no locks, write without one: the content is of a committed batch.
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
             data = change(self.read(name))
@@ -161,12 +161,12 @@ class LocalPlace:
         return gone
 
     def at(self, uri: str) -> LocalPlace | None:
-        """Return the directory of a URI or path as a place; None if it is not a local one."""
+        """Return the directory at a URI or path as a place; None if it is not a directory of this machine."""
         scheme, _, path = uri.rpartition("://")
         return LocalPlace(path.removeprefix("file:")) if scheme in ("", "file") else None
 
     def copy(self, names: Mapping[str, str], sizes: Mapping[str, int], to: LocalPlace) -> list[str]:
-        """Like `move`, but keep the old names: link the files, or copy them where the disk has no hard links."""
+        """Like `move`, but keep the old files: make hard links of them, or copies if that is not possible."""
         gone = []
         for old, new in names.items():
             source, path = self._path(old, follows=True), to._path(new)
@@ -197,17 +197,17 @@ class LocalPlace:
                 os.remove(self._path(name))
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
-        # If the folder is a link, delete the link, and not the content of the folder that it leads to.
+        # If the folder is a link, delete the link, but not the files in the folder to which it leads.
         path = self._path(folder)
         self.delete([folder] if os.path.islink(path) else [name for name in self.files(folder) if name != last])
         self.delete([last])
-        # Delete files, too, that were written after the listing: their writer must be prepared to lose its folder.
+        # Also delete files that were written after the listing: their writer has to expect that its folder is deleted.
         shutil.rmtree(path, ignore_errors=True)
 
     def _path(self, name: str, *, follows: bool = False) -> str:
-        """Return the path of a name; TargetError if it leads out of the root.
+        """Return the path of a file, by name; TargetError if the path leads out of the root.
 
-        A write or delete acts on a link itself, wherever the link leads. Reads and moves follow links: pass `follows`.
+        If the file is a link, writing or deleting changes only the link. Reads and moves follow it: pass `follows`.
         """
         folder = os.path.dirname(_checked(self, name))
         leads_in = is_inside(self.root, name, {}) if follows else without_links(self.root, folder) is not None
@@ -237,7 +237,7 @@ class LocalPlace:
 class S3Place:
     """A prefix of a bucket.
 
-    A listing or a deletion takes one request for each 1,000 files. A move takes one for each file, 16 at a time.
+    A listing or a deletion takes one request for each 1,000 files. A move takes a request for each file, 16 at a time.
     """
 
     def __init__(self, root: str, client: S3Client) -> None:
@@ -252,7 +252,7 @@ class S3Place:
         return f"{self._scheme}://{self.bucket}/{self._prefix}{name}".rstrip("/")
 
     def at(self, uri: str) -> S3Place | None:
-        """Return the prefix of a URI as a place with the same client; None if the URI is not one of S3."""
+        """Return the prefix that a URI of S3 names as a place with the same client; None for any other URI."""
         return S3Place(uri, self._client) if uri.partition("://")[0] in S3_SCHEMES else None
 
     def login(self) -> dict[str, str]:
@@ -265,7 +265,7 @@ class S3Place:
             "AWS_SECRET_ACCESS_KEY": frozen.secret_key if frozen else None,
             "AWS_SESSION_TOKEN": frozen.token if frozen else None,
             "AWS_REGION": self._client.meta.region_name,
-            # Leave out an endpoint of AWS itself, because the library derives it from the region.
+            # Leave out an endpoint of AWS itself, because `deltalake` derives it from the region.
             "AWS_ENDPOINT_URL": None if "amazonaws.com" in endpoint else endpoint,
             "AWS_ALLOW_HTTP": "true" if endpoint.startswith("http://") else None,
         }
@@ -282,7 +282,7 @@ class S3Place:
             for page in pages:
                 for listed in page.get("Contents", []):
                     found[listed["Key"][len(self._prefix) :]] = listed["Size"]
-                # Count the names, not the pages: a page may have fewer names than requested even if more follow.
+                # Count names, not pages: a page may have fewer names than requested even if more pages follow.
                 if most is not None and len(found) >= most:
                     break
         return dict(islice(found.items(), most))
@@ -291,7 +291,7 @@ class S3Place:
         return self._read(name, **({} if last is None else {"Range": f"bytes=-{last}"}))[0]
 
     def _read(self, name: str, **options: Any) -> tuple[bytes | None, str]:
-        """Return an object's content and ETag; None and an empty text if there is no such object."""
+        """Return the content and the ETag of an object; (None, "") if there is no such object."""
         with _typed("s3:GetObject on", self.uri(name)):
             try:
                 found = self._client.get_object(Bucket=self.bucket, Key=self._key(name), **options)
@@ -303,11 +303,11 @@ class S3Place:
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
         with _typed("s3:PutObject on", self.uri(name)):
-            # Use `upload_fileobj`, which uploads large files in parts: one request takes no more than 5 GB.
+            # `upload_fileobj` uploads large files in several requests, because one request takes no more than 5 GB.
             self._client.upload_fileobj(_opened(data), self.bucket, self._key(name))
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        # Send no condition with a boto3 from before 2024-11, as on Glue 4, because it cannot.
+        # A boto3 from before 2024-11, as on Glue 4, has no conditions for PutObject, so write without one.
         given = self._client.meta.service_model.operation_model("PutObject").input_shape
         knows = "IfMatch" in getattr(given, "members", ())
         for _ in range(MAX_UPDATES):
@@ -338,17 +338,17 @@ class S3Place:
             return [old for old, copied in zip(names, threads.map(copy, names), strict=True) if not copied]
 
     def check_rights(self, to: S3Place) -> None:
-        # Check the rights by trying them: no request to IAM answers the same question.
+        # Check the rights by writing, copying and deleting a file: no request to IAM shows whether that is allowed.
         self.write(PROBE, b"")
         self._copy(PROBE, to, PROBE, 0)
-        # If the target refuses the delete, delete only the probe here: a lake may forbid deletes and allow writes.
+        # If the target refuses to delete the test file, delete only the one here: a lake may allow only writes.
         try:
             self._delete([self._key(PROBE), to._key(PROBE)])
         except TargetError:
             self.delete([PROBE])
 
     def delete(self, names: Collection[str]) -> None:
-        # Allow names with empty parts, such as S3A's markers for folders ("a//").
+        # Allow names with empty parts, such as "a//", by which S3A marks a folder.
         self._delete([self._prefix + _checked(self, name, literal=True) for name in names])
 
     def _delete(self, keys: Sequence[str]) -> None:
@@ -357,13 +357,13 @@ class S3Place:
             part, left = left[:MAX_DELETED], left[MAX_DELETED:]
             with _typed("s3:DeleteObject on", self.uri("")):
                 answer = self._client.delete_objects(Bucket=self.bucket, Delete={"Objects": part, "Quiet": True})  # type: ignore[typeddict-item]
-            # Look for errors in the answer, because S3 returns 200 even if it refused to delete some keys.
+            # Look for errors in the answer: S3 returns status 200 even if it refused to delete some keys.
             for refused in answer.get("Errors", []):
                 raise _refused(self.uri(""), f"s3:DeleteObject of {refused.get('Key')!r} on", str(refused.get("Code")))
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
-        # Up to 1,000 files are deleted in one request, in which S3 may delete `last` but not some other file. That is
-        # safe: no run publishes the folder any more, and a later run sweeps what is left.
+        # One request deletes up to 1,000 files, and S3 may delete `last` in it but keep another file. That is safe: no
+        # run publishes files of the folder any more, and a later run sweeps the files that are left.
         found = self.files(_checked(self, folder)) if found is None else found
         self.delete([*(name for name in found if name != last), last])
 
@@ -422,7 +422,7 @@ class HadoopPlace:
                 stream.close()
 
     def write(self, name: str, data: bytes | BinaryIO) -> None:
-        # Write under another name and rename the closed file, so that no reader sees a part of it.
+        # Write the file under another name, and rename it when it is complete, so that no reader sees a part of it.
         path, unfinished = self._named(name), self._path(f"{name}.{new_token()[:8]}.unfinished")
         with _typed("write", self.uri(name)):
             stream = self._system.create(unfinished, True)
@@ -471,11 +471,11 @@ class HadoopPlace:
             self._system.delete(path, True)
 
     def _renamed(self, old: Any, new: Any) -> bool:
-        """Rename a file; return False if it is gone, or if another publisher has made the file of the new name."""
+        """Rename a file; return False if the file is gone, or if another publisher has made one of the new name."""
         try:
             return bool(self._system.rename(old, new))
         except Exception as error:
-            # For a file that is gone, HDFS returns False, but other file systems raise this error.
+            # If the file is gone, HDFS returns False, but other file systems raise this error.
             if "FileNotFoundException" in str(error):
                 return False
             raise
@@ -488,34 +488,34 @@ class HadoopPlace:
 
 
 def _link(source: str, path: str) -> None:
-    """Give a file a second name, and replace any file with that name; FileNotFoundError if the file is gone."""
+    """Make a hard link to a file at `path`, in place of any file there; FileNotFoundError if the file is gone."""
     with _unfinished(path) as unfinished:
         try:
-            # Set the time of the file to now, because VACUUM deletes old files that are in no commit yet.
+            # Set the file's time to now, so that Delta's VACUUM, which deletes old files without a commit, keeps it.
             os.utime(source)
             os.link(source, unfinished)
         except FileNotFoundError:
             raise
         except OSError:
-            # Copy the file, because the disk has no hard links or the file belongs to another user.
+            # Copy the file if no link is possible: the disk has no hard links, or the file is another user's.
             shutil.copyfile(source, unfinished)
         os.replace(unfinished, path)
 
 
 @contextmanager
 def _unfinished(path: str) -> Iterator[str]:
-    """Yield an unused name next to a path. At the end of the block, delete the file of that name if it still exists."""
+    """Yield an unused path next to `path`. At the end of the block, delete the file there if there still is one."""
     unfinished = f"{path}.{new_token()[:8]}.unfinished"
     try:
         yield unfinished
     finally:
-        # After an error the file still exists, and also if both names were links to one file: `os.replace` kept both.
+        # The file still exists after an error, and if both paths were links to one file, which `os.replace` keeps.
         with suppress(FileNotFoundError, NotADirectoryError):
             os.remove(unfinished)
 
 
 def _checked(place: Place, name: str, *, literal: bool = False) -> str:
-    """Return a name, which may come from a manifest or an item; TargetError if it may lead out of the place."""
+    """Return the given name; TargetError if it may lead out of the place, because an attacker may have written it."""
     if not is_plain(name, literal=literal):
         raise TargetError(
             place.uri(""), f"the name {name!r} leads out of it, or is not that of a file, so nothing was done there. "
@@ -525,7 +525,7 @@ def _checked(place: Place, name: str, *, literal: bool = False) -> str:
 
 
 def place_of(path: str, spark: SparkSession | None, s3_client: S3Client | None) -> Place:
-    """Return the place that a path names; a path without a scheme is in Hadoop's default file system.
+    """Return the place that a path names. With Spark, a path without a scheme is in Hadoop's default file system.
 
     Raises
     ------
@@ -562,18 +562,18 @@ def is_same_folder(uri: str, other: str) -> bool:
 
 
 def place_of_name(name: str) -> str:
-    """Return the normal form of a `Sink.name`, which is equal for all spellings of a folder. Tables stay unchanged.
+    """Return a `Sink.name` in a form that is the same for all spellings of a folder. Names of tables stay unchanged.
 
-    For example, Spark writes to s3a://b/a and pandas to s3://b/a. A link to a directory is the same as the directory.
+    For example, Spark writes to s3a://b/a and pandas to s3://b/a. Links to directories are resolved.
     """
     return _normal_form(name) if "://" in name else name
 
 
 def _normal_form(uri: str) -> str:
-    """Return a folder's normal form. It ends with a slash, so that `s3://b/ab/` does not begin with `s3://b/a/`."""
+    """Return a folder's URI in the one form to compare. It ends in a slash: `s3://b/ab/` is not within `s3://b/a/`."""
     scheme, separator, path = uri.partition("://")
     if not separator:
-        # Accept file:/path, too, as Hadoop writes it, and catalogs that store a location as it was given.
+        # Accept file:/path, too: Hadoop writes paths so, and some catalogs store a location as they get it.
         scheme, path = "file", uri.removeprefix("file:")
     if scheme == "file":
         # Resolve links, even if the last parts of the path do not exist yet.
@@ -593,10 +593,10 @@ def _check_segments(path: str) -> None:
 
 
 def _qualified(path: str, spark: SparkSession | None) -> str:
-    """Return a path with the scheme that Spark would use: for a path without a scheme, Spark on EMR uses HDFS."""
+    """Return a path with a scheme. If it has none, add that of Spark's default file system, which is HDFS on EMR."""
     if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path) or spark is None:
         return path
-    # Refuse Spark Connect: its server may write to HDFS, and this process would look on its own disk.
+    # Refuse a path without a scheme for Spark Connect: the server may write to HDFS, but this process to its disk.
     remedy = "Write s3://… or, where Spark's server runs on this machine, file:///…."
     check_jvm(spark, f"The path {path!r}, which has no scheme,", remedy)
     conf = hadoop_settings(spark)
@@ -608,9 +608,9 @@ def _qualified(path: str, spark: SparkSession | None) -> str:
 
 
 def _s3_settings_of(spark: SparkSession | None) -> dict[str, Any]:
-    """Return endpoint and keys from Spark's settings, so that boto3 moves files in the store that Spark writes to.
+    """Return endpoint and keys of S3 from Spark's settings, so that boto3 uses the store to which Spark writes.
 
-    Over Spark Connect the settings cannot be read, so boto3 uses AWS's environment, as without Spark.
+    Over Spark Connect these settings cannot be read, so boto3 uses the environment of this process, as without Spark.
     """
     if spark is None or not has_jvm(spark):
         return {}
@@ -635,13 +635,13 @@ def _s3_settings_of(spark: SparkSession | None) -> dict[str, Any]:
 
 @contextmanager
 def _typed(action: str, uri: str) -> Iterator[None]:
-    """Translate errors of the storage to a TargetError that names the refused action and the URI."""
+    """Translate errors of the storage to a TargetError that names the failed action and the URI."""
     try:
         yield
     except (ClientError, BotoCoreError, OSError) as error:
         raise login_or_load(uri, error) or _refused(uri, action, code_of(error)) from error
     except Exception as error:
-        # Translate Hadoop's errors, which py4j raises. The first line names the Java class and the reason.
+        # Translate Hadoop's errors, which arrive as Py4JJavaError. The first line names the Java class and the reason.
         if type(error).__name__ != "Py4JJavaError":
             raise
         reason = str(error.java_exception).splitlines()[0]  # type: ignore[attr-defined]

@@ -21,20 +21,20 @@ FIRST_DIGITS = "[0-9a-f]{8}"
 
 @dataclass(frozen=True)
 class Witnessed:
-    """What a target has recorded about the batches of a job, and of other jobs if the caller asked for them.
+    """The versions that a target has recorded for a job, and for other jobs if the caller asked for these.
 
     Attributes
     ----------
     job
         The mark of the job, 32 digits of its hash: see `mark_of`.
     versions
-        The number of the last recorded version, by the application ``<mark of the job>/<epoch>``. If the table of
-        batches has room for only 8 digits of a mark, the marks of other jobs have 8 digits.
+        The last recorded version, by ``<mark of the job>/<epoch>`` (the "application"). If the table of batches in a
+        database has room for only 8 digits of a mark, the marks of other jobs have 8 digits.
     files
-        The names of the files that are the records, at a target of files; empty for a table.
+        The names of the files that are the records, if the target is a folder of files; empty for a table.
     rolled_back
-        The version before the first lost one, by application, where the table lost versions because an operator rolled
-        it back or made it again. `versions` still has the lost ones, because their records stay.
+        Only for a table that an operator rolled back or made again: the version before the first one that it lost, by
+        application. `versions` still has the lost versions, because their records stay.
     """
 
     job: str
@@ -44,17 +44,17 @@ class Witnessed:
 
     @property
     def epochs(self) -> dict[str, int]:
-        """The number of the last recorded version in each epoch of the job."""
+        """The last recorded version in each epoch of the job."""
         return self._versions_of_job(self.versions)
 
     @property
     def held(self) -> dict[str, int]:
-        """The number of the last version in each epoch of the job whose rows are still in the table."""
+        """The last version in each epoch of the job whose rows are still in the table; only epochs with one."""
         return self._versions_of_job({**self.versions, **self.rolled_back})
 
     @property
     def others(self) -> list[str]:
-        """The marks of the other jobs whose committed batches the target has recorded."""
+        """The marks of other jobs for which the target has recorded versions."""
         apps = (app.partition("/") for app in self.versions)
         found = {other for other, _, epoch in apps if re.fullmatch(f"{MARK}|{FIRST_DIGITS}", other) and is_epoch(epoch)}
         return sorted(other for other in found if not self.job.startswith(other))
@@ -67,16 +67,16 @@ class Witnessed:
 def rolled_back(
     newest: int, parents: Mapping[int, int], log: Iterable[int], marks: Mapping[int, tuple[str, int]]
 ) -> dict[str, int]:
-    """Return, for each application that has lost versions in a table, the version before the first lost one.
+    """Find versions that a table has lost. Return, by application (job and epoch), the version before the first one.
 
     Parameters
     ----------
     newest, parents
-        The current commit of the table, and the parent of each known commit.
+        The number of the table's current commit (or snapshot), and the parent of each known commit.
     log
-        The commits that have been the current one, oldest first.
+        The commits that have been the current one, oldest first, also those that were rolled back.
     marks
-        The application and version that a commit recorded, by commit.
+        The application and version that each commit recorded, by commit.
     """
 
     def followed(at: int, seen: set[int]) -> set[int]:
@@ -87,7 +87,7 @@ def rolled_back(
 
     kept = followed(newest, set())
     known = set(kept)
-    # Skip commits older than all known commits of the present history, because they may belong to that history.
+    # Skip commits older than the oldest one that is known to be in the present history: they may be part of it, too.
     for at in dropwhile(lambda one: one not in kept, log):
         followed(at, known)
     last = dict(sorted(marks[at] for at in kept & marks.keys()))
@@ -113,14 +113,14 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the target in errors, logs and the head: a URI, or a database and table. It holds no secret."""
+        """The name of the target in errors, logs and the head, without secrets: a URI, or a database and table."""
 
     def check(self, df: Any) -> Any:
         """Return the rows of a script in the form that `stage` takes.
 
-        Raises an error if the target can never take these rows, as far as the script's arguments show that. It does not
-        look at the target, but may send a request to open a catalog, or to get the columns of a frame of Spark Connect.
-        It is called before the plan is frozen, so that after a mistake in the script no plan is left.
+        Raises an error if the rows or the sink's arguments show that the target can never take these rows. The target
+        is not read, but a request may be sent to open a catalog, or to get the columns of a frame of Spark Connect.
+        Call this before the plan is frozen, so that a mistake in the script leaves no plan.
 
         Parameters
         ----------
@@ -129,38 +129,38 @@ class Sink(Protocol):
         """
 
     def places(self, df: Any) -> list[str]:
-        """Return the URI of each folder that gets files for these rows: the target and the staging place, if any.
+        """Return the URI of each folder into which files for these rows are written: the target, and the staging place.
 
-        For a table that does not exist yet, the target is the folder that its catalog would choose. Nothing is created.
+        For a table that does not exist yet, the target's is the one that its catalog would choose. Nothing is created.
         TargetError if the catalog does not answer.
         """
 
     def stage(self, batch: BatchId, fence: int, rows: Any, *, replaces: bool = False) -> Output:
         """Write the rows of an attempt where no reader sees them.
 
-        Raises an error if the target cannot take the rows now, so that the batch is not committed. Most checks run
-        before a row is written. If staged rows fail a check, such as that for ties, they are deleted now or by a sweep.
+        Raises an error if the target cannot take the rows as it is now, so that the batch is not committed. Most checks
+        are made before a row is written. If staged rows fail a later check, they are deleted, now or by a sweep.
 
         Parameters
         ----------
         rows
             The rows that `check` returned.
         replaces
-            Whether to delete what an earlier attempt published under this batch: see `Output`.
+            Whether to replace what an earlier attempt has published under the same batch id: see `Output`.
         """
 
     def publish(self, output: Output) -> None:
         """Make the staged rows of a committed attempt visible to readers. Late, repeated and concurrent calls are safe.
 
-        UnprovenError if the staged rows themselves do not name this attempt and this target. The output alone proves
-        nothing, because it was read from the table of watermarks, where it may have been altered.
+        UnprovenError if the staged rows do not show that they are of this attempt and for this target. The output alone
+        proves nothing, because it was read from the table of watermarks, where it may have been altered.
         """
 
     def check_staged(self, output: Output) -> None:
-        """Raise UnprovenError or StagedFilesLostError if an output cannot be published. Changes nothing."""
+        """Raise UnprovenError or StagedFilesLostError if an output cannot be published. Change nothing."""
 
     def clear(self, output: Output) -> None:
-        """Delete what is still staged of a published attempt."""
+        """Delete the staged rows of an attempt that is published."""
 
     def drop(self, output: Output) -> None:
         """Delete the staged rows of an attempt that is never to be published."""
@@ -171,24 +171,24 @@ class Sink(Protocol):
         Parameters
         ----------
         kept
-            The `Output.folder` of each committed attempt that is not published yet.
+            The `Output.folder` of each committed attempt that is not published yet: these are not deleted.
         recorded
-            What the target had recorded before. Records that newer ones make redundant are deleted as well.
+            What the target had recorded before. Older records that newer ones make redundant are deleted as well.
         """
 
     def staged(self, job: str) -> list[str]:
         """Return the `Output.folder` of each attempt of the job with the mark `job` that still has staged rows."""
 
     def left_at(self, folder: str) -> str:
-        """Return where an attempt has left rows, and how many, for an operator who decides whether to delete them."""
+        """Return a text, such as "2 files in s3://…", of what an attempt has left: an operator may delete it."""
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
-        """Return what the target has recorded of the job with the mark `job`, and with `others` also of other jobs.
+        """Return what the target has recorded for the job with the mark `job`; with `others`, for other jobs as well.
 
-        `newest` is the output that the job published there last. In a database, where records may outlive the rows,
-        it shows whether the table is still the one that the rows were written to.
+        `newest` is the output that the job published there last. In a database, records may outlive the rows: there,
+        `newest` shows whether the table is still the one into which the rows were written.
 
-        The result has no versions if there is no target, or if the table's own properties made the records expire.
+        The result has no versions if the target does not exist, or if records expired by the table's own properties.
         """
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:
@@ -197,8 +197,8 @@ class Sink(Protocol):
     def retract(self, retraction: Retraction) -> int:
         """Delete the staged and published rows of some versions; return how many published files or rows were deleted.
 
-        Called after these versions were removed from the head, and again by each run for a while. If the target cannot
-        delete published rows, they stay and a WARNING is logged. A target without anything of the job is not written.
+        Remove these versions from the head first. Each run calls this again for a while. If the target cannot delete
+        published rows, they stay, and a WARNING is logged. A target that has nothing of the job is not changed.
         """
 
     def to_retract(self, retraction: Retraction) -> list[str]:
@@ -209,4 +209,4 @@ class Mergeable(Protocol):
     """A target whose rows can be replaced by key."""
 
     def merging(self, rules: Merge) -> Sink:
-        """Return the sink that merges a batch into this target by these rules."""
+        """Return a sink for the same target that merges batches by the given rules."""

@@ -59,14 +59,14 @@ def write_spark(
 ) -> int:
     """Write rows to a folder that does not exist yet, and return how many. Rows without columns make no file.
 
-    Rows are counted while they are written (Spark's Observation), without a second pass. Where Spark Connect has no
-    Observation, they are counted by reading the written files.
+    Rows are counted while they are written (Spark's Observation), without a second pass. A version of Spark Connect
+    that has no Observation counts them by reading the written files.
 
     Raises
     ------
     InvalidValueError
-        After all rows are written: a column of `partition_by` has a value of `UNFIT`. Before that: the format cannot
-        hold a column, or the value of a partition column cannot be the name of a folder.
+        A column of `partition_by` has a value of `UNFIT`: raised after all rows are written. Or the format cannot hold
+        a column, or a value of a partition column cannot be in the name of a folder: not all rows are written.
     """
     from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
 
@@ -80,19 +80,19 @@ def write_spark(
     unfit = unfit_values(partition_by, dict(df.dtypes), UNFIT, MAX_KEY)
     counted, observed = observe(df, [F.count(F.lit(1)).alias("rows"), *unfit])
     with timestamps_with_statistics(df.sparkSession, format):
-        # Do not use "overwrite": it deletes the folder first, and with it what another writer may have stored there.
+        # Do not use the mode "overwrite": it would first delete the folder, and files that another writer put there.
         writer = counted.write.format(format).options(**exact_texts(format)).options(**options).mode("error")
         try:
             writer.partitionBy(*partition_by).save(folder)
         except AnalysisException as error:
             raise InvalidValueError(f"The rows cannot be written as {format}: {reason_of(error)}") from error
         except Exception as error:
-            # A value could not be the name of a folder, but Spark's long error does not name it. So find the value.
+            # A partition value does not fit the name of a folder. Find it, because Spark's long error does not name it.
             if names_java_class(error, "Mkdirs failed", "KeyTooLong"):
                 asked = unfit_values(partition_by, dict(df.dtypes), {"string": (NUL, LONG)}, longest_folder(folder))
                 check_partition_counts(partition_by, df.select(*asked).collect()[0].asDict() if asked else {})
-            # Without an Observation, Spark Connect 3.5 cuts the text of a writer's error, which may lose the mark of a
-            # MisfitError. Compute the rows without writing them: that error has the mark near its start.
+            # Spark Connect 3.5, which has no Observation, cuts a writer's long error, and may cut off the mark of a
+            # MisfitError. Compute the rows again without a writer: the mark is near the start of that error.
             if observed is None:
                 df.write.format("noop").mode("overwrite").save()
             raise
@@ -100,28 +100,28 @@ def write_spark(
     if found is None:
         found = {"rows": _counted_again(df, folder, format, options)}
         if unfit:
-            # Count in the rows, because the written files do not distinguish an empty text from NULL.
+            # Count unfit values in the rows: the written files do not distinguish an empty text from NULL.
             found |= df.select(*unfit).collect()[0].asDict()
     check_partition_counts(partition_by, found)
     return int(found["rows"])
 
 
 def check_partition_types(partition_by: Sequence[str], types: Mapping[str, str], unfit: Mapping[str, str]) -> None:
-    """Raise InvalidValueError if a column of `partition_by` has a type for which `unfit` states a reason."""
+    """Raise InvalidValueError if a column of `partition_by` has one of the types `unfit`, which maps type to reason."""
     for name in partition_by:
         if why := unfit.get(types.get(name, "")):
             raise InvalidValueError(f"Partition column {name!r} {why}, or leave partition_by out.")
 
 
 def longest_folder(uri: str) -> int:
-    """Return the most bytes that a partition folder's name may have at a URI: more in S3 than in a file system."""
+    """Return how many bytes a partition folder's name may have at a URI: S3 allows more than file systems."""
     return MAX_KEY if uri.partition(":")[0] in S3_SCHEMES else MAX_NAME
 
 
 def unfit_values(columns: Sequence[str], types: Mapping[str, str], unfit: Unfit, longest: int) -> list[Column]:
-    """Return aggregates that count the rows with each unfit value of some columns, for `check_partition_counts`.
+    """Return, for each column and each of its unfit values, an aggregate that counts the rows with that value.
 
-    A value is `LONG` if the name of its folder has more than `longest` bytes.
+    `check_partition_counts` reads the counts. A value is `LONG` if its folder's name has more than `longest` bytes.
     """
     counted = []
     for at, name in enumerate(columns):
@@ -134,7 +134,7 @@ def unfit_values(columns: Sequence[str], types: Mapping[str, str], unfit: Unfit,
 
 
 def check_partition_counts(columns: Sequence[str], counts: Mapping[str, Any]) -> None:
-    """Raise InvalidValueError for the first column with an unfit value, by the counts of `unfit_values`."""
+    """Raise InvalidValueError for the first column with an unfit value; `counts` are those of `unfit_values`."""
     for at, column in enumerate(columns):
         for text in ("", NULL_FOLDER, NAN, NUL, LONG, BELOW_ZERO):
             if count := int(counts.get(f"{text}{at}") or 0):
@@ -146,22 +146,22 @@ def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str
     """Count rows by reading the files that were just written."""
     # Read CSV as multi-line, because a quoted value may contain a line end.
     reader = df.sparkSession.read.format(format).options(**options).option("multiLine", format.lower() == "csv")
-    # Convert the count, which is a NumPy integer over Spark Connect.
+    # Convert the count to int: over Spark Connect it is an integer of NumPy.
     return int(reader.schema(df.schema).load(literal_path(folder)).count())
 
 
 def literal_path(path: str) -> str:
-    """Return a path with `*`, `?`, `[` and so on escaped. Spark's reader takes them for a glob, its writer does not."""
+    """Return a path with `*`, `?`, `[` and so on escaped. Spark's reader takes a path for a pattern, its writer not."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
 def timestamps_with_statistics(spark: SparkSession, format: str = "parquet") -> AbstractContextManager[None]:
-    """Return a context in which Spark writes Parquet timestamps of any year, as TIMESTAMP_MICROS by default.
+    """Return a context in which Spark writes Parquet timestamps as TIMESTAMP_MICROS, and accepts those of any year.
 
-    Spark's default type, INT96, has no usable order, so readers cannot skip its row groups. By default Spark refuses
-    dates before 1582 and times before 1900.
+    Spark's own default is INT96, whose values have no usable order, so readers could not skip row groups. And Spark
+    refuses dates before 1582 and times before 1900 by default.
     """
-    # Change only settings with Spark's default, such as EXCEPTION: an old reader may need the user's INT96 or LEGACY.
+    # Change only settings that have Spark's default: the user may have set INT96 or LEGACY for an old reader.
     wanted = EXACT_PARQUET if format.lower() == "parquet" else {}
     unset = (None, "EXCEPTION")
     return settings(spark, {name: value for name, value in wanted.items() if spark.conf.get(name, None) in unset})

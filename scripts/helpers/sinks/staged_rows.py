@@ -1,4 +1,4 @@
-"""Check, write and read the rows that an attempt stages as Parquet, before they are published to a table."""
+"""Check, write and read the rows that an attempt stages as Parquet files, before they are published to a table."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def spark_of(df: Any) -> Any:
 def check_rows(
     df: Any, target: str, partition_by: Sequence[str], batch_column: str | None, engine: str, *, merges: bool
 ) -> None:
-    """Raise InvalidValueError if the rows are not for this engine, or their columns do not fit the sink's arguments."""
+    """Raise InvalidValueError if the rows are of another engine, or the sink's arguments do not fit their columns."""
     check_partition_columns(partition_by, columns_of(df))
     check_batch_column(batch_column, columns_of(df), merges=merges)
     if engine != "pyiceberg":
-        # Check names now, as only Iceberg accepts two that differ by case: others would refuse the committed batch.
+        # Only `pyiceberg` accepts names that differ by case. Check now: other engines would refuse a committed batch.
         check_cases(columns_of(df), target)
     if (spark_of(df) is not None) != (engine == "spark"):
         raise InvalidValueError(
@@ -101,7 +101,7 @@ def check_layout(target: str, partition_by: Sequence[str], there: Sequence[str])
 
 
 def check_list(partition_by: object) -> None:
-    """Raise InvalidValueError unless `partition_by` is a list. The letters of a text would be taken for columns."""
+    """Raise InvalidValueError unless `partition_by` is a list. The letters of a text would be taken for names."""
     if isinstance(partition_by, str) or not isinstance(partition_by, Iterable):
         raise InvalidValueError(f"partition_by is a list of columns, not {partition_by!r}. Write [...].")
 
@@ -109,7 +109,7 @@ def check_list(partition_by: object) -> None:
 def check_partition_columns(partition_by: Sequence[str], columns: Collection[str]) -> None:
     """Raise InvalidValueError for a column of `partition_by` that the rows do not have, or that is named twice."""
     missing = [name for name in partition_by if name not in columns]
-    # Accept a frame without columns, which means that the source had nothing new.
+    # Accept rows without any column: they mean that the source had nothing new.
     if missing and len(columns):
         raise InvalidValueError(f"partition_by names {missing[0]!r}, which the rows do not have. Name a column.")
     twice = [name for name in partition_by if partition_by.count(name) > 1]
@@ -118,8 +118,8 @@ def check_partition_columns(partition_by: Sequence[str], columns: Collection[str
 
 
 def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) -> None:
-    """Raise InvalidValueError if no column is left for the files, which do not hold the columns of `partition_by`."""
-    # Refuse such rows: a file without columns has no rows, and pyarrow writes it without a warning.
+    """Raise InvalidValueError if `partition_by` names all columns of the rows: files do not contain these columns."""
+    # pyarrow writes a file without columns, which has no rows, without a warning.
     if len(columns) and set(columns) <= set(partition_by):
         raise InvalidValueError(
             f"partition_by names all columns of the rows ({', '.join(partition_by)}), so the files would hold no row. "
@@ -130,8 +130,8 @@ def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) ->
 def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: int) -> dict[str, int]:
     """Return the counts for `check_partition_counts`, for rows of any kind; see `unfit_values`.
 
-    For rows of Spark this runs a query. In rows of pyarrow it also counts negative decimals (`BELOW_ZERO`), because
-    `deltalake` repeats their sign in the fraction, and then no reader can read the table.
+    For rows of Spark this runs a query. In rows of pyarrow, negative decimals are unfit, too (`BELOW_ZERO`): in
+    their folder's name, `deltalake` repeats the sign in the fraction, and then no reader can read the table.
     """
     if not partition_by or not columns_of(rows):
         return {}
@@ -149,13 +149,13 @@ def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: 
 
 
 def _is_unfit(column: pa.ChunkedArray, name: str, text: str, longest: int) -> Any:
-    """Return an array that is true for each value of a column that is unfit for the reason `text`: see `UNFIT`."""
+    """Return an array of booleans: true for each value of a column that is unfit for the reason `text`; see `UNFIT`."""
     if text == NAN:
         return pc.is_nan(column)
     if text == BELOW_ZERO:
         return pc.and_(pc.less(column, pa.scalar(Decimal(0), column.type)), column.type.scale > 0)
     if text == LONG:
-        # Measure numbers without an exponent, because `deltalake` names the folder of 1e-300 with all its zeros.
+        # Measure numbers without an exponent, because `deltalake` writes 1e-300 with all zeros in a folder's name.
         shown = (f"{Decimal(repr(one)):f}" if isinstance(one, float) else one for one in column.drop_null().to_pylist())
         return pa.array([len(quote(name + one, safe="")) >= longest for one in shown], pa.bool_())
     return pc.equal(column, text)
@@ -175,7 +175,7 @@ def check_batch_column(batch_column: str | None, columns: Collection[str], *, me
 
 
 def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
-    """Return rows of Spark or Arrow with a column of their batch; rows without columns stay unchanged."""
+    """Return rows of Spark or Arrow with the column `batch_column`, filled with `batch`; unchanged without columns."""
     if batch_column is None or not columns_of(rows):
         return rows
     if spark_of(rows) is not None:
@@ -186,21 +186,21 @@ def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
 
 
 def condition_for_batches(retraction: Retraction) -> SQL:
-    """Return the condition for rows of a retraction's batches, in SQL for both Spark and DataFusion."""
-    # Put the values in quotes: Spark can bind values only from 3.4 on, and `deltalake` takes none.
+    """Return the SQL condition, for Spark and DataFusion, that a row is of one of a retraction's batches."""
+    # Write the values into the SQL as texts: Spark can bind values only from 3.4 on, and `deltalake` never.
     first, last = map(in_quotes, batch_values(retraction))
     return sql("{} BETWEEN {} AND {}", SPARK.quote(retraction.batch_column), first, last)
 
 
 def columns_of(df: Any) -> list[str]:
     """Return the names of the columns of a frame of Spark, pandas or pyarrow."""
-    # Ask the class, because a DataFrame of Spark Connect 4 returns a column for any attribute.
+    # Look for `column_names` in the class: a DataFrame of Spark Connect 4 returns a column for any attribute name.
     names = df.column_names if hasattr(type(df), "column_names") else getattr(df, "columns", [])
     return [str(name) for name in names]
 
 
 def without_columns_if_empty(df: Any) -> Any:
-    """Return a frame without its columns if it has no rows, because their types mean nothing. Spark's are unchanged."""
+    """Return a pyarrow table without its columns if it has no rows, because their types then mean nothing."""
     if isinstance(df, ArrowStream) or spark_of(df) is not None or len(df):
         return df
     return df.select([])
@@ -216,7 +216,7 @@ def write_rows(rows: Any, place: Place, folder: str) -> WrittenFiles | int:
 def read_spark(spark: SparkSession, staged: StagedRows) -> DataFrame:
     """Return the rows of staged files as a DataFrame."""
     check_all_is_read(spark)
-    # Escape globs: otherwise Spark would take a target such as `[raw]/repairs` for a pattern, and find no rows.
+    # Escape the paths: otherwise Spark would take a target such as `[raw]/repairs` for a pattern, and find no file.
     return without_code(spark.read.parquet(*map(literal_path, staged.uris)), staged.uris[0])
 
 
@@ -229,7 +229,7 @@ def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         for name in staged.names:
             file = opened(name)
-            # Read one row group at a time: otherwise pyarrow joins several row groups to batches of 65,536 rows.
+            # Read one row group at a time: otherwise pyarrow joins small row groups to batches of 65,536 rows.
             for group in range(file.num_row_groups):
                 yield from file.iter_batches(row_groups=[group])
 
@@ -242,7 +242,7 @@ def with_later_columns(target: str, rows: pa.RecordBatchReader, table: pa.Schema
     Raises
     ------
     TargetSchemaError
-        The table also lacks a column of the rows. It may have been renamed, and its values would be lost.
+        The table also lacks a column of the rows: it may have been renamed, and then its values would be lost.
     """
     later = [pa.field(field.name, field.type) for field in table if field.name not in rows.schema.names]
     if not later:
@@ -275,8 +275,8 @@ def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -
 def with_required(target: str, rows: Any, required: Collection[str]) -> Any:
     """Return rows of pyarrow unchanged; InvalidValueError if a column in `required` has a NULL.
 
-    For an `ArrowStream` the error is raised when the batch is read. Check this before the commit, because the table
-    would refuse the committed batch forever.
+    Check this before the commit: after it, the table would refuse the batch forever. For an `ArrowStream`, the error is
+    raised when the batch with the NULL is read.
     """
     if not required:
         return rows
@@ -289,7 +289,7 @@ def with_required(target: str, rows: Any, required: Collection[str]) -> Any:
 def with_required_within(target: str, rows: Any, schema: pa.Schema) -> Any:
     """Return rows of pyarrow unchanged; InvalidValueError for a NULL in a nested field that the table requires.
 
-    For an `ArrowStream` the error is raised when the batch is read. `pyarrow` cannot write such a NULL into the table.
+    `pyarrow` cannot write such a NULL. For an `ArrowStream`, the error is raised when the batch with the NULL is read.
     """
     if isinstance(rows, ArrowStream):
         return rows.mapped(lambda table: with_required_within(target, table, schema))
@@ -299,7 +299,7 @@ def with_required_within(target: str, rows: Any, schema: pa.Schema) -> Any:
 
 
 def _nulls_within(kind: pa.DataType, values: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Yield the path of each nested field that the type `kind` requires, with the number of NULLs in `values` there."""
+    """Yield, for each nested field that must not be NULL by the type `kind`, its path and its NULLs in `values`."""
     if pa.types.is_struct(kind):
         parts = [(field, field.name, pc.struct_field(values, field.name)) for field in kind]
     elif pa.types.is_map(kind):
@@ -316,7 +316,7 @@ def _nulls_within(kind: pa.DataType, values: Any, path: str) -> Iterator[tuple[s
 
 
 def check_required(target: str, nulls: Mapping[str, int]) -> None:
-    """Raise InvalidValueError for the first required column with NULLs, given the number of NULLs in each."""
+    """Raise InvalidValueError for the first required column with NULLs; `nulls` has their number by column."""
     for name, count in nulls.items():
         if count:
             raise InvalidValueError(
@@ -329,9 +329,9 @@ def check_required(target: str, nulls: Mapping[str, int]) -> None:
 
 
 def arrow_rows(df: Any, held: Collection[str] | None = None) -> Any:
-    """Return Arrow rows with the types that tables have: times in microseconds, plain texts.
+    """Return Arrow rows cast to types that tables have, such as times in microseconds; see `plain_type`.
 
-    For an `ArrowStream`, the result is a stream, and errors are raised when each batch is read.
+    For an `ArrowStream`, the result is a stream, and errors are raised when a batch is read.
 
     Parameters
     ----------
@@ -364,7 +364,7 @@ def exact_cast(name: str, column: Any, kind: pa.DataType) -> Any:
 
 
 def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.DataType:
-    """Return the one type used for all that tables treat alike: `string` for `string` and `large_string`, for example.
+    """Return one type for all types that tables treat alike, such as `string` for `large_string` and `string_view`.
 
     If a table cannot hold that type, return the next wider type that it can hold.
     """
@@ -393,7 +393,7 @@ def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.Dat
 
 
 def types_of_arrow(schema: pa.Schema) -> dict[str, str]:
-    """Return types by path, with Spark's names, or with pyarrow's where Spark has no such type."""
+    """Return the types of a schema by path, under Spark's names, or pyarrow's names if Spark has no such type."""
     return types_by_path(_kind_of(pa.struct(list(schema))))
 
 
@@ -413,7 +413,7 @@ def _kind_of(kind: pa.DataType) -> Kind:
 
 
 def without_types(table: Any) -> Any:
-    """Return a table in which a column without any value has no type, because pandas reads an empty column as numbers.
+    """Return a table in which a column without any value has no type: pandas reads an empty CSV column as numbers.
 
     An `ArrowStream` keeps the types of its source.
     """
@@ -431,9 +431,9 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
     Parameters
     ----------
     wanted
-        The target's type, by the path of each column without a value; for Spark as its JSON. None: the target lacks it.
+        The target's type (in Spark's JSON for Spark) for the path of each column without a value; None to leave it out.
     parted
-        The columns of `partition_by`, which are not stored in the files. One other column must be left.
+        The columns of `partition_by`, which files do not contain. One other column must be left.
 
     Raises
     ------
@@ -443,13 +443,13 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
     names = columns_of(rows)
     left = [name for name in names if wanted.get(name, name) is not None]
     for path, kind in wanted.items():
-        # A whole column can be left out if another one is left for the files. A field inside a column cannot.
+        # A whole column can be left out if the files keep another one. A field inside a column cannot be left out.
         if kind is None and (path not in names or set(left) <= set(parted)):
             raise InvalidValueError(f"{path!r} has no value in any row, and the target has no type for it. Cast it.")
     if isinstance(rows, ArrowStream):
         return rows.mapped(lambda table: filled(table, wanted, parted))
     if spark_of(rows) is None:
-        # Build a new table, to drop the metadata in which pandas stores its own types.
+        # Build a new table, without the metadata in which pandas stores its own types.
         return pa.table({name: rows[name].cast(_filled_type(rows[name].type, name, wanted)) for name in left})
     return _cast_at(rows.select(*map(SPARK.quote, left)), wanted)
 
@@ -467,14 +467,14 @@ def _cast_at(rows: DataFrame, wanted: Mapping[str, Kind]) -> DataFrame:
 
 
 def _filled_from(rows: Any, types: Mapping[str, str], type_at: Callable[[str], Any], named: Collection[str]) -> Any:
-    """Cast each column without a value to the type that `type_at` returns for its path; see `SparkRows.filled`."""
+    """Give each column without a value the type that `type_at` returns for its path; see `SparkRows.filled`."""
     wanted = {path: type_at(path) for path, kind in types.items() if kind == "void"}
     wanted = {path: kind for path, kind in wanted.items() if kind is not None or path not in named}
     return filled(rows, wanted) if wanted else rows
 
 
 def check_typed(types: Mapping[str, str], target: str) -> None:
-    """Raise InvalidValueError for a column of a new table, by path, that has no type because it has no value."""
+    """Raise InvalidValueError if a column of a new table has no type because no row has a value."""
     untyped = [path for path, kind in types.items() if kind == "void"]
     if untyped:
         raise InvalidValueError(
@@ -496,14 +496,14 @@ def _filled_type(kind: pa.DataType, path: str, wanted: Mapping[str, Any]) -> pa.
 
 
 def _held_kind(kind: str, held: Collection[str]) -> str:
-    """Return a type if it is in `held`, or else the next wider one that is: `smallint` becomes `int`, for example."""
+    """Return a type if it is in `held`, otherwise the next wider type that is: `smallint` may become `int`."""
     while kind not in held and kind in WIDER:
         kind = WIDER[kind]
     return kind
 
 
 def check_held(types: Mapping[str, str], held: Collection[str], target: str) -> None:
-    """Raise InvalidValueError for a type, by path, that a table does not hold, or for a struct without fields."""
+    """Raise InvalidValueError if one of `types`, which are by path, is not in `held`, or is a struct without fields."""
     for path, kind in types.items():
         base = kind.partition("(")[0].partition(" ")[0]
         is_empty = kind == "struct" and not any(other.startswith(f"{path}.") for other in types)
@@ -518,7 +518,7 @@ def check_held(types: Mapping[str, str], held: Collection[str], target: str) -> 
 
 
 class SparkRows:
-    """Operations on rows before they are in a table, for Spark DataFrames."""
+    """The operations on rows that a table sink needs before it publishes them, for DataFrames of Spark."""
 
     frames: Frames = SPARK_FRAMES
 
@@ -526,9 +526,9 @@ class SparkRows:
         self._spark = spark
 
     def taken(self, df: DataFrame, target: str, held: Collection[str]) -> DataFrame:
-        """Return a script's frame as it is staged: a column whose type the table lacks gets the next wider type.
+        """Return a script's frame with types that the table has: instead of a type that it lacks, the next wider one.
 
-        InvalidValueError if the table has no type for a column, or if the new type cannot hold a value.
+        InvalidValueError if the table has no type for a column, or the new type cannot hold a value.
         """
         wider = {path: _held_kind(kind, held) for path, kind in self.by_path(df.schema).items() if kind in WIDER}
         df = _cast_at(df, {path: kind_of_text(kind) for path, kind in wider.items()})
@@ -550,8 +550,8 @@ class SparkRows:
     def filled(self, rows: DataFrame, schema: Any, named: Collection[str]) -> DataFrame:
         """Return rows in which a column without a value gets the table's type, or is left out if the table lacks it.
 
-        A column in `named` is never left out. In Spark's rows only a column of type void counts as one without a value,
-        because to find others the rows would have to be read.
+        A column in `named` is never left out. In Spark's rows only columns of type void count as columns without a
+        value: to find others, Spark would have to read the rows.
         """
         there = kinds_by_path(schema.jsonValue())
         found: DataFrame = _filled_from(rows, self.by_path(rows.schema), there.get, named)
@@ -570,14 +570,14 @@ class SparkRows:
         return self.read(staged).limit(0)
 
     def refused(self, rows: DataFrame, conditions: Mapping[str, SQL]) -> dict[str, int]:
-        """Count for each condition the rows for which it is not true. DuckDB skips conditions that it cannot read."""
+        """Return the number of rows for which a condition is false or NULL, by its name; DuckDB may leave some out."""
         counts = (
             F.expr(sql("COUNT(CASE WHEN ({}\n) IS TRUE THEN NULL ELSE 1 END)", text)) for text in conditions.values()
         )
         return dict(zip(conditions, rows.select(*counts).collect()[0], strict=True))
 
     def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
-        """Return the events of a merge that are rows, without `DELETED`. They get the columns of a history, as NULL."""
+        """Return the events of a merge that are no deletes, without `DELETED`, but with a history's columns as NULL."""
         found = rows.where(NOT_DELETED).drop(DELETED)
         types = {field.name: field.dataType for field in found.schema.fields}
         ends = {name: F.lit(None).cast(types[like]) for name, like in rules.ends(found.columns).items()}
@@ -585,7 +585,7 @@ class SparkRows:
 
 
 class _ArrowRows:
-    """The operations of `SparkRows` for tables of pyarrow, to which `given_frames` converts frames of pandas."""
+    """The same operations as `SparkRows`, for tables of pyarrow; `given_frames` has made these of pandas' frames."""
 
     frames = ARROW_FRAMES
 
