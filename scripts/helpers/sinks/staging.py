@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StagedRows:
-    """The location of an attempt's rows: files of `place`, or a branch or staging table, which has no `place`."""
+    """Where an attempt's rows are: in files of `place`, or without `place` in a branch or a staging table `folder`."""
 
     folder: str
     place: Place | None = None
@@ -55,10 +55,10 @@ class StagedRows:
         return {name: pq.read_metadata(footer_in(partial(self.read, name))) for name in self.names}
 
     def copy_to(self, place: Any, within: str = "") -> dict[str, tuple[str, int]]:
-        """Copy the files of an attempt into the folder of a table; return new names and bytes, by old name.
+        """Copy the files of an attempt into the folder of a table; return the new name and the bytes, by old name.
 
-        A new name follows from attempt and old name alone. All publishers of the attempt write the same bytes to it, so
-        none of them harms what another one has committed.
+        A new name is computed from the attempt and the file's number. So all publishers of the attempt write the same
+        bytes to the same name, and none of them harms what another one has committed.
 
         Raises
         ------
@@ -78,20 +78,20 @@ class StagedRows:
 
 
 def _hidden_partition(name: str) -> str:
-    """Return the partition folder, such as `_day=1`, that hides a file from readers; '' if none does."""
+    """Return the partition folder in a file's name that hides the file from readers, such as `_day=1`; '' if none."""
     for folder in name.split("/")[:-1]:
         if is_hidden(folder):
-            # Spark's own hidden folders, such as `_temporary`, have no "=" in their names.
+            # A hidden folder without "=" is not of a partition: Spark has hidden folders such as `_temporary`.
             return folder if "=" in folder else ""
     return ""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The last file in an attempt's folder. It names attempt and target, and lists the files, their sizes and schema.
+    """The file that is written last into an attempt's folder. It names the attempt, its target and its files.
 
-    `files` is None if a decision took the attempt back: its files are deleted, or will be. `terms` says how to publish
-    the files; see `Output.terms`.
+    `files` has sizes by name, or is None if an operator took the attempt back, so that its files are or will be
+    deleted. `columns` is the schema of the files, and `terms` tells how to publish them: see `Output.terms`.
     """
 
     attempt: Attempt
@@ -122,22 +122,22 @@ class Manifest:
         return json.dumps({**of_attempt, "files": files, **columns}).encode()
 
     def is_for(self, target: str) -> bool:
-        """Return whether the manifest names a target, even if it spells the name differently."""
+        """Return whether the manifest is for the target `target`, even if it spells the target's name differently."""
         return place_of_name(self.target) == place_of_name(target)
 
 
 def is_beside(of: Output | Retraction, target: str) -> bool:
     """Return whether a record names the default staging place of a target.
 
-    Any other place is trusted only if the job's script names it. Someone who can alter the record could name a folder
-    of his own in it, with files that look like those of an attempt.
+    Any other place is trusted only if the job's script names it: whoever can alter the record could put the name of
+    another folder into it, with forged files that look like those of an attempt.
     """
     return is_same_folder(of.staging, staging_beside(target))
 
 
 def _checked_files(found: Any) -> dict[str, int]:
     for name, size in found.items() if isinstance(found, dict) else ():
-        # Refuse a path such as `../a`, which leads out of the folder: an attempt writes only below it.
+        # Refuse a name such as `../a`, which leads out of the attempt's folder.
         if not is_plain(name) or type(size) is not int:
             raise ImplausibleError("it names what is not a file below its folder")
     return dict(found)
@@ -154,14 +154,14 @@ class Attempts(ABC):
     """The word in logs for what one attempt stores."""
 
     def has(self, folder: str, job: str) -> bool:
-        """Return whether a folder is of the job with the mark `job`. Only its name counts, not any record."""
+        """Return whether the name of a folder shows that it is of the job with the mark `job`. No record is read."""
         found = attempt_of(folder)
         return found is not None and found.job == job
 
     def own(self, output: Output) -> str:
         """Return the folder of an output; UnprovenError if its name is not that of an attempt of the job.
 
-        This check keeps an altered record from making this package delete what belongs to another job or table.
+        Without this check, an altered record could make this package delete what belongs to another job or table.
         """
         if not self.has(output.folder, output.job):
             raise UnprovenError(output.target, output.version, f"{output.folder!r} is not of an attempt of the job")
@@ -176,16 +176,16 @@ class Attempts(ABC):
         StagedFilesLostError
             Some or all of the rows are gone.
         UnprovenError
-            The rows are of another attempt or for another target than the output says. They must not be published.
+            The rows are of another attempt, or for another target, than the output says. They must not be published.
         """
 
     @abstractmethod
     def left(self, job: str) -> list[str]:
-        """Return the `Output.folder` of each attempt of the job with the mark `job` that has left something."""
+        """Return the `Output.folder` of each attempt of the job with the mark `job` that has left rows or a note."""
 
     @abstractmethod
     def left_at(self, folder: str) -> str:
-        """Return a text of what an attempt has left and where, such as "2 files in s3://…"."""
+        """Return a text that says what an attempt has left and where, such as "2 files in s3://…"."""
 
     @abstractmethod
     def clear(self, folder: str) -> None:
@@ -197,29 +197,29 @@ class Attempts(ABC):
 
     @abstractmethod
     def withdraw(self, retraction: Retraction) -> bool:
-        """Withdraw the staged rows of a retraction's versions from publication; return whether any are for its target.
+        """Make sure that a retraction's staged rows are never published. Return whether there are any for its target.
 
-        Repeated calls return the same, because they find the notes that this leaves. `retract` deletes the notes.
+        A note of this stays in place of the rows, so a repeated call returns the same. `retract` deletes the notes.
         """
 
     def to_retract(self, retraction: Retraction) -> list[str]:
-        """Return a text, such as "2 files in s3://…", for each attempt that `covered` returns."""
+        """Return a text, such as "2 files in s3://…", for each attempt whose rows `retract` would delete."""
         return [self.left_at(folder) for folder in self.covered(retraction)]
 
     def covered(self, retraction: Retraction) -> list[str]:
-        """Return the folder of each attempt at a retraction's versions that has left rows or a manifest."""
+        """Return the `Output.folder` of each attempt at one of a retraction's versions that has left something."""
         left = self.left(retraction.job)
         return [folder for folder in left if retraction.covers(version_of(folder, retraction.epoch))]
 
     def retract(self, retraction: Retraction) -> None:
-        """Delete what attempts staged for the versions of a retraction."""
+        """Delete all that attempts staged for the versions of a retraction."""
         for folder in self.covered(retraction):
             self.drop(folder)
 
     def sweep(self, output: Output, kept: Collection[str]) -> int:
         """Delete what losing attempts staged for versions up to this output's; return the number of these attempts."""
-        # Keep later versions, which other runs may be staging, and those in `kept`, which are committed and not yet
-        # published. Even a process that pauses here for a day must not delete them.
+        # Keep attempts at later versions, which other runs may be staging, and those in `kept`, which are committed and
+        # not published yet. Even if this process pauses here for a day, it must not delete them.
         losers = []
         for folder in self.left(output.job):
             version = version_of(folder, output.epoch)
@@ -241,29 +241,29 @@ class Staging(Attempts):
     def stage(
         self, batch: BatchId, output: Output, write: Callable[[Place, str], Any], schema: FileSchema | None = None
     ) -> tuple[Output, StagedRows]:
-        """Call `write`, which returns `WrittenFiles` or a row count, to fill a new folder of this attempt.
+        """Make a new folder for this attempt, and call `write` to write the rows into it and count rows or files.
 
-        Returns the output with the folder, relative to the staging place, and with the numbers of files and bytes, and
-        of rows if the writer counted them.
+        Returns the output with the folder, relative to the staging place, and with the numbers of files, bytes and, if
+        `write` returned a number, rows.
         """
         folder = folder_of(batch, output.fence, new_token()[:8])
         try:
             made = write(self.place, folder)
         except InvalidValueError as error:
-            # Delete the folder only if all rows are written. Otherwise Spark may still write there: a later run sweeps.
+            # This error is raised when all rows are written. After others, Spark may still write: a later run sweeps.
             if error.reason == "unfit_partition":
                 self.drop(folder)
             raise
         rows, staged = made if isinstance(made, WrittenFiles) else (made, self.place.files(folder))
         self._last, self._found = folder, list(staged)
         if isinstance(rows, int) and rows == 0:
-            # Publish no file without rows: otherwise readers open one more file for each run without new rows.
+            # Without rows, publish no file: otherwise each run without new rows would add a file that readers open.
             self.place.delete(staged)
             staged = {}
         sizes: dict[str, int] = {}
         for name in sorted(staged):
             within = name.removeprefix(f"{folder}/")
-            # Skip files that Spark hides from readers as its own: markers, checksums, files of unfinished tasks.
+            # Leave out files that Spark writes for itself and hides: markers, checksums, files of unfinished tasks.
             if not is_hidden(within):
                 sizes[within] = staged[name]
             elif _hidden_partition(within):
@@ -273,8 +273,8 @@ class Staging(Attempts):
                     f"a value of partition_by makes the folder {_hidden_partition(within)!r}, which readers such as "
                     "Spark skip, so its rows would be lost. Change the value, or choose another column.",
                 )
-        # If Spark counted rows but there is no file, it wrote where this process does not look: to the disk of another
-        # machine, or to another store. Without this error, an empty batch would be published, and the rows lost.
+        # If Spark counted rows but this process finds no file, Spark wrote to the disk of another machine or to another
+        # store. Without this error, an empty batch would be published, and the rows would be lost.
         if isinstance(rows, int) and rows > 0 and not sizes:
             raise TargetError(
                 self.place.uri(""),
@@ -282,8 +282,8 @@ class Staging(Attempts):
                 "Name a folder that Spark and this process reach in the same place, such as s3://…, and give "
                 "s3_client= if the store is none of AWS.",
             )
-        # Write the manifest last: an attempt without one has not finished. Publishers move only the files listed in it,
-        # because a task of a dead driver may still add a file whose rows another file has already.
+        # Write the manifest last: an attempt without a manifest has not finished. Publishers move only the files in the
+        # manifest, because a Spark task whose driver is dead may still add a file with rows that another file has.
         columns = replace(schema, attempt=folder).to_bytes() if schema is not None and rows != 0 else None
         made_by = Attempt(output.job, output.epoch, output.version, output.fence)
         self._write(folder, Manifest(made_by, output.target, output.terms, sizes, columns))
@@ -307,7 +307,7 @@ class Staging(Attempts):
         return is_same_folder(of.staging, self.place.uri(""))
 
     def listed(self, output: Output) -> StagedRows | None:
-        """Return the files in an attempt's manifest; None if the manifest is gone, or the attempt was taken back.
+        """Return the files in an attempt's manifest; None if there is no manifest, or the attempt was taken back.
 
         Raises
         ------
@@ -325,7 +325,7 @@ class Staging(Attempts):
         found = self._read(output.folder, output.target, output.version)
         if found is None or found.files is None:
             return None
-        # Compare the output, which may have been altered in the table, with the manifest, which the attempt wrote.
+        # Compare the output with the manifest, which the attempt wrote: the output may have been altered in the table.
         if found.attempt != Attempt(output.job, output.epoch, output.version, output.fence):
             raise UnprovenError(output.target, output.version, f"{MANIFEST} of its folder is of another attempt")
         if not found.is_for(output.target):
@@ -345,12 +345,12 @@ class Staging(Attempts):
         self.place.write(f"{folder}/{MANIFEST}", manifest.to_bytes())
 
     def clear(self, folder: str) -> None:
-        # Delete the manifest last, so that another process can finish if this one dies. A file that a Spark task adds
-        # after the listing stays until a later run sweeps it.
+        # Delete the manifest last: if this process dies, another one finds it, and can finish. If a Spark task adds a
+        # file after the folder was listed, the file stays until a later run sweeps it.
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}", self._found if folder == self._last else None)
 
     def drop(self, folder: str) -> None:
-        # Delete the manifest first, so that no publisher finds a manifest without its files and reports them as lost.
+        # Delete the manifest first: a publisher that found the manifest without the files would report them as lost.
         self.place.delete([f"{folder}/{MANIFEST}"])
         self.place.delete_folder(folder, f"{folder}/{MANIFEST}")
 
@@ -362,14 +362,14 @@ class Staging(Attempts):
         return f"{count_of(count, 'file')} in {self.place.uri(folder)}"
 
     def withdraw(self, retraction: Retraction) -> bool:
-        # Keep each manifest, and note in it that its files were taken back: if this process dies before the target has
-        # recorded that, a later process finds the note. `retract` deletes the manifests.
+        # Delete the files, but keep each manifest, with a note that its files were taken back: if this process dies
+        # before the target has recorded that, a later process finds the note. `retract` deletes the manifests.
         is_for_target = False
         for folder in self.covered(retraction):
             try:
                 found = self._read(folder, retraction.target, retraction.first)
             except UnprovenError:
-                found = None  # An invalid manifest does not prove what the files are for. `retract` deletes it.
+                found = None  # An invalid manifest does not prove that files are for this target. `retract` deletes it.
             is_for_target |= found is not None and found.is_for(retraction.target)
             if found is not None:
                 self._write(folder, replace(found, files=None))

@@ -69,7 +69,7 @@ Meaning = Literal["moved", "missing", "refused"]
 
 @dataclass(frozen=True)
 class TableShape:
-    """What a table accepts.
+    """The columns of a table, and the rules that its rows must meet.
 
     Attributes
     ----------
@@ -80,9 +80,9 @@ class TableShape:
     partition_by
         The columns that the table is partitioned by.
     no_merge
-        Why rows cannot be merged into the table; empty if they can.
+        The reason if rows cannot be merged into the table; an empty text if they can.
     conditions
-        The condition that each row must meet, by the name of the constraint in errors.
+        The conditions that each row must meet, such as CHECK constraints, by the name that errors give to each.
     schema
         The schema as an object of the engine: a `StructType` of Spark, or a schema of pyarrow.
     """
@@ -97,14 +97,14 @@ class TableShape:
 
 @dataclass(frozen=True)
 class Append:
-    """Add the rows of an attempt."""
+    """A change of a table: add the rows of an attempt."""
 
     staged: StagedRows
 
 
 @dataclass(frozen=True)
 class MergeRows:
-    """Merge the events of an attempt. If `repeats` is true, merge them even if the batch is recorded already."""
+    """A change of a table: merge the events of an attempt; with `repeats`, even if the batch is recorded already."""
 
     staged: StagedRows
     rules: Merge
@@ -113,9 +113,9 @@ class MergeRows:
 
 @dataclass(frozen=True)
 class Nothing:
-    """Change no row, and only record a version.
+    """A change of a table that changes no row, but records a version.
 
-    With `staged_files`, it conflicts with every commit whose writer read the table earlier, as a commit of rows does.
+    With `staged_files`, commits of writers that have read the table earlier fail after it, as after a commit of rows.
     """
 
     staged_files: bool
@@ -124,8 +124,8 @@ class Nothing:
 class TableLog(Protocol):
     """One table, and how a connector commits to it.
 
-    The table has a record for each job and epoch. Without the epoch, batches after a restore would be skipped, because
-    their versions start again at a lower number.
+    The table has a record for each job and epoch. If the record were only for the job, batches after a restore would be
+    skipped, because their versions start again at a lower number.
     """
 
     format: str
@@ -143,21 +143,21 @@ class TableLog(Protocol):
         """Return whether there is a table."""
 
     def shape(self) -> TableShape | None:
-        """Return the shape of the table; None if there is no table. TargetError if something else is in its place."""
+        """Return the shape of the table; None if there is no table. TargetError if its folder has other files."""
 
     def recorded(self, of: Output | Retraction) -> int:
-        """Return the last version that the table has recorded of a job and epoch; 0 for none.
+        """Return the last version that the table has recorded for the job and epoch of `of`; 0 for none.
 
-        Where each version has its own record, as in a database, look only for the output's or retraction's versions.
+        In a database, where each version has its own record, look only for the versions of the output or retraction.
         """
 
     def witnessed(self, job: str, *, others: bool) -> Witnessed:
-        """Return what the table has recorded of a job; see `Sink.recorded`."""
+        """Return which versions the table has recorded for a job; see `Sink.recorded`."""
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         """Make a change and record a version in one commit; do nothing if that or a later version is recorded.
 
-        If another writer commits after this has read the table, it raises an error whose `meaning` is "moved".
+        If another writer commits after this has read the table, raise an error for which `meaning` returns "moved".
         """
 
     def delete(self, retraction: Retraction) -> int:
@@ -167,15 +167,15 @@ class TableLog(Protocol):
         """Count the rows that `delete` would delete."""
 
     def meaning(self, error: Exception) -> Meaning | None:
-        """Return the meaning of an error; None if the connector did not raise it.
+        """Return what an error of the connector means; None if the error is not of the connector.
 
-        "moved": another writer committed, or staged files were deleted while they were read, so the caller reads the
-        table again. "missing": there is no such table. "refused": any other error.
+        "moved": another writer has committed, or staged files were deleted while they were read. The caller has to read
+        the table again. "missing": there is no such table. "refused": any other error.
         """
 
 
 class LakeLog(TableLog, Protocol):
-    """A table of files, which the sink creates for the rows if it does not exist."""
+    """A Delta or Iceberg table. If it does not exist, the sink creates it with the columns of the rows."""
 
     engine: str
     is_created_when_staged: bool
@@ -189,10 +189,10 @@ class LakeLog(TableLog, Protocol):
     rows: Rows
 
     def check(self, *, merges: bool) -> None:
-        """Raise MissingConnectorError, or InvalidValueError for a table that the connector cannot reach."""
+        """Raise MissingConnectorError without a connector, InvalidValueError if it cannot reach the table."""
 
     def make(self, like: Any, partition_by: Sequence[str]) -> None:
-        """Create the table with the columns of a frame, without its rows; do nothing if it exists by now."""
+        """Create the table with the columns of the frame `like`, without rows; do nothing if the table exists."""
 
     def merging(self, rules: Merge) -> TableMerge:
         """Return the object that merges rows into the table."""
@@ -233,15 +233,15 @@ class TableSink(ABC):
         rows
             The rows that `check` returned.
         replaces
-            True for a run that saves nothing, which may have several attempts. Appended rows do not show which attempt
-            wrote them, so those of the first attempt stay. A merge is repeated.
+            True for a run that saves no watermarks, of which several attempts may publish. A merge is then repeated.
+            Appended rows do not show which attempt wrote them, so those of the first attempt stay.
 
         Raises
         ------
         KeyColumnError, InvalidValueError
             A merge cannot order the rows, or a partition column has an unfit value. The staged rows are deleted.
         TargetSchemaError, TargetError, InvalidValueError
-            The rows do not fit the table. Most misfits are found before any row is written.
+            The rows do not fit the table. In most cases this is found before any row is written.
         TargetError
             A file or the table cannot be listed, read or written.
         """
@@ -265,9 +265,9 @@ class TableSink(ABC):
         UnprovenError
             The staged rows are not of this attempt, or are for another table.
         TargetError
-            The commit failed for a lasting reason, or because other writers kept committing in between. Call again.
+            The commit failed, or in each try another writer committed first. You may call this again.
         """
-        # Publish also if `rows` is None, because nobody counted the rows.
+        # If `rows` is None, the rows were not counted, so publish.
         if output.rows != 0:
             self._done(lambda: self._publish(output), TRIES, SAFE_TO_REPEAT, output)
 
@@ -300,10 +300,10 @@ class TableSink(ABC):
         )
 
     def retract(self, retraction: Retraction) -> int:
-        """Delete what attempts staged, and published rows by the batch column; return how many rows.
+        """Delete the staged rows of some versions, and the published ones; return how many published rows were deleted.
 
-        Without a batch column, published rows stay and a WARNING is logged: after a compaction, nothing else in a table
-        shows which batch a row is of.
+        Without a batch column, published rows stay, and a WARNING is logged: after a compaction, nothing else in a
+        table shows which batch a row is of.
 
         Raises
         ------
@@ -313,16 +313,16 @@ class TableSink(ABC):
         log = self._log
         places = self._done(lambda: self._attempts(retraction))
         withdrawn = [self._decided(partial(place.withdraw, retraction)) for place in places]
-        # A publisher that creates the table after this check adds no row, because the staged rows are withdrawn.
+        # If a publisher creates the table after this check, it adds no row, because the staged rows are withdrawn.
         is_there = self._done(log.exists)
         recorded = self._decided(lambda: log.recorded(retraction)) if is_there else 0
-        # Leave the table alone if it has no batch of this job and the job staged nothing for it: it is another job's.
+        # If the table has no batch of this job, and the job staged nothing for it, it is another job's: leave it alone.
         is_touched = is_there and bool(recorded or any(withdrawn))
         if is_touched:
-            # Record the versions first: a later publisher finds them recorded, so it adds no row after the delete.
+            # Record the versions before the delete: a publisher that comes later finds them recorded, and adds no row.
             nothing = Nothing(staged_files=bool(retraction.staging))
             self._decided(lambda: log.commit(retraction, retraction.closed, nothing))
-        # Delete the staged files only now: if this call dies before, they show the next call that the job wrote here.
+        # Delete the staged files only now: if this call dies earlier, they show the next call that the job wrote here.
         for place in places:
             self._done(partial(place.retract, retraction))
         if is_touched and self._has_column(retraction):
@@ -347,21 +347,21 @@ class TableSink(ABC):
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return the places where attempts stage now, or those of an output or retraction: an output's is the last."""
+        """Return the places where attempts stage, or for a record did stage; the last one is that of an output."""
 
     @abstractmethod
     def _staging_now(self) -> str:
-        """Return the URI or schema where attempts stage, the value of `Output.staging`."""
+        """Return the folder's URI, or the schema of a database, where attempts stage now; see `Output.staging`."""
 
     @abstractmethod
     def _stage(self, batch: BatchId, made: Output, rows: Any) -> Output:
-        """Write rows where no reader looks, and check them; return `made` with the place and the counts filled in."""
+        """Write rows where no reader looks, and check them; return `made` plus the staging place and the row count."""
 
     # --- helpers ----------------------------------------------------------------------------------
 
     def _publish(self, output: Output) -> None:
         rules = Merge.by(output.merge) if output.merge is not None else None
-        # All attempts of a run that saves nothing have one version, so append only the first. A merge may be repeated.
+        # All attempts of a run that saves no watermarks have the same version: append only the first one's rows.
         if output.replaces and rules is None and self._has(output):
             logger.warning(
                 "event=kept target=%s batch=%s: an earlier attempt published this batch, and its rows stay",
@@ -374,14 +374,14 @@ class TableSink(ABC):
             self._log.commit(output, output.version, change)
 
     def _staged(self, output: Output) -> StagedRows | None:
-        """Return the staged rows of an attempt; None if they are gone because the batch is published.
+        """Return the staged rows of an attempt; None if they cannot be found or used, but the batch is published.
 
         Raises
         ------
         StagedFilesLostError
             The rows are gone, and the batch is not in the table.
         UnprovenError, TargetError
-            The rows are not of this attempt, not for this table or staged elsewhere, and the batch is not in the table.
+            The batch is not in the table, and its rows are of another attempt, for another table or staged elsewhere.
         """
         try:
             return self._attempts(output)[-1].find(output)
@@ -403,23 +403,23 @@ class TableSink(ABC):
         return shape is not None and retraction.batch_column in shape.types
 
     def _decided(self, action: Callable[[], T]) -> T:
-        """Run an action of a decision, with retries if `TableLog.retries_decisions`; otherwise the next run retries."""
+        """Run an action for an operator's decision. Retry it only if `TableLog.retries_decisions`: else, a run does."""
         return self._done(action, TRIES if self._log.retries_decisions else 1)
 
     def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
-        """Run an action on the table, and repeat it, up to `tries` times, if another writer committed in between.
+        """Run an action on the table, up to `tries` times as long as another writer commits in between.
 
         Parameters
         ----------
         after
             A sentence to append to the text of an error.
         output
-            The output that is published. With it, every error becomes a TargetError; without it, only the connector's.
+            The output that the action publishes. With it, all errors become TargetErrors; without it, the connector's.
 
         Raises
         ------
         TargetError
-            The connector's error, after all tries if other writers kept committing in between.
+            The connector raised an error, or in each try another writer committed in between.
         """
         for left in reversed(range(tries)):
             try:
@@ -427,7 +427,7 @@ class TableSink(ABC):
             except WatermarkError as error:
                 if not (left and error.reason == "locked" and error.is_deadlock):
                     raise
-                # Try again: the server rolled this transaction back, so the one that it waited for can end.
+                # Try again: the server ended this transaction because of a deadlock, so the other one can end now.
                 logger.info("event=deadlock_retried target=%s error=%s", self.name, error)
             except Exception as error:
                 meaning, reason = self._log.meaning(error), reason_of(error)
@@ -440,8 +440,8 @@ class TableSink(ABC):
                 if not left:
                     raise TargetError(self.name, f"others came between {tries} times: {reason}{after}") from error
                 if output is not None:
-                    # Try again: another writer committed first, or another process published this batch and deleted the
-                    # staged files while they were read.
+                    # Try again: another writer has committed, or another process has published this batch and deleted
+                    # its staged files while they were read here.
                     logger.info(
                         "event=%s_retried target=%s version=%d: %s",
                         self._log.format, self.name, output.version, reason,
@@ -467,7 +467,7 @@ class LakeSink(TableSink):
         """The place where attempts stage files."""
 
     def check(self, df: Any) -> Any:
-        """Return the rows as `stage` takes them; MissingConnectorError, or InvalidValueError for wrong arguments."""
+        """Return the rows for `stage`. MissingConnectorError for no connector; InvalidValueError for bad arguments."""
         log, merges = self._log, self.rules is not None
         log.check(merges=merges)
         rows = super().check(df)
@@ -481,14 +481,14 @@ class LakeSink(TableSink):
         return self.staging.place.uri("")
 
     def _is_own_place(self, of: Output | Retraction) -> bool:
-        """Return whether a record's files, if it has any, are staged where this job stages."""
+        """Return whether the files of a record are staged where this job stages; True if it has no files."""
         return not of.staging or self.staging.is_own_place(of)
 
     def _stage(self, batch: BatchId, made: Output, rows: Any) -> Output:
         log = self._log
         rows = with_batch(rows, self._batch_column, value_of_batch(batch))
         rows, shape = self._checked(rows) if columns_of(rows) else (rows, None)
-        # If the table is created only when it is published, the output must say by which columns to partition it.
+        # If the table is created only when the batch is published, the output must name the partition columns.
         made = replace(made, partition_by=() if log.is_created_when_staged else tuple(self._partition_by))
         output, staged = self._write(batch, made, rows)
         if staged.names and shape is not None:
@@ -496,14 +496,14 @@ class LakeSink(TableSink):
         return output
 
     def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
-        """Write rows where no reader looks; return `made` with the place and the counts filled in, and the files."""
+        """Write rows where no reader looks; return `made` plus the staging place and the counts, and the files."""
         staging = self._done(lambda: self.staging, after=CHECK)
         return staging.stage(batch, made, partial(write_rows, rows))
 
     def _checked(self, rows: Any) -> tuple[Any, TableShape]:
         """Raise an error if the rows do not fit the table, or if no table can be created for them.
 
-        Returns the rows as they are staged, and the shape of the table that exists or is going to exist.
+        Returns the rows in the form to stage, and the shape of the table; for a missing table, that of the new one.
         """
         log, rules = self._log, self.rules
         shape = self._done(log.shape, after=CHECK)
@@ -515,7 +515,7 @@ class LakeSink(TableSink):
             check_typed(log.rows.by_path(brought.schema), self.name)
             shape = TableShape(types, [], self._partition_by)
             if log.is_created_when_staged:
-                # Do not run an action on the DataFrame: an Observation on it would report the counts of that action.
+                # Use the RDD, not an action of the DataFrame: an Observation would count the rows of that action.
                 if spark_of(rows) is not None and java_frame(rows).toJavaRDD().isEmpty():
                     return rows.select(), shape
                 if isinstance(rows, ArrowStream) and rows.is_empty():
@@ -525,7 +525,7 @@ class LakeSink(TableSink):
         if rules is not None and shape.no_merge:
             raise TargetError(self.name, shape.no_merge)
         check_fits(self.name, types, shape.types)
-        # Leave out the time columns of a history, which the rows lack and the merge fills.
+        # The rows lack the time columns of a history, which the merge fills: do not require these.
         required = [name for name in shape.required if name in columns_of(rows)]
         if spark_of(brought) is None:
             brought = with_required(self.name, brought, required)
@@ -534,13 +534,13 @@ class LakeSink(TableSink):
         return brought if rules is None else rows, shape
 
     def _check_staged(self, staged: StagedRows, shape: TableShape) -> None:
-        """Raise if a merge, a partition or a constraint cannot take the values of staged rows, and delete the rows."""
+        """Raise if staged rows have values that a merge, a partition or a constraint refuses, and delete the rows."""
         log, rules = self._log, self.rules
         checked = [
             name for name in shape.partition_by if shape.types.get(name, "").partition("(")[0] in log.unfit
         ]  # fmt: skip
         longest = longest_folder(self._staging_now()) if checked else 0
-        # Check the staged rows: Spark would compute the given ones again, perhaps with other values.
+        # Check the staged rows, not the script's frame: Spark would compute that again, perhaps with other values.
         required = shape.required if log.engine == "spark" else ()
         if not (checked or required or shape.conditions or rules):
             return
@@ -550,7 +550,7 @@ class LakeSink(TableSink):
             if rules is not None:
                 rows = log.rows.read(staged)
                 self._done(lambda: log.merging(rules).check(rows))
-                # Leave out conditions on the time columns of a history, which the merge fills only when it publishes.
+                # Do not check conditions on the time columns of a history, which are filled only at the publication.
                 lacks = naming(rules.ends(columns_of(rows)))
                 asked = {name: text for name, text in asked.items() if not lacks(text)}
                 parts = [log.rows.kept(log.rows.frames.distinct(rows, rules), rules)]
@@ -569,9 +569,9 @@ class LakeSink(TableSink):
         log = self._log
         staged = None if log.is_created_when_staged or log.exists() else self._staged(output)
         if staged is not None:
-            # Create the table without rows, and look for the staged rows again before adding them. Meanwhile a decision
-            # may take the batch back: it deletes the staged rows, and then records that in the table, if there is one.
-            # A table that is created with rows could appear after that, with the rows that were taken back.
+            # Create the table without rows, and then look for the staged rows again. Meanwhile an operator may take the
+            # batch back, which deletes the staged rows, and then records that in the table if there is one. A table
+            # created with rows could appear after that, and would have the rows that were taken back.
             like = log.rows.empty(staged)
             kept = like if output.merge is None else log.rows.kept(like, Merge.by(output.merge))
             log.make(kept, output.partition_by)
@@ -579,7 +579,7 @@ class LakeSink(TableSink):
 
 
 def check_counts(target: str, refused: Mapping[str, int], remedy: str = "") -> None:
-    """Raise TargetError for the first constraint that refuses rows; `refused` has the number of rows by constraint."""
+    """Raise TargetError for the first constraint that refuses rows; `refused` has their number by constraint."""
     for constraint, count in refused.items():
         if count:
             raise TargetError(

@@ -33,7 +33,7 @@ OWN_OPTION = "glueWatermarksRead"
 
 
 def target_rows(target: str, format: str, spark: SparkSession | None, s3_client: S3Client | None) -> RowSource:
-    """Return the rows that readers see at a target; without Spark all of them are read into memory.
+    """Return the rows that readers see at a target. Without Spark, all rows are read into memory.
 
     Parameters
     ----------
@@ -65,8 +65,8 @@ def target_rows(target: str, format: str, spark: SparkSession | None, s3_client:
 def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
     """Return the rows of a target as they are now, even if the script has cached its own read of the target.
 
-    Spark would answer from the cache if two reads had the same options, so each read here gets an option with a new
-    value.
+    If two reads have the same options, Spark may return cached rows for the second one. So each read of files here gets
+    an option with a new value.
     """
     if name in FILES:
         return spark.read.format(name).option(OWN_OPTION, uuid4().hex).load(target)
@@ -76,18 +76,18 @@ def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
         return spark.table(target)
     if name == "delta" and has_jvm(spark) and is_delta_on_spark(spark):
         return delta_rows(spark, target)
-    # Here the cache may answer: other connectors may refuse the option, and Spark Connect cannot read a version.
+    # These rows may be cached ones: other connectors may refuse the option, and Spark Connect cannot read a version.
     return spark.read.format(name).load(target)
 
 
 def _parquet(target: str, s3_client: S3Client | None) -> pa.Table:
     place = place_of(target, None, s3_client)
-    # Skip files that Spark hides by their names: they are staged, or are the sink's own records.
+    # Skip files that Spark ignores because of their names, such as staged files and records of the sink.
     names = sorted(name for name in place.files() if not any(map(is_hidden, name.split("/"))))
     tables = [pq.ParquetFile(BytesIO(data)).read() for data in map(place.read, names) if data]
     if not tables:
         raise TargetError(target, "it has no file. Check the name.")
-    # Fill columns that were added later with NULL, because older files lack them.
+    # Older files lack columns that were added later: these become NULL there.
     return pa.concat_tables(tables, promote_options="permissive")
 
 
@@ -111,7 +111,7 @@ def _typed(target: str) -> Iterator[None]:
     except (TargetError, InvalidValueError, MissingConnectorError, SourceError):
         raise
     except Exception as error:
-        # Leave out the error's text: those of Spark, Java and Rust have stack traces, and some have host names.
+        # Do not show the error's text: texts of Spark, Java and Rust have stack traces, and some have host names.
         raise TargetError(
             target, f"it cannot be read ({type(error).__name__}). Check the name, the format and the rights."
         ) from error
