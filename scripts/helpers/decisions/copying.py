@@ -62,7 +62,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     if stored is None:
         raise UnknownJobError(job_id, source.table_name)
     again = source.read_head(job_id)
-    # Check that no decision has changed the head meanwhile: it deletes items, so `_check_whole` would report damage.
+    # First check that the head is unchanged: a decision deletes chunks, which would look like damage to the job.
     _check_same(again is not None and again.identity == head.identity, source, job_id)
     if head.arriving_from is not None or head.moved_to not in (None, place):
         raise JobMovedError(job_id, source.table_name, str(head.elsewhere))

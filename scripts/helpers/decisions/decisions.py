@@ -211,7 +211,7 @@ class Decisions:
         return Proposal(job_id, lambda head: Decided(head.discarded(order)), made.expected)
 
     def release(self, job_id: str, made: JobDecision, run_id: str | None) -> Head:
-        """End the claim of a dead run; see `Watermarks.release`."""
+        """End the lease of a dead run; see `Watermarks.release`."""
         order = self._checked(made)
         if run_id is not None:
             check_run_id(run_id)
@@ -316,7 +316,7 @@ class Decisions:
     # --- items of the original class --------------------------------------------------------------
 
     def adopt(self, adopted: Head, expected: Head | None = None) -> Head:
-        """Write the head that `adopted` returned; StaleError if it differs from the expected head."""
+        """Write the head `adopted`, which the method `adopted` made; StaleError if it differs from `expected`."""
         check_expected(adopted, expected)
         if not isinstance(self._store.swap(None, adopted), Written):
             raise PlanConflictError(adopted.job_id, ADOPTED)

@@ -53,7 +53,7 @@ def why_no_lag(head: Head) -> str:
 
 
 def unread(head: Head) -> list[str]:
-    """Return the names of the contexts whose states are in chunks that were not read."""
+    """Return the names of the contexts whose states are too large for the head, and were not read."""
     return sorted(name for name, state in head.watermarks.items() if isinstance(state, Spilled))
 
 
@@ -63,7 +63,7 @@ def open_plan_age(head: Head, now: datetime) -> timedelta | None:
 
 
 def _cursor_times(head: Head) -> list[datetime | None]:
-    """Return the time up to which each rows context with a time cursor has read; None if its zone is not known."""
+    """Return the time up to which each source of rows with a time cursor was read; None if its zone is not known."""
     states = [typed(state, unpacks=False) for state in head.watermarks.values()]
     # Descending jobs, which read into the past, have numbers as cursors, so they are left out here.
     return [

@@ -66,7 +66,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
     Parameters
     ----------
     threshold
-        Replaces the learned rhythm. Past `warn` the job is late, past `error` it is missing.
+        Used in place of the learned rhythm. Past `warn` the job is late, past `error` it is missing.
     """
     if head.elsewhere is not None:
         return Condition("moved", f"it is in {head.elsewhere}")

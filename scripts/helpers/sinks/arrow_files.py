@@ -62,7 +62,7 @@ def footer_in(read: Callable[[int], bytes]) -> BytesIO:
 def spooled_to_file(rows: ArrowStream) -> Iterator[pa.RecordBatchReader]:
     """Copy all rows to a temporary file, and open a reader of that file.
 
-    So the source is read to its end before the caller writes: SQLite does not allow to read and write at once.
+    So the source is read to its end before the caller writes: in SQLite, a read and a write would block each other.
     """
     with _temporary() as file:
         with translate_refusals({}):

@@ -103,7 +103,7 @@ def delta_schema(table: Any) -> pa.Schema:
 
 
 def is_of_deltalake(error: Exception) -> bool:
-    """Return whether an error is from `deltalake`, or from a library that reads files or merges rows beside it."""
+    """Return whether an error is from `deltalake`, or from a library that reads files or merges rows for it."""
     module = type(error).__module__
     return module.startswith(("deltalake", "_internal", "pyarrow", "arro3", "_duckdb")) or isinstance(error, OSError)
 
@@ -121,7 +121,7 @@ def delta_log_on_spark(uri: str, spark: SparkSession) -> Any:
 
 
 def check_name(name: str, catalog: Any = None) -> None:
-    """Raise InvalidValueError unless a name is ``catalog.namespace.table``, with the name of the given `catalog`."""
+    """Raise InvalidValueError unless a name is ``catalog.namespace.table``, with the catalog's name if one is given."""
     parts = name.split(".")
     if len(parts) < 3 or not all(parts) or "/" in name:
         raise InvalidValueError(f"{name!r} is not the name of an Iceberg table. Write catalog.namespace.table.")
@@ -155,7 +155,7 @@ def is_catalog(name: str, spark: SparkSession) -> bool:
 
 
 def check_iceberg_on_spark(name: str, spark: SparkSession) -> None:
-    """Raise MissingConnectorError without Iceberg's connector, InvalidValueError without the catalog of the table."""
+    """Raise MissingConnectorError if Iceberg's connector is missing, InvalidValueError if the table's catalog is."""
     catalog = name.partition(".")[0]
     if not is_catalog(catalog, spark):
         raise InvalidValueError(

@@ -185,7 +185,7 @@ class Statements:
         return self.sql.create_like(table, names, self.target, (DELETED, ROW))
 
     def copy(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL:
-        """Return the INSERT that copies the landing table to the staging table, with one attempt at each Spark task."""
+        """Return the INSERT that copies landed rows to the staging table, those of one attempt at each Spark task."""
         names = self._list([*(column.name for column, _ in columns), DELETED, ROW])
         values = [self.sql.arrived(column, found.declared) for column, found in columns]
         return sql(
@@ -201,7 +201,7 @@ class Statements:
         return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
     def changed(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL | None:
-        """Return the query that counts, by column, the values that differ in the staging table; None if none can."""
+        """Return the query that counts, by column, the landed values that staging has changed; None if it cannot."""
         changes = [self.sql.changes(*pair) for pair in columns]
         if not any(changes):
             return None
@@ -400,7 +400,7 @@ class Statements:
             writing.update_from(gone, source, match, from_staged(named), _all(delete, newer)),
             self._insert(gone, named, staged, _all(delete, not_there, not_remembered)),
             self._insert(self.target, names, staged, _all(row, not_there, no_newer_delete)),
-            # Forget a delete once the target has a newer row of the key: an older row loses against that row anyway.
+            # Forget a delete once the target has a newer row of the key: from then on, older rows change nothing.
             writing.delete_where(gone, _some(staged, match, row, newer)),
         ]
 
@@ -785,7 +785,7 @@ class DriverAccess:
             session.commit()
 
     def _landed(self, rows: pa.RecordBatch, columns: Sequence[Arriving], first: int) -> list[Sequence[Any]]:
-        """Return rows for the landing table, numbered from `first`; InvalidValueError if the database lacks a value."""
+        """Return rows for the landing table, numbered from `first`; InvalidValueError for a value that does not fit."""
         values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
             if column.kind == "string" and not self.sql.holds_nul:
@@ -966,7 +966,7 @@ class DatabaseSink(TableSink):
             is_named = record.folder.startswith(owner_of(table, record.job))
         else:
             # A retraction has no staging table with a hash in its name, so compare the last parts of the names. Even if
-            # another table `a.repairs` is mistaken for this one, no row is lost: its versions are read again.
+            # another table `a.repairs` is mistaken for this one, no row is lost: the retracted versions are read again.
             is_named = f".{record.target.removeprefix(place)}".endswith(f".{table}")
         return is_named and record.staging == self._log.schema
 
@@ -1119,7 +1119,7 @@ class _Log(TableLog):
         return Witnessed(job, versions)
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
-        # For a retraction (`Nothing`), `withdraw` has already recorded each staged version as taken back.
+        # For a retraction (`Nothing`), do nothing: `withdraw` has recorded each staged version as taken back.
         if isinstance(change, Nothing):
             return
         assert isinstance(of, Output)

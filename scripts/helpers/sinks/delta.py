@@ -236,7 +236,7 @@ class _Log(LakeLog, Tables):
             self._append((app, version), change.staged if isinstance(change, Append) else None)
             return
         is_recorded = self.recorded(of) >= version
-        # Do not merge a recorded batch: after a long pause, this would remember deletes that are forgotten by now.
+        # Do not merge a recorded batch: after a long pause, this would store deletes again that were removed meanwhile.
         if not is_recorded or change.repeats:
             record = None if is_recorded else (app, version)
             self._merge(self.merging(change.rules), self.rows.read(change.staged), record)
@@ -310,7 +310,7 @@ class _Log(LakeLog, Tables):
     def _shape_of(
         self, schema: Any, columns: Mapping[str, Any], partition_by: Sequence[str], properties: Mapping[str, str]
     ) -> TableShape:
-        """Return the shape of a table: from its log, except for `schema`, which is as the connector reads it."""
+        """Return the shape of a table, made from its log and from `schema`, which the connector has read."""
         no_merge = NO_MERGE if properties.get(APPEND_ONLY) == "true" else ""
         conditions = conditions_in(columns, properties, self.dialect)
         types, required = self.rows.types(schema), self.rows.required(schema)
@@ -520,7 +520,7 @@ class _ArrowLog(_Log):
     def meaning(self, error: Exception) -> Meaning | None:
         from deltalake.exceptions import CommitFailedError
 
-        # Search the error's text, too: if staged files are gone, `deltalake` raises its own error, which quotes ours.
+        # Search the error's text, too: if staged files are gone, `deltalake` raises its own error, which quotes that.
         if isinstance(error, CommitFailedError | FileNotFoundError) or "FileNotFoundError" in str(error):
             return "moved"
         return "refused" if is_of_deltalake(error) else None
@@ -616,7 +616,7 @@ class _ArrowLog(_Log):
     def _copied(self, table: Any, schema: pa.Schema, staged: StagedRows) -> list[Any] | None:
         """Copy staged files into the table's folder; return the actions that add them to the table's log.
 
-        Return None, and copy nothing, if the table cannot have the files as they are: the caller then writes the rows.
+        Return None, and copy nothing, if the table cannot use the files as they are: the caller then writes the rows.
         """
         from deltalake.transaction import AddAction
 
@@ -648,7 +648,7 @@ class _ArrowLog(_Log):
 
 
 def has_layout(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
-    """Return whether a Parquet file has the table's columns and types, and surely no NULL in a required column."""
+    """Return whether a Parquet file has the table's columns and types, and no NULL in a required column."""
     found = footer.schema.to_arrow_schema()
     types = {field.name: plain_type(field.type) for field in schema}
     required = {field.name for field in schema if not field.nullable}
@@ -665,7 +665,7 @@ def has_layout(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
 def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
     """Return the statistics of a Parquet file as JSON for Delta's log: the row count, and bounds of each column.
 
-    The bounds enclose all values of a column. If the bounds of one column cannot be given, no bounds are: `deltalake`
+    The bounds enclose all values of a column. If the bounds of one column cannot be given, none are given: `deltalake`
     would read a missing bound as NULL, and skip the file although it may have matching rows.
     """
     found: dict[str, Any] = {"numRecords": footer.num_rows}
@@ -709,7 +709,7 @@ def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, 
 
 
 def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
-    """Return a lower and an upper bound of all values as Delta's log has them; ValueError if it cannot have them."""
+    """Return a lower and an upper bound of all values in the form of Delta's log; ValueError if they have none."""
     if isinstance(least, str):
         high = most[:MAX_BOUND]
         while high < most:

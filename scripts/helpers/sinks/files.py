@@ -104,7 +104,7 @@ def file_rows(df: Any, partition_by: Sequence[str]) -> Any:
 def _stored(df: pa.Table | pa.RecordBatch, partition_by: Sequence[str]) -> pa.Table:
     whole = df if isinstance(df, pa.Table) else pa.Table.from_batches([df])
     by = [name for name in partition_by if name in whole.column_names]
-    # Drop the schema that Spark stored in the file from which the rows come: Spark would read the new file by it.
+    # Drop the schema that Spark stored in the file of these rows: Spark would read the new file by that schema.
     metadata = {key: value for key, value in (whole.schema.metadata or {}).items() if key != SPARK_ROWS}
     table, parted = whole.drop_columns(by).replace_schema_metadata(metadata), arrow_rows(whole.select(by))
     for name in by:
@@ -228,9 +228,9 @@ def fit_to_schema(
     """Compare rows with the schema of a target; return the rows as they are to be written, and the merged schema.
 
     A column without a value in any row has no type, so it gets the type that it has at the target. If the target lacks
-    the column, it is left out. Only in CSV it is written, as an empty text, because CSV files cannot get a column
-    later; the first batch with a value sets its type. In Spark's rows only columns of type void count as empty: to find
-    others, Spark would have to read the rows. The merged schema has an `attempt` only if the target has stored it.
+    the column, it is left out, except from CSV files, which cannot get a column later: there it is an empty text, and
+    the first batch with a value sets its type. In Spark's rows only columns of type void count as empty: to find
+    others, Spark would have to read the rows. The merged schema has an `attempt` only if the target stores it already.
 
     Parameters
     ----------
@@ -349,7 +349,7 @@ def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mappin
 
 
 def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
-    """Return the type by column of a file's first line: the type in `schema` if the value fits that, or the value's."""
+    """Return the type of each column in the first line: that in `schema` if the value fits it, or else the value's."""
     options = {"lineSep": schema.options["linesep"]} if "linesep" in schema.options else {}
     first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
     columns = {}
@@ -479,7 +479,7 @@ class FileSink:
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> FileSink | None:
-        """Return the sink for a record; None if only the job's script knows the staging place, or never wrote here."""
+        """Return the sink for a record; None if the job's script alone knows the place, or `_is_noted` is False."""
         if not is_beside(output, output.target):
             return None
         made = cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
@@ -587,7 +587,7 @@ class FileSink:
         if staged is None:
             return
         moves = _final_names(output, staged)
-        # Delete files that an earlier attempt published under this batch id: a run that saves nothing may have several.
+        # Delete files that an earlier attempt published under this batch id, as in a run that saves no watermarks.
         if output.replaces or output.batch_folders:
             self.target.delete(set(self.published(output)) - set(moves.values()))
         if output.batch_folders:

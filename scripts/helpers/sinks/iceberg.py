@@ -177,7 +177,7 @@ class SparkMerge(TableMerge):
         batch
             The name of the batch, for the summary of a snapshot.
         is_done
-            A function that returns whether a table, which it is passed, has the batch already.
+            A function that gets the loaded table, and returns whether the table has the batch already.
 
         Raises
         ------
@@ -577,7 +577,7 @@ class IcebergSink(LakeSink):
     def places(self, df: Any) -> list[str]:
         if (found := self._done(self._log.found)) is not None:
             return self._leads_to(str(found.location()), self._log.properties(found))
-        # Return no folder if the catalog cannot plan a table, as it makes a new folder then; or for no columns.
+        # Return no folder if the catalog cannot plan a table (it makes a new folder), or if the rows have no columns.
         with suppress(TargetError):
             return self._done(lambda: self._leads_to(*self._log.planned_table())) if columns_of(df) else []
         return []
@@ -716,7 +716,7 @@ class _Log(LakeLog):
 
 
 def _rolled_back(metadata: Mapping[str, Any]) -> dict[str, int]:
-    """Return which versions a table has lost, by its metadata's snapshots, in the form of `sink.rolled_back`."""
+    """Return which versions a table has lost, by the snapshots in its metadata; see `sink.rolled_back`."""
     snapshots = {one["snapshot-id"]: one for one in metadata.get("snapshots") or ()}
     summaries = {at: one.get("summary") or {} for at, one in snapshots.items()}
     ids = {at: str(one.get(PUBLISHED) or one.get(STAGED) or "") for at, one in summaries.items()}
@@ -936,14 +936,14 @@ class _Branches(Attempts):
     def withdraw(self, retraction: Retraction) -> bool:
         folders = self.covered(retraction)
         for folder in folders:
-            # Add a snapshot without rows under the batch's `wap.id`: then Iceberg refuses that of a late publisher.
+            # Add a snapshot without rows with the batch's `wap.id`: Iceberg then refuses a late publisher's snapshot.
             append = self._log.table().newFastAppend()
             append.set(STAGED, _audit(retraction, version_of(folder, retraction.epoch) or 0)).commit()
         return bool(folders)
 
 
 def _audit(of: Output | Retraction, version: int) -> str:
-    """Return the `wap.id` of a batch. Iceberg lets only one snapshot with this id into `main`, so only one attempt."""
+    """Return the `wap.id` of a batch. Iceberg lets only one snapshot with this id into `main`."""
     return f"{PROPERTY}.{of.job}.{batch_name(of.epoch, version)}"
 
 
@@ -1050,7 +1050,7 @@ class _ArrowLog(_Log):
         try:
             return [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in copied]
         except OSError as error:
-            # Let `pyiceberg` write the rows: it cannot read the copies, as its login or its endpoint is another one.
+            # Let `pyiceberg` write the rows: it cannot read the copies, because it has another login or endpoint.
             logger.info("event=written_again target=%s: %s", self._target, error)
             return None
 

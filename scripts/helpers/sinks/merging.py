@@ -210,7 +210,7 @@ class _SparkEngine:
     def relation(self, rows: DataFrame, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> DataFrame:
         """Return the relation with `columns`, a map from name to alias. InvalidValueError if one cannot be compared.
 
-        `ROW` has all columns. If `beside` is given, `ROW` lacks these, and SQL can compare the other ones in it.
+        `ROW` has all columns. With `beside`, it has only the other columns, in a form that SQL can compare.
         """
         fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
         if beside:
@@ -226,9 +226,9 @@ class _SparkEngine:
         return tuple(self.sql(text, **relations).collect()[0])
 
     def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
-        """Return the rows of `of` that the relation `found` has. `filled` maps columns to those of the relation.
+        """Return the rows of `of` that the relation `found` has. The columns in `filled` get the relation's values.
 
-        They replace the columns of the rows. A column that is not in `of` gets the type of the column `like` in `of`.
+        A column of `filled` that is not in `of` gets the type of the column `like` in `of`.
         """
         columns = {name: F.col(ROW)[f"c{at}"] for at, name in enumerate(of.columns)}
         columns |= {name: F.col(alias) for name, alias in filled.items()}
@@ -340,7 +340,7 @@ class _ArrowEngine:
         return pa.table(columns)
 
     def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
-        # A column that is NULL in all events has no type, such as if all events are deletes: use the type in `rows`.
+        # A column that is NULL in all events has no type, such as if all come from `missing`: use the type in `rows`.
         kinds = {
             field.name: rows.schema.field(field.name).type if pa.types.is_null(field.type) else field.type
             for field in events.schema
@@ -613,7 +613,7 @@ class TableMerge:
         frames, gone = self._frames, self._read(self.memory, distinct)
         if self.rules.history is not None:
             return frames.versions(distinct, self._read(self.target, distinct), gone, self.rules)
-        # Add the remembered deletes to the events, so that the newest one of a key may be one of these.
+        # Add the remembered deletes to the events, because the newest event of a key may be one of them.
         return frames.distinct(frames.together(distinct, gone, deleted=True), self.rules)
 
     def remembering(self, quote: Callable[[str], SQL] = quote) -> Step:

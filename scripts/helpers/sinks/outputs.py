@@ -190,7 +190,7 @@ def batch_value(of: Output | Retraction, version: int) -> str:
 
 
 def batch_values(of: Retraction) -> tuple[str, str]:
-    """Return the batch column's values for a retraction's first and last version. All its values sort between."""
+    """Return the batch column's values for a retraction's first and last version. Its other values sort in between."""
     return batch_value(of, of.first), batch_value(of, of.last)
 
 

@@ -596,7 +596,7 @@ def _qualified(path: str, spark: SparkSession | None) -> str:
     """Return a path with a scheme. If it has none, add that of Spark's default file system, which is HDFS on EMR."""
     if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path) or spark is None:
         return path
-    # Refuse a path without a scheme for Spark Connect: the server may write to HDFS, but this process to its disk.
+    # Refuse a path without a scheme for Spark Connect: the server may use HDFS, and this process its own disk.
     remedy = "Write s3://… or, where Spark's server runs on this machine, file:///…."
     check_jvm(spark, f"The path {path!r}, which has no scheme,", remedy)
     conf = hadoop_settings(spark)

@@ -49,7 +49,7 @@ class Witnessed:
 
     @property
     def held(self) -> dict[str, int]:
-        """The last version in each epoch of the job whose rows are still in the table; only epochs with one."""
+        """The last version whose rows are still in the table, by epoch of the job."""
         return self._versions_of_job({**self.versions, **self.rolled_back})
 
     @property

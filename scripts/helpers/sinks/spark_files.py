@@ -151,7 +151,7 @@ def _counted_again(df: DataFrame, folder: str, format: str, options: Mapping[str
 
 
 def literal_path(path: str) -> str:
-    """Return a path with `*`, `?`, `[` and so on escaped. Spark's reader takes a path for a pattern, its writer not."""
+    """Return a path with `*`, `?`, `[` and so on escaped, because Spark's reader takes a path as a pattern."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 

@@ -570,7 +570,7 @@ class SparkRows:
         return self.read(staged).limit(0)
 
     def refused(self, rows: DataFrame, conditions: Mapping[str, SQL]) -> dict[str, int]:
-        """Return the number of rows for which a condition is false or NULL, by its name; DuckDB may leave some out."""
+        """Return, by condition, the number of rows for which it is false or NULL. DuckDB skips what it cannot read."""
         counts = (
             F.expr(sql("COUNT(CASE WHEN ({}\n) IS TRUE THEN NULL ELSE 1 END)", text)) for text in conditions.values()
         )
@@ -585,7 +585,7 @@ class SparkRows:
 
 
 class _ArrowRows:
-    """The same operations as `SparkRows`, for tables of pyarrow; `given_frames` has made these of pandas' frames."""
+    """The same operations as `SparkRows`, for tables of pyarrow. `given_frames` converts frames of pandas to these."""
 
     frames = ARROW_FRAMES
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StagedRows:
-    """Where an attempt's rows are: in files of `place`, or without `place` in a branch or a staging table `folder`."""
+    """Where an attempt's rows are: in files of `place`, or if that is None, in a branch or a staging table."""
 
     folder: str
     place: Place | None = None
@@ -241,16 +241,16 @@ class Staging(Attempts):
     def stage(
         self, batch: BatchId, output: Output, write: Callable[[Place, str], Any], schema: FileSchema | None = None
     ) -> tuple[Output, StagedRows]:
-        """Make a new folder for this attempt, and call `write` to write the rows into it and count rows or files.
+        """Call `write` to write the rows into a new folder of this attempt. It returns `WrittenFiles` or a row count.
 
-        Returns the output with the folder, relative to the staging place, and with the numbers of files, bytes and, if
-        `write` returned a number, rows.
+        Returns the output with the folder, relative to the staging place, and with the numbers of files and bytes, and
+        of rows if `write` returned a row count.
         """
         folder = folder_of(batch, output.fence, new_token()[:8])
         try:
             made = write(self.place, folder)
         except InvalidValueError as error:
-            # This error is raised when all rows are written. After others, Spark may still write: a later run sweeps.
+            # All rows are written when this error is raised. After another error, Spark may still write: keep it.
             if error.reason == "unfit_partition":
                 self.drop(folder)
             raise

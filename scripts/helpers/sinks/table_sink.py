@@ -347,7 +347,7 @@ class TableSink(ABC):
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return the places where attempts stage, or for a record did stage; the last one is that of an output."""
+        """Return the places where attempts stage, now or at a record's time. An output's rows are in the last one."""
 
     @abstractmethod
     def _staging_now(self) -> str:
@@ -403,7 +403,7 @@ class TableSink(ABC):
         return shape is not None and retraction.batch_column in shape.types
 
     def _decided(self, action: Callable[[], T]) -> T:
-        """Run an action for an operator's decision. Retry it only if `TableLog.retries_decisions`: else, a run does."""
+        """Run an action for an operator's decision. Without `TableLog.retries_decisions`, do not retry: a run will."""
         return self._done(action, TRIES if self._log.retries_decisions else 1)
 
     def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
