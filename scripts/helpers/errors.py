@@ -780,7 +780,7 @@ class Advice(NamedTuple):
 
 ADVICE_OF_READ = Advice()
 ADVICE = ContextVar("ADVICE", default=ADVICE_OF_READ)
-"""The remedies that each MisfitError names: by default with the options of `read`, see `advice_in_errors`."""
+"""The remedies that each MisfitError names: those for `read`, unless `advice_in_errors` has set others."""
 
 
 @contextmanager

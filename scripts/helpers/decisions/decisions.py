@@ -35,9 +35,9 @@ from scripts.helpers.protocol.values import ImplausibleError, Spilled, as_stored
 logger = logging.getLogger(__name__)
 
 MAX_WHY = 1_000
-"""Characters of a reason: it is one line of the history, and the head stores it until the next step."""
+"""Most characters of a reason: it is one line of the history, and the head stores it until its next change."""
 LOOKED_AT = 100
-"""How many versions are read, in one request, to log a WARNING of output that they leave at targets."""
+"""How many later versions are read, in one request, to warn of their output that a decision leaves at targets."""
 
 ADOPTED = "it has a committed state already; there is nothing to adopt."
 ADOPTED_BY_HAND = "adopted by hand"

@@ -40,11 +40,11 @@ DAILY = timedelta(hours=12)
 PAUSE = 3
 """Periods without a commit that count as a pause, such as a night."""
 LEAST_PERIOD = timedelta(minutes=1)
-"""Shortest period that is known, because the times of commits are kept to the minute."""
+"""Shortest period from which a rhythm is learned, because the times of commits are kept to the minute."""
 LEAST_COUNTS, LIKE_COUNTS = 6, 3
 """Fewest earlier runs from which a usual size is learned, and fewest of the same weekday that are used alone."""
 TWICE = 2
-"""A count is unusual if it is more than this many times below the smallest or above the largest usual count."""
+"""A count is unusual if it is less than half the smallest usual count, or more than twice the largest one."""
 LEAST_DIFFERENCE = 10
 """Least difference in rows or files that is reported: 2 files after days of 5 are no news, but 0 always is."""
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

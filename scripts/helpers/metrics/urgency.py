@@ -50,7 +50,7 @@ class Condition:
 
 
 NEVER_COMMITTED = Condition("no commit yet", "its runs keep no watermark")
-"""For a job that the Job Runs API has, but that has no head."""
+"""The condition of a job that the Job Runs API has, but that has no head."""
 
 
 def without_head(job_id: str, problem: str | None) -> Condition:

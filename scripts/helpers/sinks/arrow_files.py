@@ -22,7 +22,7 @@ FILE_BYTES = 32 * 1024 * 1024
 
 
 FOOTER_BYTES = 64 * 1024
-"""Read first of a file's end. A longer footer says how long it is."""
+"""How many bytes of a file's end are read first. If the footer is longer, these bytes show its length."""
 
 
 class WrittenFiles(NamedTuple):

@@ -107,9 +107,9 @@ BATCHES = "glue_watermarks_batches"
 GONE = "glue_watermarks_deleted_"
 """The prefix of the table of remembered deletes; the name of the target follows."""
 TAKEN_BACK = "taken back"
-"""The value in place of a staging table for a batch that is never to be published."""
+"""The value of the column `staged`, which else names a staging table, for a batch that must never be published."""
 LOCK = "lock of merges"
-"""The value in place of a staging table in the lock row, by which merges into a target lock each other out."""
+"""The value of the column `staged` in the lock row, which each merge into a target locks, so that they run in turn."""
 OF_JOB = sql("target = {0} AND job = {0} AND epoch = {0} AND job_name = {0}", VALUE)
 """The condition for the batches of a job and epoch in the table of batches."""
 OF_BATCH = sql("{} AND version = {}", OF_JOB, VALUE)
@@ -470,14 +470,14 @@ Connect = Callable[[], Any]
 PLACEHOLDERS: Mapping[str, tuple[LiteralString, LiteralString]] = {
     "qmark": ("?", "%"), "format": ("%s", "%%"), "pyformat": ("%s", "%%"), "pg8000": ("%s", "%"), "mysql": ("%s", "%"),
 }  # fmt: skip
-"""How drivers, by style or name, write the place of a value, and any other ``%``.
+"""How drivers, by paramstyle or name, write the placeholder of a value, and a ``%`` that is none.
 
-pg8000 reads neither within quotes. mysql.connector treats each ``%s`` as a place, even in names, and has no escape.
+pg8000 ignores both within quotes. mysql.connector takes each ``%s`` for a placeholder, even in names: no escape.
 """
 HELD = frozenset((*PLAIN, "char", "varchar", "uint64", "void"))
 """The types that columns of databases have, by the names in Spark and pyarrow."""
 ARRIVING_AS = {"void": "unknown", "char": "string", "varchar": "string", "uint64": "decimal(20,0)"}
-"""The types in `HELD` that are written as another type, with that type."""
+"""For types in `HELD` that are written as another type: that type."""
 UNFIT = internal("unfit")
 """The text in a Spark error that marks a number which the database cannot hold."""
 ROWS_AT_ONCE = 10_000

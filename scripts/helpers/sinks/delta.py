@@ -93,7 +93,7 @@ COPIED_FEATURES = {
 ANY_WRITER_CHECKS = re.compile(r'"(delta\.identity\.|CURRENT_DEFAULT)|"(containsNull|valueContainsNull)": ?false')
 """What a schema contains if writers have to fill or check values in ways that `conditions_in` does not cover."""
 MAX_BOUND = 32
-"""Letters of a text in statistics: readers keep them in memory."""
+"""Most letters of a text in statistics, because readers keep statistics in memory."""
 LAST_LETTER = "\U0010ffff"
 
 

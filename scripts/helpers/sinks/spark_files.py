@@ -22,7 +22,7 @@ NO_FOLDERS = BYTES | {"timestamp": ZONED, "timestamp[us, tz=UTC]": ZONED}
 """The types of columns whose values readers cannot get back from the name of a folder, and why."""
 NAN = "NaN"
 NUL, LONG, BELOW_ZERO = "the character U+0000", "a value too long for the name of a folder", "a fraction below zero"
-"""Further values, as errors name them, that a table's log, or the file system below it, does not accept."""
+"""More unfit values, as errors name them: a table's log, or the file system below it, does not accept these."""
 Unfit = Mapping[str, Sequence[str]]
 """For each type of a partition column, the values that the target does not keep."""
 UNFIT: Unfit = {"string": ("", NULL_FOLDER), "float": (NAN,), "double": (NAN,)}
@@ -46,7 +46,7 @@ EXACT_TEXTS: dict[str, str | bool] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False,
 }  # fmt: skip
-"""Options of CSV and JSON that keep what Spark cuts by default: microseconds, seconds of a zone, outer blanks."""
+"""Options of CSV and JSON that keep what Spark cuts by default: microseconds, seconds of a zone, blanks at the ends."""
 
 
 def exact_texts(format: str) -> Mapping[str, str | bool]:

@@ -61,7 +61,7 @@ S = TypeVar("S", bound="TableSink")
 T = TypeVar("T")
 
 TRIES = 10
-"""Tries to commit while other writers commit in between. Each try writes the rows again, so more tries only cost."""
+"""Most tries to commit while other writers commit in between; not more, because each try writes the rows again."""
 CHECK = " Check the name, and the rights there."
 SAFE_TO_REPEAT = " Publishing again is safe."
 Meaning = Literal["moved", "missing", "refused"]
