@@ -268,7 +268,7 @@ class Watermarks:
         ----------
         run_id
             By default the most recent run. Its item has the watermarks in force, including those that an
-            operator set or rewound to; ``runId`` is None if they were set and no run has committed.
+            operator set or rewound to; ``runId`` is None if an operator set them, and no run has committed yet.
 
         Raises
         ------

@@ -3,7 +3,7 @@
 ::
 
     stage     gw_<owner>_…_v<version>_f<fence>_…, a table next to the target               no reader looks there
-    commit    the head names this attempt; this happens in the head alone, not here
+    commit    the job's head names this attempt; the sink takes no part in that
     publish   one transaction: the batch into glue_watermarks_batches, its rows into the target
     sweep     the staging tables of this attempt and of losing attempts are dropped
 """

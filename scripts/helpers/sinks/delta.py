@@ -3,7 +3,7 @@
 ::
 
     stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest      no reader sees it
-    commit    the head names this attempt; this happens in the head alone, not here
+    commit    the job's head names this attempt; the sink takes no part in that
     publish   if the batch is not recorded yet, one transaction appends or merges these rows and records the batch
     sweep     the staged folders of this attempt and of losing attempts are deleted, each manifest last
 
@@ -203,7 +203,7 @@ class DeltaSink(LakeSink):
 
 
 class _Log(LakeLog, Tables):
-    """A Delta table, and the table next to it that remembers deletes, each by its URI."""
+    """A Delta table, and the table next to it that remembers deletes. Methods take the URI of one of the two."""
 
     format, title, restore_command = "delta", "Delta", "RESTORE TABLE"
     is_created_when_staged, retries_decisions = False, True

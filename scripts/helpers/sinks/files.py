@@ -3,7 +3,7 @@
 ::
 
     stage     <staging>/<job>/<batch>-f<fence>-…/part-….parquet, then _manifest     no reader sees it
-    commit    the head names this attempt; this happens in the head alone, not here
+    commit    the job's head names this attempt; the sink takes no part in that
     publish   <target>/import_date=…/part-00000-<job>-<batch>.parquet               readers see it
     sweep     the staged folders of this attempt and of losing attempts are deleted, each manifest last
 """
@@ -422,7 +422,7 @@ class FileSink:
 
     Guarantees: each row of a published batch is at the target exactly once, even if other attempts at the batch run,
     pause or crash. Readers see no row before the commit. While the batch is published, they see some of its files, each
-    file whole. This depends on atomic renames (file systems) or copies (S3), and on nothing else deleting staged files.
+    file whole. This needs atomic renames (file systems) or copies (S3), and that nobody else deletes staged files.
 
     There is no such guarantee for a run that saves nothing (a paused or disabled job, or a range of runs): no commit
     selects one of its attempts, so each attempt publishes. A retry with the same run id replaces the files of the

@@ -3,7 +3,7 @@
 With Spark nothing is written twice. The rows of an attempt are a snapshot on a hidden branch of the table::
 
     stage     branch staged-<job>-<batch>-f<fence>-…, with one snapshot              readers of the table see `main`
-    commit    the head names this attempt; this happens in the head alone, not here
+    commit    the job's head names this attempt; the sink takes no part in that
     publish   cherry-pick that snapshot into `main`, and record the batch            one commit to the catalog
     sweep     the branches of this attempt and of losing attempts are dropped
 

@@ -101,7 +101,7 @@ class Sink(Protocol):
     ::
 
         stage     each attempt writes its rows where no reader looks, apart from all other attempts
-        commit    the head names one attempt; this happens in the head alone, not here
+        commit    the job's head names one attempt; the sink takes no part in that
         publish   that attempt's rows become visible to readers; repeating this changes nothing
         clear     the staged rows of that attempt are deleted; `drop` and `sweep` delete those of losing attempts
     """

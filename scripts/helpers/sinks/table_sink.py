@@ -3,7 +3,7 @@
 ::
 
     stage     each attempt writes its rows where no reader looks, apart from all other attempts
-    commit    the head names one attempt; this happens in the head alone, not here
+    commit    the job's head names one attempt; the sink takes no part in that
     publish   if the batch is not recorded yet, one commit adds the rows and the record; if another writer commits
               after the sink has looked for the record, the commit fails and the sink tries again
     sweep     the staged rows of this attempt and of losing attempts are deleted
