@@ -142,8 +142,8 @@ def rows_at(spark: SparkSession, format: str, table: str, version: int | None) -
     """Return a Delta or Iceberg table's rows at a version or snapshot; if `version` is None, its columns without rows.
 
     Both formats know the option ``versionAsOf`` from Spark 3.3 on, but Iceberg's ``snapshot-id`` is gone in Spark 4.1.
-    Use `load`, because `table` ignores the option before Spark 4. SQL with ``VERSION AS OF`` is no alternative: if the
-    script has cached the table, it returns the cached rows.
+    Use `load`, because `table` ignores the option before Spark 4. Do not use ``VERSION AS OF`` in SQL: if the script
+    has cached the table, that returns the cached rows.
     """
     reader = spark.read.format(format)
     return reader.load(table).limit(0) if version is None else reader.option("versionAsOf", str(version)).load(table)

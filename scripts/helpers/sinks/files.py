@@ -600,7 +600,7 @@ class FileSink:
         self._move(output, moves, {f"{output.folder}/{name}": size for name, size in staged.sizes.items()})
 
     def _warn_of_others(self, output: Output) -> None:
-        """Log a WARNING with the number of files in a batch's folder that are not of the batch, whoever wrote them."""
+        """Log a WARNING if a batch's folder has files that are not of the batch. Nothing shows who wrote them."""
         found = [name for name in self.target.files(f"{BATCH_COLUMN}={output.batch}") if not is_hidden(name)]
         others = [name for name in found if not is_published_name(name, output)]
         if others:

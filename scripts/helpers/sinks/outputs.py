@@ -1,9 +1,9 @@
 """Compute names that show which job staged or published something, and check that a record is of its job. Pure.
 
-A record (an `Output` or a `Retraction`) is read from the table of watermarks, and whoever may write a job's items may
-have altered it. The key of its item shows the job. Names of files, folders, branches, tables and properties contain 32
-digits of that job's hash. The package deletes, moves, drops or publishes only what has a *name* computed here, from the
-job and a batch that its head names. Anything with another name belongs to another job, whatever a record says.
+A record (an `Output` or a `Retraction`) is read from the table of watermarks, where anybody who may write a job's
+items may have altered it. The key of its item shows the job. Names of files, folders, branches, tables and properties
+contain 32 digits of that job's hash. The package deletes, moves, drops or publishes only what has a *name* computed
+here, from the job and a batch that its head names. Other names belong to other jobs, whatever a record says.
 """
 
 from __future__ import annotations

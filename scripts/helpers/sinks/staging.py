@@ -91,7 +91,7 @@ class Manifest:
     """The file that is written last into an attempt's folder. It names the attempt, its target and its files.
 
     `files` has sizes by name, or is None if an operator took the attempt back, so that its files are or will be
-    deleted. `columns` is the schema of the files, and `terms` tells how to publish them: see `Output.terms`.
+    deleted. `columns` is the schema of the files, and `terms` says how to publish them: see `Output.terms`.
     """
 
     attempt: Attempt
@@ -129,8 +129,8 @@ class Manifest:
 def is_beside(of: Output | Retraction, target: str) -> bool:
     """Return whether a record names the default staging place of a target.
 
-    Any other place is trusted only if the job's script names it: whoever can alter the record could put the name of
-    another folder into it, with forged files that look like those of an attempt.
+    Any other place is trusted only if the job's script names it: somebody who can alter the record could name
+    another folder in it, with forged files that look like those of an attempt.
     """
     return is_same_folder(of.staging, staging_beside(target))
 
