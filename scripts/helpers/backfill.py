@@ -247,7 +247,7 @@ class Backfill:
             self._check_live()
         elif not self.run.unpublished:
             return 0
-        # For a done slice this only publishes staged rows, because the command line cannot log in to some targets.
+        # A done slice writes no row, but publishes staged rows here: the command line cannot log in to some targets.
         return self.job.write(df, path, **options)
 
     def commit(self) -> str:

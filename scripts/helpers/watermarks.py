@@ -434,7 +434,7 @@ class Watermarks:
     ) -> Head:
         """Go back to the watermarks of an earlier version or run. The next runs read again what later versions read.
 
-        They also read again rows past that watermark that a backfill has read: a WARNING names the job that lists them.
+        They also read again rows past that watermark that a backfill has read: a WARNING says where they are listed.
 
         Parameters
         ----------
