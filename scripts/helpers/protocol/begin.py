@@ -1,4 +1,4 @@
-"""Begin a run, and commit values in one call as the playbook does."""
+"""Begin a run, or commit values by hand in a single call."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mappi
 def _contexts(changes: Changes, head: Head) -> list[str]:
     """Return the names of a job's watermarks that are states of sources, not values passed to `add_watermark`."""
     last = head.last
-    # `commit_at_once` uses one token for plan and commit; in a run the two differ. A map in a version that a run made
-    # is always a state. In any other version, a map is a state only if it has a `kind`.
+    # If a run made the version, every map in it is a state. In any other version, a map is a state only if it has a
+    # `kind`. Only the commits of runs have two different ids for plan and commit; `commit_at_once` uses one token.
     by_run = last is not None and last.op == "COMMIT" and last.plan_id != last.commit_id
     found = []
     for name, value in head.watermarks.items():

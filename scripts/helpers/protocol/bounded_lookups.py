@@ -44,7 +44,7 @@ class BoundedLookups(Lookups):
             try:
                 found[name] = self.state_at(head, name)
             except TooLargeError:
-                # Show an empty reference, which readers never follow, in place of the state, even of one in the head.
+                # Replace the state, even one that was in the head, by an empty reference, which readers never follow.
                 found[name] = Spilled("", 0, lengths[name], "")
         return replace(head, watermarks=found)
 

@@ -84,14 +84,14 @@ class Changes:
         self._store = lookups.store
 
     def read_for_change(self, job_id: str) -> tuple[Head | None, Head]:
-        """Do as `read_to_claim`, and write the log entry of the head's version if it is missing."""
+        """Return what `read_to_claim` returns. If the log entry of the head's version is missing, write it."""
         stored, head = self.read_to_claim(job_id)
         # Write the entry before the change: the next head no longer has the content of a missing entry.
         self.complete_log(head)
         return stored, head
 
     def read_to_claim(self, job_id: str) -> tuple[Head | None, Head]:
-        """Return the stored head, or None, and the head to change: the stored one, or the first one of a new job."""
+        """Return the stored head (None if there is none), and the head to change, which for a new job is its first."""
         self.lookups.check_job(job_id)
         stored = self._store.read_head(job_id)
         if stored is None:

@@ -78,8 +78,8 @@ class Blob:
 def take_blobs(values: Any, job_id: str, token: str, chunks: dict[str, list[bytes]], kept: Collection[str] = ()) -> Any:
     """Return nested values with references in place of blobs; blobs that are not stored yet are added to `chunks`.
 
-    A blob is also added if it is stored only for another job, or for an older version of this job that may
-    expire: `kept` has the ids of the chunks that stay.
+    `kept` has the ids of the chunks that do not expire before these values. A blob with other chunks, such as those of
+    another job or of an old version, is stored again.
     """
 
     def stored(blob: Blob) -> Spilled | bytes:
@@ -136,7 +136,7 @@ def spill_large(
     TooLargeError
         An entry is too large for chunks, or the map is too large even with every large entry in chunks.
     """
-    # Add 6 bytes for each entry, because below each is measured as a map of its own, with 6 bytes for the two maps.
+    # Add 6 bytes for each entry: below, each entry is measured as two maps of its own, one of them for its type.
     if _size(entries, what) + 6 * len(entries) <= MAX_BYTES:
         return dict(entries), {}
     sizes = {name: _size({name: value}, what) for name, value in entries.items()}
@@ -144,7 +144,7 @@ def spill_large(
     for index, name in enumerate(sorted(sizes, key=sizes.__getitem__, reverse=True)):
         if total <= MAX_BYTES:
             break
-        # Keep an entry with a reference in the head: cleanup sees no references in chunks, and would delete its data.
+        # Do not move a reference into a chunk: cleanup searches no chunks, so it would delete what is referred to.
         if sizes[name] < WORTH_BYTES or references({name: kept[name]}):
             continue
         reference, parts = cut(kept[name], f"{kind}#{token}-{index}", f"{what} {name!r}")

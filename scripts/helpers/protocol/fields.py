@@ -115,7 +115,7 @@ class Fields:
         return self._found.get(field)
 
     def map(self, field: str) -> Fields:
-        """Return the fields of a map; of an empty map if the field is missing."""
+        """Return a field that is a map, as `Fields`. If the field is missing, return the `Fields` of an empty map."""
         return Fields(self._given(field, {}), f"{self._name}.{field}")
 
     def utc(self, field: str) -> datetime:

@@ -175,7 +175,7 @@ class Head:
     `logged` is the newest version whose log entry was known to exist when the head was written; 0 if unknown.
     `planned_at` is the latest time that scripts saw as the time of a plan, if it is after the time of `last`.
     `at_targets` has, for each target, the output with rows that was last published there and must still be there. It
-    leaves out output that was taken back or is read again. The target with the newest output comes last.
+    leaves out output that was taken back, or whose rows are read again. The target with the newest output is last.
     `failure` is the error of the last run that failed since the last version, if the run could store it.
     `moved_to` is the table that the job was moved to; `arriving_from` is the table that has the job until its copy here
     is complete. While either is set, no run may begin here and nothing may change.
@@ -213,14 +213,14 @@ class Head:
 
     @property
     def last_versions(self) -> Mapping[str, int]:
-        """The epochs of the job, each with its last version that some target may have."""
+        """The last version of each epoch of the job that at least one target may have."""
         found = {**self.epochs, self.epoch: self.version}
         for epoch, answered in self.answers.items():
             found[epoch] = max(found.get(epoch, 0), *answered.values())
         return found
 
     def last_versions_at(self, target: str) -> Mapping[str, int]:
-        """Return the epochs of the job, each with its last version that `target` may have."""
+        """Return the last version of each epoch of the job that `target` may have, by epoch."""
         found, key = {**self.epochs, self.epoch: self.version}, target_key(target)
         for epoch, answered in self.answers.items():
             found[epoch] = max(found.get(epoch, 0), answered.get(key, 0))
@@ -421,7 +421,7 @@ class Head:
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
     def released(self, *, is_run: bool = True, failure: str | None = None) -> Head:
-        """Abort: end the claim; the plan stays for the next run. If `is_run` is False, `begun` does not count it."""
+        """Abort: end the claim; the plan stays for the next run. If `is_run` is False, `begun` ignores this claim."""
         if not is_run:
             return replace(self, claim=None, last=self.fenced().last)
         return replace(self, claim=None, failure=failure)
@@ -480,7 +480,7 @@ class Head:
         the head after `rewound` or `reset`, if the watermarks cover rows that are gone.
         """
         decided = back or self._decided("SET", self.watermarks, order, self._run_in_force)
-        # Add the new retractions after the epoch has changed, because `_retracting` must see theirs as a former one.
+        # Change the epoch first, then add the new retractions: `_retracting` must treat their epoch as a former one.
         taken = (*decided.retracting[len(self.retracting) :], *taken)
         epochs = {**self.epochs, self.epoch: self.version}
         after = replace(decided, epoch=new_epoch(), epochs=epochs, retracting=self.retracting)
@@ -504,7 +504,7 @@ class Head:
     def fenced(self) -> Head:
         """Raise the fence and nothing else: every writer that has read the head before is refused.
 
-        This does not begin a run, so `begun` does not change, except for a job that has no version yet.
+        `begun` does not count this as a run, except in a job that has no version yet: there it counts each fence.
         """
         last = self.last
         return replace(self, fence=self.fence + 1, last=replace(last, fence=last.fence + 1) if last else None)
@@ -545,11 +545,11 @@ class Head:
         return not output.is_retractable or not any(one.covers(output.version) for one in taken)
 
     def _at_targets_of(self, entry: LogEntry) -> Outputs:
-        """Return `at_targets` after going back to a version. It leaves out later versions, which are read again."""
+        """Return `at_targets` after a rewind to a version, without later versions: their rows are read again."""
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # Drop a later output, unless it shows that rows of kept versions are lost: then lower it to `version`.
+            # Drop a later output. Keep it, lowered to `version`, if its `lacks_after` shows that kept rows are lost.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
@@ -573,7 +573,7 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # For a retraction, a table records `closed`. In a former epoch, note it, or the target would seem to be ahead.
+        # A table records `closed`, which is above the last version of a former epoch: note that the table may have it.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 

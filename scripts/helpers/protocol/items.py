@@ -116,7 +116,7 @@ def log_to_item(entry: LogEntry) -> Item:
 
 
 def run_to_item(entry: LogEntry) -> Item:
-    """Return the playbook's run item, which `get_watermark(job_id, run_id)` reads."""
+    """Return the item of a run, with its id as the range key. `get_watermark(job_id, run_id)` reads this item."""
     assert entry.change.run_id is not None
     item = key(entry.job_id, entry.change.run_id)
     item["watermarks"], item["types"] = values.encode(entry.watermarks)
@@ -143,7 +143,7 @@ def _change_to_map(change: Change) -> Item:
 
 
 def _outputs(outputs: Sequence[Output | Retraction]) -> Attribute:
-    # All records are stored as one text: no request reads a single record, and a map would need a map of types as well.
+    # Store all records as one JSON text. No request reads a single record, and a map would need a map of types, too.
     return {"S": json.dumps([output.record() for output in outputs])}
 
 
@@ -205,7 +205,7 @@ def run_from_item(item: Item) -> dict[str, Any]:
 
 
 def start_of_run(item: Item) -> datetime:
-    """Return from a run's record when the run began to work or, if it never did, when it was requested."""
+    """Return the time when a run began or, if it never began, when it was requested; `item` is the run's record."""
     check_format(item)
     return reading(item, lambda item: _moment_in(item, "runningSince" if "runningSince" in item else "startedOn"))
 
@@ -257,7 +257,7 @@ def _head(item: Item) -> Head:
 
 def _log_entry(item: Item) -> LogEntry:
     version = _whole(item, "version")
-    # Refuse an entry under another version's key: a history, whose pages continue below its version, might never end.
+    # Refuse an entry with another version than its key: a history that pages by version might read a page for ever.
     if item[RANGE_KEY]["S"] != log_key(version):
         raise ImplausibleError(f"it says that it is version {version}")
     return LogEntry(
@@ -292,7 +292,7 @@ def _run(item: Item) -> dict[str, Any]:
 def _legacy_watermarks(item: Item) -> dict[str, Any]:
     """Return the watermarks of an item of the original class, and its other attributes, as one dict.
 
-    Scripts could choose another attribute for the watermarks with `key=`, and could add attributes. None may be lost.
+    Scripts could store watermarks in another attribute with `key=`, or add attributes. Every attribute must be kept.
     """
     others = {name: attribute for name, attribute in item.items() if name not in (HASH_KEY, RANGE_KEY, WATERMARKS)}
     if WATERMARKS not in item and not any("M" in attribute for attribute in others.values()):
@@ -406,7 +406,7 @@ class _Codec(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """An attribute and the field that it stores. It is not written if the field is `default`; `...`: always written."""
+    """An attribute and the field that it stores. If `default` is not ``...``, a field equal to it is not written."""
 
     attribute: str
     field: str

@@ -75,7 +75,7 @@ class ListCost:
 
 @dataclass(frozen=True)
 class JobList:
-    """The jobs of a table by name, and the cost of the list. `is_whole` is False if a limit ended the list early."""
+    """The jobs of a watermark table, and what listing them cost; `is_whole` is False if a limit stopped the listing."""
 
     jobs: ListedJobs
     cost: ListCost
@@ -91,11 +91,10 @@ def list_jobs(
 ) -> JobList:
     """List all jobs of a table; the cost depends on the number of jobs, not on the length of their histories.
 
-    A job's head is its last item. If a page ends inside a history, the next page skips to just before the head of
-    that job. This is possible because a start key need not exist (AWS Database Blog, "Generate a distinct set of
-    partition keys for an Amazon DynamoDB table efficiently"). If histories are short, pages grow, because reading
-    through a short history costs less than one more request. Each head is read consistently; a job whose first run
-    begins during the list may be missing.
+    A job's head is its last item. If a page ends inside a history, the next page starts just before that job's head,
+    even if no item has the start key (AWS Database Blog, "Generate a distinct set of partition keys for an Amazon
+    DynamoDB table efficiently"). Short histories are read through, in larger pages, which costs less than another
+    request. Heads are read consistently. A job whose first run begins during the listing may be missing.
 
     Parameters
     ----------
@@ -184,7 +183,7 @@ class _Walk:
                 return
             self._adapt(page.items, jumped=start is not None and start[items.RANGE_KEY]["S"] == BEFORE_HEAD)
             start = _next_start(last)
-        # The limit ended the walk inside a job. List the job only if its head was read: otherwise the head may follow.
+        # The limit ended the walk inside a job. List the job only if its head was read: an unread head may follow.
         if self._head is not None:
             self._leave()
 
@@ -209,7 +208,7 @@ class _Walk:
         """Return the entry of a job without a head. Its `problem` says whether the head is gone or never existed."""
         found: list[items.Item] = []
         for first, last in LEGACY_RANGES:
-            # Query only where keys may be: from the first key seen to the last or to the head, as the walk skips keys.
+            # Query only where keys may be: from the first key seen to the last one or, as the walk jumps, to the head.
             if self._first <= last and first <= max(self._last, BEFORE_HEAD):
                 page = list(self._store.query(Between(job_id, first, last, limit=2), pages=1))
                 self._tally.count_request(len(page))
@@ -222,7 +221,8 @@ class _Walk:
         return ListedJob(job_id, None, problem if len(found) == 1 else "items of the original class; see adopt")
 
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:
-        """Choose the next page size by this page's other items per head, not counting one that the walk `jumped` to."""
+        """Choose the next page size: larger if this page had few items besides its heads, smaller if it had many."""
+        # Do not count a head to which the walk jumped: it shows nothing about the length of histories.
         heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
         # Count a chunk by its size, because it is as large as hundreds of log entries.
         waste = sum(1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES for item in page if not _is_head(item))

@@ -33,7 +33,7 @@ def is_file(table_name: str) -> bool:
 
 
 def check_job_id(job_id: str, rule: str = JOB_ID_RULE) -> str:
-    """Return a job name that matches the rule; raise InvalidIdError for any other."""
+    """Return a job name unchanged if it matches the regular expression `rule`; otherwise raise InvalidIdError."""
     return _check(
         "Job name", job_id, re.compile(rule),
         f"It must match {rule}. If the table has such jobs already, widen the rule: Watermarks(job_id_rule=...)",
@@ -41,20 +41,20 @@ def check_job_id(job_id: str, rule: str = JOB_ID_RULE) -> str:
 
 
 def check_run_id(run_id: str) -> str:
-    """Return a run id of 1 to 255 printable ASCII characters that does not start with ``!``, ``~`` or a space."""
+    """Return a run id of 1 to 255 printable ASCII characters unchanged; it may not begin with ``!``, ``~`` or space."""
     return _check("Run id", run_id, _RUN_ID, PRINTABLE_REMEDY)
 
 
 def check_readable_run_id(run_id: str) -> str:
-    """Return a run id to look up; InvalidIdError if the item under that key would be one of this package's own."""
+    """Return a run id to look up unchanged; InvalidIdError for ``!…`` and ``~…``, which are keys of other items."""
     return _check("Run id", run_id, _READABLE_RUN_ID, "It must be text that starts with neither '!' nor '~'")
 
 
 def same_run(owner: str, run_id: str) -> bool:
     """Return whether a run may take the job from its owner: it has the owner's run id, or is Glue's retry of that run.
 
-    Glue marks retries of ``jr_<hexadecimal digits>`` as ``..._attempt_1``, ``..._attempt_2``. An
-    earlier attempt may not continue for a later one. Ids of any other form must be equal.
+    Glue names the retries of ``jr_<hexadecimal digits>`` ``..._attempt_1``, ``..._attempt_2``. A retry may take the
+    job from an earlier attempt, but not from a later one. Run ids of any other form must be equal.
     """
     before, after = _GLUE_RUN_ID.fullmatch(owner), _GLUE_RUN_ID.fullmatch(run_id)
     if owner == run_id or before is None or after is None:
@@ -63,7 +63,7 @@ def same_run(owner: str, run_id: str) -> bool:
 
 
 def check_context(context: str) -> str:
-    """Return a transformation context's name that matches the rule of run ids."""
+    """Return a `transformation_ctx` unchanged if it would be a valid run id; otherwise raise InvalidIdError."""
     return _check("Context", context, _RUN_ID, PRINTABLE_REMEDY)
 
 
@@ -84,13 +84,13 @@ def new_token() -> str:
 def new_epoch() -> str:
     """Make the name of a new epoch: random, so that a recreated table never repeats a batch id.
 
-    It is long enough for thousands of jobs, such as the slices of a backfill, to write in parallel.
+    With 64 random bits, even thousands of jobs, such as the slices of a backfill, never get the same name.
     """
     return "e" + secrets.token_hex(8)
 
 
 def is_epoch(text: str) -> bool:
-    """Return whether `new_epoch` can have made a name; False for the mode and run id of a run that saves nothing."""
+    """Return whether a text has the form of an epoch's name. Runs without bookmarks use a name of another form."""
     return re.fullmatch("e[0-9a-f]{8,16}", text) is not None
 
 
@@ -127,7 +127,7 @@ def derived_id(job_id: str, kind: str, *parts: str) -> str:
 
 
 def served_by(job_id: str) -> str | None:
-    """Return the name of the job that a derived job serves, maybe cut at its end; None for any other job."""
+    """Return the name of the job that a derived job serves, cut at its end if it was long; None for any other job."""
     found = _DERIVED.fullmatch(job_id) if len(job_id) <= MAX_NAME else None
     return found[1] if found else None
 

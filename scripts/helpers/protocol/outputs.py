@@ -116,7 +116,7 @@ class Output:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The fields that say how to publish the output. Also staged beside the rows, as a record can be altered."""
+        """The fields that say how to publish the output. A copy is staged with the rows, as a record can be altered."""
         found = {name: getattr(self, name) for name in _TERMS if _is_given(getattr(self, name))}
         if self.merge is not None:
             found["merge"] = [list(columns) for columns in self.merge]

@@ -1,4 +1,4 @@
-"""Compressed JSON, for lists in a state that would have too many entries as stored values. Pure."""
+"""Compressed JSON, for lists in a state that are longer than the 2,000 entries that an item may store. Pure."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def plain_json(text: bytes, most: int) -> Any:
     Values are counted before parsing: a megabyte of ``[[],[],`` takes 30 MB of memory, one of long texts just 1 MB.
     """
     marks = sum(map(text.count, _MARKS))
-    # Some of these characters may be inside texts. To count without the texts is slow, so do it only if there are many.
+    # Marks in quoted texts separate no values, but leaving such texts out is slow. So first count every mark.
     if marks > most:
         bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
         quotes = bare.count(b'"')
         marks = quotes
-        # Do not split the text if the quotes alone show too many values and names: each has at most two quotes.
+        # A value or name has at most two quotes, so very many quotes prove too many values. Then skip the slow count.
         if quotes <= 4 * most:
             marks = sum(sum(map(outside.count, _MARKS)) for outside in bare.split(b'"')[::2])
     if marks > most:

@@ -161,7 +161,7 @@ def put_replacement(before: Item | None, after: Item) -> Put:
 
 
 def expire(job_id: str, range_key: str, at: datetime, version: int | None = None) -> Update:
-    """Build the write that sets an item's expiry; with `version`, only while the item still is of that version."""
+    """Build the write that sets an item's expiry. If `version` is given, the item must still have that version."""
     # Without a condition, an update of a deleted item would create one with nothing but a key and an expiry. If the
     # run id committed again, the same item holds a newer version, which must not expire with the old one.
     is_same = Expected("version", "equal", number(version)) if version is not None else Expected(HASH_KEY, "present")

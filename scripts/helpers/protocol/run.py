@@ -67,7 +67,7 @@ class Run:
     replay : bool
         Whether an earlier attempt froze the plan; the run must then take exactly that plan.
     outputs : tuple
-        What was committed, one `Output` for each target; empty before. After "already", the other attempt's output.
+        The committed outputs, one for each target; none before the commit. After "already": those of the other attempt.
     """
 
     def __init__(
@@ -411,7 +411,7 @@ class Run:
                 self._head = outcome.now
                 return True
             if outcome.to is not None and self._is_claimed_by_us(outcome.to):
-                return True  # A freeze whose answer was lost has changed the head. Its retry will read that head.
+                return True  # This run's own freeze, whose answer was lost, changed the head: it still holds the job.
             logger.warning("event=fenced job=%s run=%s: another run took over", self.job_id, self.run_id)
             return False
 
@@ -423,7 +423,7 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Abort unless committed. The head keeps the error of the block, which is raised even if the abort fails."""
+        """Abort unless committed, and store the block's error in the head. It is raised even if the abort fails."""
         self._stop_heartbeat()
         if self._closed:
             return
@@ -481,7 +481,7 @@ class Run:
         return Plan(plan_id, contexts, following, now, later), plan_chunks | state_chunks
 
     def _kept(self) -> set[str]:
-        """Return the ids of stored values that the new state may refer to, as they are kept as long as the state."""
+        """Return the ids of the chunks that stay stored as long as the new state does, so that it may refer to them."""
         plan = self._head.plan
         values = [self._head.watermarks, *([plan.contexts, plan.next] if plan else [])]
         return {reference.id for reference in references(values)} | self._written

@@ -169,7 +169,7 @@ class SqliteTable:
                     found.append(_item(job, key, item))
                     last = items.key(job, key)
                 elif not isinstance(job, str):
-                    # Return a name that is not text in printable form, as a damaged job: another program wrote it.
+                    # Another program wrote a job name that is not text. List it as a damaged job, escaped to ASCII.
                     found.append(_item(ascii(job), key if isinstance(key, str) else ascii(key), ""))
         return ItemPage(found, None)
 
@@ -232,7 +232,7 @@ class SqliteTable:
             found = os.stat(self.path)
         except OSError as error:
             raise TableNotFoundError(self.name, None, str(self.path)) from error
-        # Refuse a hard link: SQLite names the file of recent writes after the table's file, so there would be two.
+        # Refuse a second hard link: SQLite names its log of writes after the file, so each link would have a log.
         if found.st_nlink > 1 and self.path.is_file():
             raise TableSchemaError(self.name, "has another name: a hard link leads to its file. Delete one of the two")
         # If another file now has this path, open that one: writes to the replaced file would be lost.

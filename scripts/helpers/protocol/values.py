@@ -83,10 +83,10 @@ def encode(
     Raises
     ------
     InvalidValueError
-        Names the key, the limit and the remedy. DynamoDB's limits: 38 digits, magnitude from
-        1E-130 to 9.9E+125 (Developer Guide, "Supported data types").
+        A value cannot be stored; the message names its key, the limit and the remedy. Numbers may have 38 digits and
+        a magnitude from 1E-130 to 9.9E+125 (DynamoDB Developer Guide, "Supported data types").
     TooLargeError
-        More than `limit` bytes.
+        The two attributes have more than `limit` bytes.
     """
     for name in values:
         if name in RESERVED_NAMES:
@@ -115,7 +115,7 @@ def decode(attribute: Attribute, types: Attribute | None = None) -> dict[str, An
 
 
 def as_stored(given: Mapping[str, Any], what: str = "watermark", limit: int = MAX_BYTES) -> dict[str, Any]:
-    """Check values and return them as a later read will: copies, which the caller's lists and dicts do not share."""
+    """Check values and return a copy that equals what a later read returns, and shares no list or dict with `given`."""
     return decode(*encode(given, what=what, limit=limit))
 
 
@@ -187,7 +187,7 @@ class _Encoder:
             return {"S": self.moment(value, path)}, {"S": "datetime"}
         if isinstance(value, date):
             return {"S": value.isoformat()}, {"S": "date"}
-        if isinstance(value, Spilled):  # Encode it here: it is a tuple, which `nested` would refuse.
+        if isinstance(value, Spilled):  # Encode a reference here: it is a tuple, and `nested` refuses tuples.
             return self.mapping(value._asdict(), path, depth)[0], {"S": SPILLED}
         return self.nested(value, path, depth)
 
@@ -354,7 +354,7 @@ def _spilled(found: dict[str, Any]) -> Spilled:
         raise fields.wrong(name, "a part of a reference to chunks")
     return Spilled(
         fields.text("id", pattern=_CHUNKS_ID, what="an id of chunks"),
-        # Limit the count here: readers request the chunks one by one, and an altered count could be a billion.
+        # Limit the number of chunks: readers request them one by one, and an altered item could name a billion.
         fields.whole("chunks", least=1, most=MAX_CHUNKS),
         fields.whole("length", least=1, most=MAX_RAW_BYTES),
         fields.text("sha256", pattern=SHA256, what="a hash"),

@@ -34,7 +34,7 @@ class Watermarked(dict[str, Any]):
     job_id = ""
 
     def __missing__(self, name: str) -> Any:
-        """Raise an error that lists the stored names: scripts may read a wrong name, as the playbook's page does."""
+        """Raise an error that lists the stored names, because scripts may ask for a name that was never stored."""
         raise UnknownWatermarkError(self.job_id, name, sorted(self))
 
 
