@@ -104,7 +104,7 @@ class Catalog:
                 f"The format of table {name!r}, {_REFUSED[lake]},",
                 "Its files alone are not its rows. Read it with a reader of Spark for it.",
             )
-        # Crawlers write a classification. Without one, as for many tables of Athena or Spark, use Hive's SerDe.
+        # Crawlers store the format as a classification. Many tables of Athena or Spark have none: use their Hive SerDe.
         if lake or kind not in (*FORMATS, *DATABASES):
             kind = lake or _SERDES.get(library, "")
         if not kind:
@@ -359,7 +359,7 @@ class Partitions:
         return None if named and found == list(zip(names, values, strict=True)) else values
 
     def typed(self, df: DataFrame, values: tuple[str, ...] | None) -> DataFrame:
-        """Return the rows with typed columns for the keys, whose texts Spark read from folders if `values` is None."""
+        """Return the rows with the keys as typed columns: cast from `values` or, if None, from the columns in `df`."""
         for index, (name, kind) in enumerate(self.keys):
             if values is None:
                 value = F.col(SPARK.quote(name))

@@ -103,7 +103,7 @@ def typed_analysis(option: str, remedy: str = "If names differ by case, drop or 
 
         if misfit := unmarked(error):
             raise misfit from error
-        # Spark's error contains an error that this package raised in a worker only as text, so make that error again.
+        # If this package raised an error in a worker, Spark passes on only its text. Make the error again from it.
         if within := _WORKER_ERROR.search(str(error)):
             raise glue_option_error(within[1], within[2]) from error
         if type(error).__name__ not in REFUSALS:
@@ -120,16 +120,16 @@ def cast(field: Field, kind: str) -> SQL:
     """Cast a value to a type with Spark's or Glue's name; as on Glue, a value that cannot be cast becomes NULL."""
     wanted = SPARK_NAMES.get(kind, kind)
     if isinstance(field.kind, T.StructType | T.ArrayType | T.MapType) and wanted == "string":
-        # Spark would write a struct as "{1, x}", without names.
+        # Write JSON: a plain cast of a struct, such as "{1, x}", would lack the names of its fields.
         return sql("to_json({})", field.value)
-    # A plain cast would fail the job in ANSI mode. Without it, 3000000000 would become another int, and not NULL.
+    # A plain cast would fail the job in ANSI mode. In the other mode it would make another number of 3000000000.
     return sql("try_cast({} AS {})", field.value, SPARK.type_name(wanted))
 
 
 def _parsed(option: str, action: Any) -> tuple[str, str]:
     """Return the verb and the type of an action: ``CAST:long`` -> ``cast``, ``long``."""
     verb, _, kind = str(action).partition(":")
-    # Glue's console writes MATCH_CATALOG, its guide match_catalog.
+    # Ignore case: Glue's console writes MATCH_CATALOG, and Glue's guide match_catalog.
     verb = verb.lower()
     if verb not in ACTIONS or (verb in ("cast", "project")) != bool(kind):
         raise glue_option_error(

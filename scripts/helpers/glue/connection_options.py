@@ -68,7 +68,7 @@ class FoldersToRead:
                 "push_down_predicate", f"leaves {len(below):,} partitions; the limit is {MAX_PARTITIONS:,}. Narrow it."
             )
         if not below:
-            return replace(self, folders=())  # An empty `include` would select everything.
+            return replace(self, folders=())  # Drop the folders: an empty `include` would select all their files.
         globs = [_SPECIAL.sub(r"\\\g<0>", folder) + "**" for folder in sorted(below)]
         return replace(self, folders=tuple((folder, {**own, "include": globs}) for folder, own in self.folders))
 
@@ -215,7 +215,7 @@ def _whole(left: dict[str, Any], name: str) -> int | None:
     if value is None:
         return None
     text = str(value)
-    # int() also accepts signs, spaces, underscores and digits of other scripts, which are mistakes here.
+    # Check the text, because int() would also accept signs, spaces, underscores and the digits of other alphabets.
     is_whole = not isinstance(value, (bool, float)) and text.isdecimal() and text.isascii()
     if not is_whole or int(text) < 1:
         raise glue_option_error(name, f"is {value!r}. Write a whole number from 1, such as '1000'.")

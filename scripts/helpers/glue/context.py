@@ -357,7 +357,7 @@ def _dataframes(frame: DynamicFrame | DataFrame | DynamicFrameCollection) -> lis
 def _limited_to_partitions(
     request: FoldersToRead, partitions: Partitions, given: Mapping[str, Any], has_predicate: bool
 ) -> FoldersToRead:
-    """Return the folders to read, limited to the files of registered partitions."""
+    """Return the folders to read, limited to files of registered partitions unless these are too many to check."""
     for option in sorted({"path", "paths"} & set(given)):
         raise glue_option_error(
             option,

@@ -56,7 +56,7 @@ def steps_to(path: str, schema: T.StructType) -> tuple[str, ...] | None:
     exact = _named(path, schema)
     if exact is not None:
         return (exact,)
-    # Glue appends ``[]`` to the name of a list.
+    # Drop the ``[]`` that Glue appends to the name of a list.
     path = path.replace("[]", "")
     if "`" not in path:
         return _walk(path.split("."), schema, quoted=False)

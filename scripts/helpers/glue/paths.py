@@ -1,4 +1,4 @@
-"""Glue's ``paths``: the folders to list, each location once, and the contexts that store their states."""
+"""Turn Glue's ``paths`` into folders to list, without duplicates, and name the context that stores each one's state."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Folder:
         return replace(self, include=tuple(dict.fromkeys(both)))
 
     def covers(self, other: Folder) -> bool:
-        """Return whether this folder includes all files of another folder below it."""
+        """Return whether `other` is below this folder, and `include` here selects all files that `other` selects."""
         from scripts.helpers.files.rules import glob_to_regex
 
         if other.place == self.place or not other.place.startswith(self.place):
@@ -139,7 +139,7 @@ def _folder(path: str, recurse: bool, exclusions: Sequence[str], is_single_file:
 
 
 def _relative(glob: str, base: str) -> list[str]:
-    """Return the globs below `base` for an exclusion, which may be a whole path: b/in/*.tmp also gives *.tmp."""
+    """Return an exclusion as globs below `base`. It may be a whole path: in s3://b/in/, b/in/*.tmp also gives *.tmp."""
     from scripts.helpers.files.rules import check_glob
 
     check_glob(glob)
@@ -209,7 +209,7 @@ def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[
 
 
 def _source(job: IncrementalJob, context: str) -> str | None:
-    """Return the folder in a context's inherited plan, in its state, or in the state at the end of a range of runs."""
+    """Return the source folder of a context: from its inherited plan, its state, or its state at the end of a range."""
     run = job.run
     until = getattr(run, "until", None)
     for known in (run.planned(context), run.state(context), until(context) if until is not None else None):

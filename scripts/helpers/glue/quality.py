@@ -47,7 +47,7 @@ class EvaluateDataQuality:
         Parameters
         ----------
         publishing_options, additional_options
-            Glue's options, such as the name of the check, which the log shows. Nothing else of them is used.
+            Glue's options. Only ``dataQualityEvaluationContext``, the name of the check, has an effect: it is logged.
 
         Returns
         -------

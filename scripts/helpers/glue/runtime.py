@@ -30,7 +30,7 @@ def getResolvedOptions(  # noqa: N802
 
     On Glue, awsglue's GlueArgumentError is replaced by this package's, so that one ``except`` works everywhere.
     """
-    if not on_glue() or options is None:  # For missing `options`, only this package's error names the remedy.
+    if not on_glue() or options is None:  # Without `options`, raise this package's error, which names the remedy.
         return arguments.getResolvedOptions(args, options, allow_abbrev)
     from awsglue import utils
 

@@ -112,7 +112,7 @@ def read_table(spark: SparkSession, request: TableToRead, context: str, job: Inc
 def read_lake(
     spark: SparkSession, table: CatalogTable, given: Mapping[str, Any], context: str, job: IncrementalJob | None
 ) -> DataFrame:
-    """Return the rows of a Delta Lake or Iceberg table that are new to a job's `context`; without either, all rows."""
+    """Return the rows of a Delta Lake or Iceberg table that are new to a job's `context`; without a job, all rows."""
     options = lake_options(given)
     source = DeltaTable(table.location, spark=spark) if table.format == "delta" else _iceberg(spark, table)
     if job is not None and context and job.mode.name != "disable":
@@ -123,7 +123,7 @@ def read_lake(
 
 
 def _iceberg(spark: SparkSession, table: CatalogTable) -> IcebergTable:
-    """Return the table from that Iceberg catalog of the Spark session in which it has the catalogue's location."""
+    """Search the Iceberg catalogs of the Spark session for the table of this name and location, and return it."""
     for key, value in spark.sql("SET").collect():
         catalog = key.removeprefix("spark.sql.catalog.")
         if catalog == key or "." in catalog or not str(value).startswith("org.apache.iceberg.spark."):

@@ -27,7 +27,7 @@ LATE = ("ConnectTimeoutError", "ReadTimeoutError", "RequestLimitExceeded", "Thro
 
 
 def response_metadata(status: int) -> dict[str, Any]:
-    """Return the ``ResponseMetadata`` that boto3 adds to each answer; the `RequestId` is random, not one of AWS."""
+    """Return the ``ResponseMetadata`` that boto3 adds to each answer. AWS does not know its random `RequestId`."""
     return {"RequestId": str(uuid.uuid4()), "HTTPStatusCode": status, "HTTPHeaders": {}, "RetryAttempts": 0}
 
 
