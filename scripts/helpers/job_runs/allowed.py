@@ -31,7 +31,7 @@ def check_places(places: Sequence[str], logs: str) -> None:
 
     >>> check_places(["/srv/jobs", "s3://scripts/jobs/"], "/var/log/jobs")
     """
-    folders = os.path.realpath(logs), _comparable(logs)  # Check both: SparkSubmit would write s3://logs to local disk.
+    folders = os.path.realpath(logs), _comparable(logs)  # SparkSubmit would take even s3://logs for a local path.
     for place in places:
         # Refuse file: URLs with a host or in capitals: Hadoop reads them as local files, but here they would be URLs.
         is_file = place.lower().startswith("file:")
@@ -57,9 +57,9 @@ def refused(job_name: str, argument: str, problem: str) -> InvalidValueError:
 def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
     """Raise InvalidValueError, which shows no values, for arguments that a parser would read as other arguments.
 
-    A script receives each name and its value as two words. Python's argparse, and with it `getResolvedOptions`, reads
-    a word as an option if it begins with dashes and its name has no space, also as ``--name=value`` or abbreviated.
-    So a user who may only start a job could make its run commit under the name of another job.
+    A script receives each name and each value as a word of its own. Python's argparse, and with it
+    `getResolvedOptions`, takes a value such as ``--JOB_NAME=other`` for an option, even an abbreviated one, unless its
+    name has a space. So a user who may only start a job could make its run commit under the name of another job.
     """
     for name, value in arguments.items():
         option, equals, _ = name.partition("=")
@@ -94,7 +94,7 @@ def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequenc
         if option.startswith("--") and SPARK_CONF.startswith(option) and value.lstrip().startswith("{"):
             try:
                 names = list(json.loads(value))
-            except (ValueError, RecursionError) as error:  # Refuse it: the script's parser may accept more than JSON.
+            except (ValueError, RecursionError) as error:  # Refuse the value: the script may parse more than JSON.
                 raise refused(job_name, option, "it is not a JSON map. Correct it.") from error
             check_settings(job_name, option, names, rules)
 
@@ -121,7 +121,7 @@ def checked(job_name: str, location: str, places: Sequence[str]) -> str:
 
 
 def checked_module(job_name: str, location: str, places: Sequence[str]) -> str:
-    """Return a module as `checked` does; also refuse names that Spark would read as a pattern."""
+    """Return a module's location if `checked` accepts it and Spark would not read its name as a pattern."""
     if _SPECIAL_CHARACTERS.search(location):
         raise InvalidValueError(reason="script", job_id=job_name, location=location, allowed=places)
     return checked(job_name, location, places)

@@ -204,7 +204,7 @@ class JobRuns:
         return {"JobName": name}
 
     def _delete_bookmark(self, name: str) -> None:
-        """Reset a job's watermarks. `delete_job` does this first, so that its repetition after an error does both."""
+        """Reset a job's watermarks. `delete_job` calls this first: if it fails, the definition stays for a retry."""
         try:
             self._watermarks.reset(name, why="DeleteJob: the bookmark goes with its job, as in Glue")
         except UnknownJobError:
@@ -323,7 +323,7 @@ class JobRuns:
         name, limit, after = request["JobName"], request.get("MaxResults", shapes.MAX_PAGE), request.get("NextToken")
         if after is not None and not ids.is_run_id(after):
             raise InvalidInputException("The NextToken is invalid. Pass the NextToken of the previous page.")
-        found = self._records.newest_runs(name, limit + 1, after)  # One more run shows that there is another page.
+        found = self._records.newest_runs(name, limit + 1, after)  # A run past the limit shows another page.
         if not found:
             self._job(name)  # Raise for an unknown job, but not for a deleted one that still has runs.
         answer: Answer = {"JobRuns": [self.scheduler.seen(run).to_job_run() for run in found[:limit]]}

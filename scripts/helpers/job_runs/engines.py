@@ -124,7 +124,7 @@ class SparkSubmit:
     # (`store.BUDGET_SECONDS`), so a run survives a table that does not answer for up to 30 s.
     lease_seconds: float = 60.0
     beat_seconds: float = 5.0
-    grace_seconds: float = 30.0  # Kubernetes waits as long by default.
+    grace_seconds: float = 30.0  # Kubernetes also waits for 30 s by default.
     scripts: Sequence[str] = ()
     pass_on: Sequence[str] = ()
     run_conf: Sequence[str] = RUN_CONF
@@ -181,7 +181,7 @@ class SparkSubmit:
             found = made.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
                 raise unsafe("is a link, or belongs to another user", folder=str(made))
-            made.chmod(0o700)  # An earlier version may have created it with another mode.
+            made.chmod(0o700)  # A folder of an earlier version may have another mode.
         return folder
 
     def check(self, run: RunRecord) -> None:

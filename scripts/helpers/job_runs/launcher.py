@@ -162,7 +162,7 @@ class Launcher:
 
     @property
     def _is_sure(self) -> bool:
-        """Return whether the lease surely still holds, so that every other process takes this launcher for alive."""
+        """Return whether the lease has certainly not ended. Until it ends, other processes take this run for alive."""
         return self._is_ours and self._timer() < self._sure_until
 
     def _beat(self) -> bool:
@@ -172,7 +172,7 @@ class Launcher:
             while self._is_ours:
                 run, written_at = self._run, self._timer()
                 renewed = run.renewed(self._scheduler.clock(), timedelta(seconds=seconds))
-                # Allow one write half a lease: if the table hangs for longer, there is still time to end the job.
+                # Retry a write for at most half a lease. If it fails, the other half is left to end the job in time.
                 outcome = self._records.write_run(run, renewed, seconds / 2)
                 if isinstance(outcome, Written):
                     self._run = renewed
@@ -189,7 +189,7 @@ class Launcher:
 
     def _end(self, state: str, error: str | None) -> None:
         def end(run: RunRecord) -> RunRecord:
-            # Another process gave up this run and ended it, or another launcher has it. Keep what it wrote.
+            # Keep the record unchanged if another process has ended the run, or if another launcher has taken it.
             if run.is_over or run.launcher != self._run.launcher:
                 return run
             return run.ended(state, self._scheduler.clock(), error)

@@ -111,7 +111,7 @@ class RunRecord:
         return self.modified_on + self.lease
 
     def is_lost(self, now: datetime) -> bool:
-        """Return whether the lease is over, with a margin for clocks that differ; `Scheduler.is_lost` is faster."""
+        """Return whether the lease is over, allowing for clocks that differ; `Scheduler.is_lost` notices it sooner."""
         until = self.lease_until
         return until is not None and now > until + CLOCK_MARGIN
 
@@ -144,7 +144,7 @@ class RunRecord:
             completed_on=now if over else None,
             lease=None if over else self.lease,
             error=error[:MAX_ERROR] if error else self.error,
-            detail=None,  # Earlier versions of this package set the reason why a run waits; no run waits now.
+            detail=None,  # Drop the reason to wait that an earlier version may have stored: no run waits now.
             token=new_token(),
         )
 
@@ -195,7 +195,7 @@ class RunRecord:
         if self.running_since is None:
             return 0
         until = self.completed_on or self.modified_on
-        return max(0, int((until - self.running_since).total_seconds()))  # `until` may be the time of a slow clock.
+        return max(0, int((until - self.running_since).total_seconds()))  # A slow clock may put the end first.
 
     # --- in the table ---------------------------------------------------------------------------
 

@@ -121,7 +121,7 @@ def check(operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     InvalidInputException
-        Names the member and the rule. It shows no text values, because arguments can hold secrets.
+        The request breaks a rule. The error names the member and the rule, but shows no texts, which may be secret.
     """
     wrong = _problems(model().operation_model(operation).input_shape, dict(request), "")
     if wrong:
@@ -143,7 +143,7 @@ def read(item: Item, record: str, longest: int) -> dict[str, Any]:
     Raises
     ------
     ImplausibleError
-        Names the attribute that was altered and its rule. It shows no text values.
+        An attribute was altered. The error names the attribute and its rule, but shows no text values.
     """
     if values.size_of({"M": item}) > MAX_ITEM_BYTES:
         raise ImplausibleError(f"it is larger than {MAX_ITEM_BYTES:,} bytes")
@@ -160,7 +160,7 @@ def read(item: Item, record: str, longest: int) -> dict[str, Any]:
             what = f"what can be stored in {longest:,} bytes, with the types of its values"
             raise ImplausibleError(f"{name!r} must be {what}") from error
     if wrong := _problems(shape, found, "", stored=True):
-        raise ImplausibleError("; ".join(wrong[:3])[:1_000])  # Names of arguments could make the text too long.
+        raise ImplausibleError("; ".join(wrong[:3])[:1_000])  # Limit the text: arguments may have long names.
     return found
 
 
@@ -189,7 +189,7 @@ def _problems(shape: Any, value: Any, path: str, stored: bool = False) -> list[s
     elif (not stored or kind in ("integer", "double") or shape.name in _FULLY_CHECKED) and (
         rule := _broken_rule(shape, value)
     ):
-        shown = f" {value}" if kind == "integer" else ""  # Whole numbers are not secret.
+        shown = f" {value}" if kind == "integer" else ""  # Show whole numbers: they are not secret.
         found.append(f"Value{shown} at '{path}' failed to satisfy constraint: {rule}")
     elif kind == "list":
         for index, member in enumerate(value):

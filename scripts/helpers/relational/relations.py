@@ -300,7 +300,7 @@ class Relations:
     def release(self) -> None:
         """Remove the persisted rows from Spark, once all tables are written."""
         if self._keyed is not None:
-            with suppress(Exception):  # The session may have ended, and its persisted rows with it.
+            with suppress(Exception):  # If the session has ended, its persisted rows are gone already.
                 self._keyed.unpersist()
 
     @contextmanager
