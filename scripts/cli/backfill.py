@@ -112,7 +112,7 @@ def backfill(
 
 
 def is_given(option: str, arguments: Sequence[str]) -> bool:
-    """Return whether an option is among arguments, in one word or in two."""
+    """Return whether the arguments have an option, written ``--target=a`` or, in two words, ``--target a``."""
     return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
 
 
@@ -223,7 +223,7 @@ class _Work:
         now = self.around.now()
         begun = [one.as_json(now, self.state) for one in self.begun]
         read, gaps, planned = map(self._as_json, (self.read, self.gaps, self.planned))
-        # Without arguments, the source and the target of the commands are unknown.
+        # Make commands only from arguments, because these name the source and the target.
         if self.arguments:
             for facts, one in zip(begun, self.begun, strict=True):
                 if self._is_to_finish(one):
@@ -237,7 +237,7 @@ class _Work:
         return [{"low": low, "high": high} for low, high in placed(self.state, spans)]
 
     def _is_to_finish(self, one: _BegunSlice) -> bool:
-        """Return whether a begun slice may still be read: its target merges, or the live job never reads its rows."""
+        """Return whether reading a begun slice stores no row twice: the target merges, or only slices read its rows."""
         low, high = map(range_end, one.bounds)
         return self.merges or self.state.is_left_to_slices((low, high or None))
 

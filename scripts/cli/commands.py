@@ -103,9 +103,9 @@ shared = with_options(SHARED)
 
 
 def surroundings(ctx: click.Context) -> Surroundings:
-    """Return the shared options. A typed option wins over its variable. If typed twice, the one after the command wins.
+    """Return the shared options. A typed option wins over its environment variable. If typed twice, the last one wins.
 
-    Needed because click fills an option of the command from its variable even if it was typed before the command.
+    Click by itself would fill an option of the command from its variable even if it was typed before the command.
     """
     given: dict[str, Any] = {}
     for is_typed in (True, False):
@@ -161,7 +161,7 @@ def check_options(modes: Mapping[str, Container[str]]) -> str:
     Parameters
     ----------
     modes
-        For each option that sets a mode, the parameters that have an effect with it; under "", those without a mode.
+        The parameters that have an effect in each mode, by the option that sets the mode; "" is for no such option.
 
     Raises
     ------

@@ -27,7 +27,7 @@ from scripts.helpers.tables.spans import TableState
 
 
 class WatermarkDifference(NamedTuple):
-    """A watermark that differs between two versions; None if a version does not have it."""
+    """A watermark that differs between two versions. `before` or `after` is None if that version does not have it."""
 
     name: str
     before: Any
@@ -106,7 +106,7 @@ def consequences(change: WatermarkDifference) -> list[str]:
     again, skipped = [], []
     if isinstance(old, RowsState) and isinstance(new, RowsState) and old.names == new.names:
         again = [f"rows {_span_text(span, old)}" for span in uncovered(old.passed, [new.passed])]
-        # A state that was set by hand does not record what was read; the state of a run does.
+        # Do not count as skipped what a run has recorded as read. A state that was set by hand has no such record.
         read = [] if new.covered is None else new.ranges
         skipped = [f"rows {_span_text(span, new)}" for span in uncovered(new.passed, [old.passed, *read])]
     elif isinstance(old, FilesState) and isinstance(new, FilesState) and old.count > new.count:

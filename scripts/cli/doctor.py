@@ -74,7 +74,7 @@ def doctor(
             "--from-log goes without --repair, --publish, --forget and --after-restore. Run them after it."
         )
     _check_answers(after_restore or from_log, said, named, retract, back_to)
-    # `before` and `agreed` are what the operator confirms: nothing else is changed. A mere check needs neither.
+    # The operator confirms a change of the head `before` and of the findings `agreed`; nothing else is changed.
     before, agreed = None, frozenset[str]()
     answers = [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
     answers += [] if back_to is None else [f"The next run continues from the watermarks of version {back_to}."]

@@ -43,7 +43,7 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         found = {str(name): as_json(item) for name, item in value.items()}
         if isinstance(value.get(ENTRY), bytes):
-            # Schemas are compressed in the table. If the value is not a schema, its bytes are shown.
+            # Unpack schemas, which the table stores compressed. If the value is not a schema, show its bytes.
             with suppress(ImplausibleError):
                 found[ENTRY] = shown_schemas(value)
         return found
@@ -82,7 +82,7 @@ def head_json(head: Head, now: datetime, threshold: Threshold | None = None) -> 
     """Return the facts of a job without the values of its watermarks, which may be personal data."""
     condition, rhythm = condition_of(head, now, threshold), rhythm_in(head)
     run = last_run(head)
-    # At least 0, because this clock may be a little behind that of the run.
+    # Show 0 seconds rather than fewer, because this clock may be a little behind that of the run.
     last = None if run is None else {"run": run[0], "seconds": max(as_json(now - run[1]), 0)}
     plan = None if head.plan is None else {"id": head.plan.plan_id, "contexts": sorted(head.plan.contexts)}
     return {
@@ -150,8 +150,8 @@ def entry_json(entry: LogEntry) -> dict[str, Any]:
 def last_run(head: Head) -> tuple[str, datetime] | None:
     """Return the run that began last, and when it began or committed; None if the head does not have it.
 
-    A head stores the run that owns the job and the run that made its last version. Of a run that released the job it
-    stores only a count, and after an operator's decision the runs are only in the history.
+    A head stores the run that owns the job and the run that made its last version. It only counts the runs that ended
+    without a version. After an operator's decision, the earlier runs are only in the history.
     """
     if head.claim is not None:
         return head.claim.run_id, head.claim.since

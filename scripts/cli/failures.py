@@ -50,7 +50,7 @@ def told(around: Surroundings) -> Iterator[None]:
     try:
         yield
     except WatermarkError as error:
-        # Region and profile do not matter for a file, and its errors name the file.
+        # Show no region and profile with an error about a file: they do not matter, and the error names the file.
         about_aws = isinstance(error, _AWS_ERRORS) and not _is_about_file(around, error)
         name, reason = type(error).__name__, error.reason
         report_error(around, name, str(error), hint_for(around, error), reason=reason, is_of_aws=about_aws)
@@ -60,7 +60,7 @@ def told(around: Surroundings) -> Iterator[None]:
         report_error(around, name, str(error), hint, is_of_aws=True)
         sys.exit(code)
     except OSError as error:
-        # The program that reads the output has closed the pipe, as `head` does. click then ends the command silently.
+        # Let click end the command silently if the program that reads the output, such as `head`, has closed the pipe.
         if isinstance(error, BrokenPipeError):
             raise
         text = f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
@@ -136,7 +136,7 @@ def _unknown(around: Surroundings, job_id: str) -> str:
 
 
 def _listed(around: Surroundings) -> JobList | None:
-    # The names are only for a hint about another error. An error here must not hide that one.
+    # Ignore errors here: the names are only for a hint about an earlier error, which must still be shown.
     try:
         with progress(around, "looking for names") as steps:
             return list_jobs(around.store, max_requests=LOOKED_AT, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))
@@ -170,7 +170,7 @@ def _refused(error: AccessRefusedError) -> str:
     action, resource = error.action, error.resource
     if action.startswith("dynamodb:"):
         resource = f"table {resource}"
-    # The error of AWS has the ARN, for example of an index, while this package has only the table's name.
+    # Prefer the resource in AWS's error, an ARN such as that of an index, to the table's name.
     denied = _DENIED.search(str(error.__cause__))
     if denied:
         action, resource = denied[1], denied[2]

@@ -139,7 +139,7 @@ class _Listing:
     Attributes
     ----------
     conditions
-        The condition of each job by name, without jobs that --prefix leaves out and jobs of hidden backfills.
+        The condition of each job by name. Jobs that --prefix leaves out, and hidden jobs of backfills, are not in it.
     left
         How many jobs --limit leaves out.
     derived
@@ -173,7 +173,7 @@ class _Listing:
         """Return whether --fail-on with this level, `missing` or `late`, makes the command fail."""
         if level == "missing":
             return any(one.word in ("problem", "missing") for one in self.conditions.values())
-        # NEVER_COMMITTED is the condition of a job without a head: its runs keep no watermark and never commit.
+        # Do not fail for a job without a head, whose condition is NEVER_COMMITTED: its runs never save watermarks.
         return any(
             one.needs_somebody or (one.word == "no commit yet" and one != NEVER_COMMITTED)
             for one in self.conditions.values()
@@ -214,7 +214,7 @@ def _show_jobs(around: Surroundings, listing: _Listing, now: datetime) -> None:
 
 
 def _show_counts(around: Surroundings, listing: _Listing, cost: ListCost | None) -> None:
-    """Print how many jobs are not shown, how many need attention, and what the list has cost."""
+    """Print how many jobs are not shown, how many need attention, and how many requests the list took."""
     if listing.left:
         around.out.print(f"… and {listing.left:,} more: watermarks jobs", style="dim")
     if listing.derived:
@@ -244,7 +244,7 @@ def _said(condition: Condition) -> str:
 
 
 def _attention_text(unwell: int, jobs: int) -> str:
-    """Return how many of all jobs need attention, as a sentence."""
+    """Return a sentence that says how many of the jobs need attention, such as "2 of 31 jobs need attention."."""
     if unwell == 0:
         return f"Nothing needs attention in {count_of(jobs, 'job')}."
     return f"{unwell:,} of {count_of(jobs, 'job')} {'needs' if unwell == 1 else 'need'} attention."

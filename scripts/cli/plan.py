@@ -55,7 +55,7 @@ def plan(around: Surroundings, job: str, context: str | None, source: str | None
     run starts to read.
     """
     head = read_job(around, job)
-    # A context may exist only in the open plan, if that plan is the first to read the context.
+    # If the open plan is the first to read a context, the plan has this context, but the watermarks do not have it yet.
     known = {*head.watermarks, *(head.plan.contexts if head.plan else ())}
     if context is not None and context not in known:
         raise NothingThereError(reason="unknown_context", job_id=job, context=context, known=sorted(head.watermarks))
@@ -87,7 +87,7 @@ def _frozen(part: Any) -> dict[str, Any]:
 def _ahead(
     around: Surroundings, job: str, head: Head, context: str | None, given: dict[str, Any], source: str | None
 ) -> dict[str, dict[str, Any]]:
-    """Return what the next run would take of each context, or of one. Lists sources of files."""
+    """Return what the next run would take of each context, or only of `context`. Lists sources of files."""
     with progress(around, f"reading {printable(job)}"):
         watermarks = {name: typed(around.watermarks.lookups.state_at(head, name)) for name in head.watermarks}
     chosen = {name: state for name, state in sorted(watermarks.items()) if context in (None, name)}

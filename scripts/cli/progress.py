@@ -12,7 +12,7 @@ from scripts.cli.surroundings import Surroundings
 
 
 class Steps:
-    """Receives from a command how far its task is."""
+    """The progress of a task: the command that carries out the task calls `at` to report how much is done."""
 
     def __init__(self, progress: Progress, text: str, total: int | None) -> None:
         self._progress = progress

@@ -126,7 +126,7 @@ def commit_text(format: str, value: int | None, none: str) -> str:
 
 
 def _schemas_text(state: Any) -> str:
-    """Return how many columns of a source are stored; for several formats or parts, how many of each."""
+    """Return how many columns of a source are stored, such as ", 5 columns" or, by format, ", csv with 5 columns"."""
     kept = schemas_of(state)
     if len(kept) == 1:
         return "".join(f", {count_of(len(columns), 'column')}" for columns in kept.values())
@@ -202,7 +202,7 @@ def show_rows(
 def show_table(
     console: Console, table: Table[Any], styles: Mapping[str, Callable[[str], str]] = MappingProxyType({})
 ) -> None:
-    """Print a table under the headings of its own columns. `styles`: by heading, what returns a cell's colour."""
+    """Print a table under its own headings. `styles` has, by heading, functions that return the colour of a cell."""
     columns = table.columns
     rows: list[list[Cell]] = [
         [_cell_of(column, row, styles.get(column.heading)) for column in columns] for row in table

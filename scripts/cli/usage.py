@@ -67,7 +67,7 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         except click.Abort as error:
-            # At a question, click raises Abort both for Ctrl-C and for the answer "no".
+            # Click raises Abort for Ctrl-C at a question and for the answer "no". Exit as interrupted only for Ctrl-C.
             if isinstance(error.__context__, KeyboardInterrupt):
                 sys.exit(INTERRUPTED)
             raise
@@ -78,7 +78,7 @@ def _said(is_json: bool) -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
-        # Errors pass through here at both levels of the group, and the first has converted the error already.
+        # An error passes through here twice, once for each level of the group. Convert it only the first time.
         if not is_json or isinstance(error, _AsJson):
             raise
         raise _AsJson(error) from error

@@ -147,7 +147,7 @@ class Demo:
 
     def add_row(self, title: str, job: str, log: str, output: str, ended: str) -> None:
         """Make a row that describes one run; keep it, and print it."""
-        reports = [line for line in output.splitlines() if line.startswith("{")]  # Spark 3.3 logs to stdout as well.
+        reports = [line for line in output.splitlines() if line.startswith("{")]  # Skip the log of Spark 3.3.
         report = json.loads(reports[-1]) if reports else {}
         planned = re.search(r"event=planned .*", log)
         plan = "refused" if ended == str(TRY_LATER) else "—"

@@ -141,7 +141,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         **options,
     )
     if not landed.count:
-        # Even without new files, more may follow: the messages may name old files, and the queue may hold others.
+        # If the messages that were read name only old files, the queue may still have messages about new files.
         return landed.has_more
     formats = landed.split(suffix) if arguments.format == "auto" else {arguments.format: landed}
     unknown = sorted(set(formats) - set(FORMATS))

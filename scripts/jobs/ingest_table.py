@@ -175,7 +175,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         arguments.cursor_column,
         transformation_ctx=arguments.context,
         delay=arguments.delay,
-        lookback=arguments.lookback or None,  # None for 0, because a cursor of numbers refuses any duration.
+        lookback=arguments.lookback or None,  # Pass None for 0: a cursor of numbers refuses any duration.
         start_from=value_of(source, arguments, "start_from"),
         high=value_of(source, arguments, "high"),
         nulls=arguments.nulls,

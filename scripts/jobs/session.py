@@ -173,7 +173,7 @@ def parse(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse
 
 def positive(text: str) -> int:
     """Parse a whole number above 0."""
-    # Without this check, Python would accept digits of other scripts, too.
+    # Check the text, because int() would also accept digits of other alphabets, such as Arabic ones.
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
@@ -188,7 +188,7 @@ def time_span(text: str) -> timedelta:
 
 
 def in_minutes(span: timedelta) -> str:
-    """Return a default as text that `time_span` parses."""
+    """Return a duration as text that `time_span` parses, such as "5m"."""
     return f"{span // timedelta(minutes=1)}m"
 
 
@@ -315,7 +315,7 @@ def _run_batch(
         logger.warning(
             "event=more_left job=%s mode=%s: nothing is saved, so no batch follows this one", job.job_id, job.mode.name
         )
-    # A job that does not save would find the same batch again and again.
+    # Stop after one batch if the job does not save: it would find the same batch again and again.
     return has_more and job.mode.saves
 
 
