@@ -90,7 +90,7 @@ class Fields:
         return tuple(found)
 
     def moment(self, field: str, default: Any = REQUIRED, years: range = YEARS) -> Any:
-        """Return a time with its zone, whose year is in `years`."""
+        """Return a time; it must have a zone and a year in `years`."""
         found = self.of(field, datetime, "a time", default)
         if found is not default and (found.tzinfo is None or found.year not in years):
             raise self.wrong(field, f"a time with its zone, of the years {years[0]} to {years[-1]}")
@@ -119,7 +119,7 @@ class Fields:
         return Fields(self._given(field, {}), f"{self._name}.{field}")
 
     def utc(self, field: str) -> datetime:
-        """Return a time that was stored as a text, checked as in `clock_time`."""
+        """Return a time that was stored as a text; it must be between `EARLIEST` and `LATEST`."""
         return clock_time(self.text(field), f"{self._name}.{field}")
 
     def maps(self, field: str, most: int = MAX_NAMES) -> list[Fields]:

@@ -178,7 +178,7 @@ def _time(moment: datetime) -> Attribute:
 
 
 def _moment(moment: datetime) -> Attribute:
-    """Encode a time of this machine's clock. InvalidValueError if it is so far off that reading it would fail."""
+    """Encode a time of this machine's clock; raise InvalidValueError for one that `clock_time` would refuse to read."""
     if not EARLIEST <= moment <= LATEST:
         raise InvalidValueError(f"The clock says {moment:%Y-%m-%d}. Set the clock of the machine that the job runs on.")
     return _time(moment)

@@ -211,9 +211,9 @@ class Lookups:
         )
 
     def without_head(self, job_id: str) -> tuple[Head | None, dict[str, items.Item]]:
-        """Return None and the items of the original class, by run id, for a job whose head was just found missing.
+        """Return a head and items of the original class, by run id, for a job whose head was just found missing.
 
-        If a first run has stored a head since, return it, and no items. CorruptItemError if the head was deleted.
+        The head is None, or one that a first run has just stored, without items. CorruptItemError if it was deleted.
         """
         found: dict[str, items.Item] = {}
         ours: list[str] = []
@@ -234,7 +234,7 @@ class Lookups:
         return head, {}
 
     def _resolved(self, job_id: str, watermarks: Mapping[str, Any]) -> dict[str, Any]:
-        """Return watermarks with spilled values read back; a value that several watermarks refer to is read once."""
+        """Return watermarks with values in place of references to chunks; each value is read once."""
         read = partial(self._read, job_id)
         once, found = cache(read), {}
         for name, value in watermarks.items():

@@ -120,7 +120,7 @@ class BatchId:
 def derived_id(job_id: str, kind: str, *parts: str) -> str:
     """Return the name of a job that serves `job_id`, such as a slice of its backfill: `job_id`, `kind` and a hash.
 
-    A long name is cut at its end, because IAM policies may allow jobs by the beginning of their names.
+    A long `job_id` is cut at its end and not at its start, because IAM policies may allow jobs by how a name begins.
     """
     suffix = f"-{kind}-{sha256(repr((job_id, *parts)).encode()).hexdigest()[:16]}"
     return job_id[: MAX_NAME - len(suffix)] + suffix

@@ -26,7 +26,7 @@ _WORD = "[A-Za-z][A-Za-z0-9_-]*"
 
 
 class MergeColumns(NamedTuple):
-    """Columns of a merge: the keys; the order among rows of one key; start and end times of a row's versions."""
+    """Columns that a merge uses: as keys, to order rows with equal keys, and for start and end of a row's versions."""
 
     keys: tuple[str, ...]
     sequence_by: tuple[str, ...]

@@ -106,15 +106,15 @@ class Run:
         return f"<Run {self.run_id!r} of {self.job_id!r}: {state}, version {self.version}, attempt {self.attempt}>"
 
     def state(self, context: str) -> Any:
-        """Return the committed watermark of one context, read back if it was spilled; None on its first run."""
+        """Return the committed watermark of one context, read from its chunks if it is large; None on its first run."""
         return self._of(STATES, self.watermarks, context)
 
     def planned(self, context: str) -> Any:
-        """Return one context's part of the frozen plan, read back if it was spilled; None if it has none."""
+        """Return one context's part of the frozen plan, read from its chunks if it is large; None if it has none."""
         return self._of(PLANS, self.plan.contexts if self.plan else {}, context)
 
     def following(self, context: str) -> Any:
-        """Return the watermark that a commit of the frozen plan sets for one context, read back if it was spilled."""
+        """Return the watermark that a commit of the plan sets for one context, read from its chunks if it is large."""
         return self._of(NEXT, self.plan.next if self.plan else {}, context)
 
     def _of(self, place: str, contexts: Mapping[str, Any], context: str) -> Any:
@@ -487,7 +487,7 @@ class Run:
         return {reference.id for reference in references(values)} | self._written
 
     def _resolve(self, value: Any) -> Any:
-        """Return a value, read back if it was spilled; blobs in it are read when they are needed."""
+        """Return a value or, for a reference, the value in its chunks. Blobs in it are read when they are needed."""
         return self._read(value) if isinstance(value, Spilled) else lazy_blobs(value, self.job_id, self._read)
 
     def _read(self, reference: Spilled) -> Any:

@@ -271,9 +271,9 @@ class Store:
     # --- chunks ---------------------------------------------------------------------------------
 
     def write_chunks(self, job_id: str, chunks: Mapping[str, Sequence[bytes]]) -> None:
-        """Write the chunks of spilled values, given by the value's id; chunks that already exist are left unchanged.
+        """Write the chunks of large values, given by the value's id; chunks that already exist are left unchanged.
 
-        This takes a second for each 900 KB (see *pace* above), and minutes if other writers use up the partition.
+        This takes a second per 900 KB (see *pace* above), and minutes if other writers use up the partition's capacity.
         """
         pace = self._pace()
         for chunks_id, parts in chunks.items():
@@ -283,7 +283,7 @@ class Store:
                 self._retry_throttled(partial(self.table.write, request))
 
     def read_spilled(self, job_id: str, reference: Spilled) -> Any:
-        """Read a spilled value back; CorruptItemError if a chunk is missing or altered."""
+        """Read a large value from its chunks; CorruptItemError if a chunk is missing or altered."""
         try:
             parts = []
             for index in range(reference.chunks):
@@ -298,17 +298,17 @@ class Store:
             raise CorruptItemError(job_id, range_key, f"its chunks: {error}") from error
 
     def expire_chunks(self, job_id: str, reference: Spilled, at: datetime) -> None:
-        """Set the time when the chunks of a spilled value expire."""
+        """Set the time when the chunks of a large value expire."""
         for range_key in self._paced_keys(reference):
             self._retry_throttled(partial(self.table.write, requests.expire(job_id, range_key, at)))
 
     def delete_chunks(self, job_id: str, reference: Spilled) -> None:
-        """Delete the chunks of a spilled value that no head and no log entry refers to any more."""
+        """Delete the chunks of a large value to which no head and no log entry refers any more."""
         for range_key in self._paced_keys(reference):
             self._retry_throttled(partial(self.delete, job_id, range_key))
 
     def _paced_keys(self, reference: Spilled) -> Iterator[str]:
-        """Yield the range keys of a spilled value's chunks, each as soon as the partition has capacity for a write."""
+        """Yield the range keys of a large value's chunks, each as soon as the partition has capacity for a write."""
         pace = self._pace()
         for index in range(reference.chunks):
             # Changing or deleting a chunk costs as much as writing it, so count each as full. Only the last chunk may

@@ -10,14 +10,14 @@ from scripts.helpers.protocol.items import HASH_KEY, WATERMARKS
 
 
 class StoredBytes(bytes):
-    """Bytes of a state, such as the files that a bookmark knows. They print as their size, not as their content."""
+    """Bytes in a state, such as a bookmark's list of taken files. They print as their size, not as their content."""
 
     def __repr__(self) -> str:
         return f"<{len(self):,} bytes>"
 
 
 def without_bytes(state: Any) -> Any:
-    """Return a state whose segments of known files print as their sizes; return any other value unchanged."""
+    """Return a state whose packed lists of taken files print as their sizes; return any other value unchanged."""
     if not isinstance(state, dict) or not isinstance(state.get("segments"), list):
         return state
     return state | {"segments": [_printed(segment) for segment in state["segments"]]}
