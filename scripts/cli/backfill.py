@@ -157,7 +157,7 @@ def _abandon(around: Surroundings, job: str, context: str | None, slice_job: str
 
 @dataclass(frozen=True)
 class _Work:
-    """The coverage and the gaps of one context, with its slices: those that have begun, and those to begin."""
+    """What was read of one context, its gaps, the slices that have begun, and the slices that can still begin."""
 
     around: Surroundings
     job: str

@@ -43,7 +43,7 @@ def file_bookmark() -> Any:
 
 
 def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> tuple[str, Any]:
-    """Return the name and state of `context`, or of the only context of this kind if `context` is None."""
+    """Return the name and state of `context` or, if it is None, of the only context whose state has this `kind`."""
     if context is not None:
         # Read only this context, because others may have megabytes in chunks.
         state = around.watermarks.lookups.state_at(around.watermarks.latest(job), context)

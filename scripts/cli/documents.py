@@ -65,7 +65,7 @@ def as_json(value: Any) -> Any:
 
 
 def with_spans(state: Any) -> Any:
-    """Return a state with its coverage as ranges instead of packed bytes, if the state can be read."""
+    """Return a state of rows with its coverage unpacked to ranges of cursor values; any other state unchanged."""
     found = typed(state)
     if not isinstance(found, RowsState):
         return state

@@ -292,7 +292,7 @@ def named_jobs(around: Surroundings, names: tuple[str, ...]) -> list[ListedJob]:
 
 
 def _checked(job: ListedJob, now: datetime, lookups: Lookups) -> ListedJob:
-    """Return a job with its chunked states loaded, or with a problem if what the list shows cannot be computed."""
+    """Return a job with its large states read from their chunks, or with a problem if the list cannot show the job."""
     try:
         job = replace(job, head=job.head and BoundedLookups(lookups).opened(job.head))
         condition = condition_in(job, now, {})

@@ -60,7 +60,7 @@ def release_hint(head: Head, now: datetime) -> str:
     silent = silence(head, now)
     said = "" if silent is None else f"gave its last sign of life {ago(silent)} and "
     left = duration_text(head.claim.lease_until - now)
-    # Quoted because the name of a job may have spaces.
+    # Quote the job's name, which may have spaces.
     return (
         f"run {head.claim.run_id} {said}keeps others away for {left}. If it is dead: "
         f"watermarks release {shlex.quote(head.job_id)} --why TEXT"

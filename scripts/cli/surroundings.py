@@ -122,7 +122,7 @@ class Surroundings:
 
     @cached_property
     def watermarks(self) -> Watermarks:
-        """The table."""
+        """The watermarks in the table that the command names."""
         return Watermarks(self.table, self.store.client, clock=self.now)
 
 

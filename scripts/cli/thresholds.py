@@ -26,7 +26,7 @@ thresholds_option = click.option(
 
 
 def read_thresholds(file: Path | None) -> dict[str, Threshold]:
-    """Return the thresholds of a file by job name or pattern; {} without a file. InvalidValueError for a wrong one."""
+    """Return the thresholds in a file by job name or pattern; {} without a file. InvalidValueError for a wrong file."""
     if file is None:
         return {}
     try:

@@ -260,7 +260,7 @@ def run_job(
                 try:
                     has_more = _run_batch(work, arguments, watermarks, begin)
                 except UnreadableFilesError as error:
-                    # The unreadable files were removed from the plan, so run it again. It shrinks, so the loop ends.
+                    # Run the plan again, now without the unreadable files. It shrinks each time, so the loop ends.
                     logger.warning("event=batch_again job=%s error=%s", arguments.JOB_NAME, error)
     except WatermarkError as error:
         logger.error("event=failed job=%s error=%s: %s", arguments.JOB_NAME, error.kind, error)

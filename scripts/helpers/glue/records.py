@@ -149,7 +149,7 @@ def _kind(value: Any) -> Kind:
 
 
 def _widest(one: Kind, other: Kind) -> Kind:
-    """Return the smallest type that holds the values of both types, also inside structs, lists and maps, or `MIXED`."""
+    """Return the smallest type that holds the values of both, also inside structs, lists and maps; `MIXED` if none."""
     if one == other:
         return one
     for kind in (TOO_LARGE, MIXED):

@@ -114,7 +114,7 @@ class JobRuns:
         keep: timedelta | None = KEEP,
         clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
-        # `operation` passes this class's calls to Glue's client, `__getattr__` the client's other calls.
+        # `operation` passes this class's calls to Glue's client, and `__getattr__` passes the client's other calls.
         self._glue = engine.client if isinstance(engine, Glue) else None
         if isinstance(engine, Glue):
             return

@@ -289,7 +289,7 @@ class Launcher:
                 os.killpg(self._job.pid, number)
 
     def _kill(self) -> None:
-        """Kill the rest of the job's process group, including the guard; delete a fetched script."""
+        """Kill what is left of the job's process group, including its guard shell; delete a fetched script."""
         if self._job is not None:
             self._signal(signal.SIGKILL)
             self._job.wait()
