@@ -66,7 +66,7 @@ def begin_run(
     lookups = changes.lookups
     store, clock = lookups.store, lookups.clock
     token = new_token()
-    # Do not retry the claim for longer than its lease lasts: it would be written with a lease that is over.
+    # Do not retry the claim for longer than its lease: a later try would store a lease that is already over.
     budget = min(BUDGET_SECONDS, lease.total_seconds())
     before, head = changes.read_to_claim(job_id)
     for _ in TO_BEGIN.races(store.sleep):

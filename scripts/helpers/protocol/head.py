@@ -583,7 +583,7 @@ class Head:
         for target, epoch, last in found:
             answered, key = answers.setdefault(epoch, {}), target_key(target)
             answered[key] = max(last, answered.get(key, 0))
-        # Old answers may be dropped: a run that finds the target ahead asks the operator again, so no row comes twice.
+        # Drop old answers if there are too many: a run that finds a target ahead of the job asks the operator again.
         for epoch in self.answers.keys() - {epoch for _, epoch, _ in found}:
             if sum(map(len, answers.values())) > MOST_ANSWERS:
                 del answers[epoch]

@@ -257,7 +257,7 @@ def _head(item: Item) -> Head:
 
 def _log_entry(item: Item) -> LogEntry:
     version = _whole(item, "version")
-    # Refuse an entry with another version than its key: a history that pages by version might read a page for ever.
+    # Refuse an entry whose version is not that of its key: a history, which goes on below the version, might not end.
     if item[RANGE_KEY]["S"] != log_key(version):
         raise ImplausibleError(f"it says that it is version {version}")
     return LogEntry(

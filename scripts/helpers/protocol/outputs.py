@@ -228,7 +228,7 @@ class Retraction:
         return self.last + 1
 
     def is_published(self, recorded: int) -> bool:
-        """Return whether a table whose last recorded version is `recorded` has rows of these versions."""
+        """Return whether a table whose last recorded version is `recorded` has rows that this decision removes."""
         return self.first <= recorded <= self.last
 
     def rows_until(self, version: int) -> str:
@@ -237,7 +237,7 @@ class Retraction:
         return f"{sum(found):,}" if found else "unknown"
 
     def covers(self, version: int | None) -> bool:
-        """Return whether the retraction takes back this version, which has the same job and epoch. False for None."""
+        """Return whether the retraction takes back a version of its own job and epoch; False for None."""
         return version is not None and self.first <= version <= self.last
 
 

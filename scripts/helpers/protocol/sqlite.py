@@ -103,7 +103,7 @@ class SqliteTable:
         self.name, self.path = name, Path(os.path.realpath(os.path.expanduser(name.removeprefix(SCHEME))))
         self.place = f"{SCHEME}{self.path}"
         self._kept: tuple[int, sqlite3.Connection] | None = None
-        # Keep the row of the head last read or written, and its item, which the next read returns for an equal row.
+        # Cache the item of the head that was last read or written; the next read returns it if the row is the same.
         self._head: tuple[tuple[Any, ...], Item] = ((), {})
         kind = _file_system(self.path)
         if NETWORK.match(kind):
@@ -198,8 +198,8 @@ class SqliteTable:
     def create(self) -> None:
         """Create the file, readable by its owner only. ConfigurationError if it exists and is not empty."""
         try:
-            # Create the file before SQLite opens it: SQLite gives the files beside it the same mode. An empty file
-            # that exists already was left by a process that died here. It is used.
+            # Create the file before SQLite opens it: SQLite gives the files beside it the same mode. An existing empty
+            # file is used, because a process may have died here.
             self.path.touch(0o600)
         except FileNotFoundError as error:
             raise ConfigurationError(

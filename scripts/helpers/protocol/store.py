@@ -190,11 +190,11 @@ class Store:
         return self._settle_head(before, after, requests.put_head(before, after), budget)
 
     def renew(self, before: Head, after: Head, budget: float = BUDGET_SECONDS) -> Written[Head] | Lost[Head]:
-        """Store the lease end of `after`, which is later than that of `before`; return as `swap` does."""
+        """Replace the lease end of `before` by the later one of `after`; return what `swap` returns."""
         return self._settle_head(before, after, requests.renew_lease(after), budget)
 
     def replace(self, before: Item | None, after: Item, budget: float = BUDGET_SECONDS) -> Written[Item] | Lost[Item]:
-        """Replace the item `before` by `after` in one conditional write; return as `swap` does.
+        """Replace the item `before` by `after` in one conditional write; return what `swap` returns.
 
         Two items are compared by their attribute `items.TOKEN`, of which each write has a new one.
         """

@@ -121,7 +121,7 @@ def as_stored(given: Mapping[str, Any], what: str = "watermark", limit: int = MA
 
 def same_values(left: Any, right: Any) -> bool:
     """Return whether two stored values are equal in value and type: 1, 1.0 and True are different values."""
-    # Types of dicts are not compared: look-ups return subclasses of dict (see `watermark_item`).
+    # Do not compare the types of dicts: look-ups return subclasses of dict (see `watermark_item`).
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same_values(left[name], right[name]) for name in left)
     if type(left) is not type(right):
