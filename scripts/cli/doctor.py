@@ -74,7 +74,7 @@ def doctor(
             "--from-log goes without --repair, --publish, --forget and --after-restore. Run them after it."
         )
     _check_answers(after_restore or from_log, said, named, retract, back_to)
-    # The operator confirms a change of the head `before` and of the findings `agreed`; nothing else is changed.
+    # Change only what the operator confirmed: the head `before` and the findings `agreed`. A mere check has neither.
     before, agreed = None, frozenset[str]()
     answers = [] if retract is None else [f"Batches that only the targets know are {RETRACTED[retract]}."]
     answers += [] if back_to is None else [f"The next run continues from the watermarks of version {back_to}."]

@@ -39,7 +39,7 @@ def names_in_glue(around: Surroundings) -> list[str]:
     """Return the names of jobs in Glue (glue:ListJobs), at most the first 20,000."""
     client, found, asked = around.client("glue"), list[str](), dict[str, Any]()
     with progress(around, "listing jobs in Glue") as steps:
-        # The names are only searched for a similar one, which is not worth reading every page of a large account.
+        # Read a limited number of pages: a search for a similar name is not worth reading all jobs of a large account.
         for _ in range(PAGES_OF_NAMES):
             answer = client.list_jobs(MaxResults=NAMES, **asked)
             found += answer["JobNames"]

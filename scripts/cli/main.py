@@ -71,7 +71,7 @@ def cli(ctx: click.Context, /, **_: object) -> None:
         with jobs.make_context("jobs", ["--limit", str(MOST_SHOWN)], parent=ctx) as listing:
             jobs.invoke(listing)
     finally:
-        # Show the commands even after an error, such as a missing table, because the user may be looking for one.
+        # Show the commands even after an error, such as a missing table: a user who typed no command needs the list.
         if not around.is_json:
             show_commands(around)
 

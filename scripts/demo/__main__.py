@@ -255,7 +255,7 @@ def show_history(watermarks: Watermarks) -> None:
 def show_end(watermarks: Watermarks) -> None:
     """Print the output of `watermarks jobs`, and the address of the HTML report."""
     console.rule("What watermarks jobs says now")
-    # Run it in a separate process on this terminal, so that it has the colours and the width that a user sees.
+    # Run the command in a separate process on this terminal, so that it has the colours and width that a user sees.
     sys.stdout.flush()
     subprocess.run([sys.executable, "-m", "scripts.cli", "jobs"], timeout=RUN_LIMIT_SECONDS, check=True)
     page = Path(tempfile.mkdtemp(prefix="watermarks-demo-")) / "watermarks.html"

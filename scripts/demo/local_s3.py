@@ -12,7 +12,7 @@ SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
     # Without these options the JVM verifies the code of each class outside the archive, such as those of connectors.
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
-    # With one compiler the JVM keeps only 48 MB of compiled code by default, and keeps looking for code to drop.
+    # Allow more compiled code: with one compiler the default is 48 MB, and the JVM would keep looking for code to drop.
     "-XX:ReservedCodeCacheSize=240m"
 )
 CLASSES = Path(sys.prefix, "spark.jsa")

@@ -332,7 +332,7 @@ def stoppable() -> Iterator[None]:
         return
 
     def stop(number: int, frame: object) -> None:
-        # A second SIGTERM would interrupt the release, and the next run would have to wait until the lease is over.
+        # Ignore a second SIGTERM: it would interrupt the release, and the next run would have to wait for the lease.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.exit(STOPPED)
 

@@ -47,9 +47,9 @@ class JobFacts:
     gaps
         The gaps of each rows context; None if they could not be read.
     unsuccessful
-        The job runs without success among the newest ones, if `JobRuns` keeps records of them.
+        Those of the newest job runs that ended without success; empty if `JobRuns` has no records of the job.
     threshold
-        When the job counts as late; None to compare with its usual rhythm.
+        The limits past which the job counts as late; None to compare with its usual rhythm.
     """
 
     job_id: str

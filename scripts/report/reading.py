@@ -45,7 +45,7 @@ def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob
     """Return the jobs to show: the named jobs in that order, or all of the table without the slices of backfills."""
     if jobs is None:
         listed = [job for job in watermarks.list_jobs() if served_by(job.job_id) is None]
-        # Look up jobs with a problem again: a job without a head may have one original item, which its next run adopts.
+        # Look up jobs with a problem again: a job without a head may have an item of the original class to show.
         return [look_up(watermarks, job.job_id, job.problem) if job.problem else job for job in listed]
     return [look_up(watermarks, job_id) for job_id in dict.fromkeys(jobs)]
 

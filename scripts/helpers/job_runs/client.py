@@ -268,7 +268,7 @@ class JobRuns:
             outcome = self._records.write_run(None, run)
         except StoreUnavailableError as error:
             logger.warning("event=start_unsure run=%s error=%s", run.run_id, type(error).__name__)
-            # The record may have been written. If not, the launcher finds none and ends at once, which does no harm.
+            # Assume that the record was written. If it was not, the launcher finds none and ends, which does no harm.
             outcome = Written(run)
         # If another process took this start for dead, it has recorded an ERROR for the run before this write. No job
         # was started, so raise an error: the caller can safely start another run.
@@ -323,7 +323,7 @@ class JobRuns:
         name, limit, after = request["JobName"], request.get("MaxResults", shapes.MAX_PAGE), request.get("NextToken")
         if after is not None and not ids.is_run_id(after):
             raise InvalidInputException("The NextToken is invalid. Pass the NextToken of the previous page.")
-        found = self._records.newest_runs(name, limit + 1, after)  # A run past the limit shows another page.
+        found = self._records.newest_runs(name, limit + 1, after)  # One run more shows if a page follows.
         if not found:
             self._job(name)  # Raise for an unknown job, but not for a deleted one that still has runs.
         answer: Answer = {"JobRuns": [self.scheduler.seen(run).to_job_run() for run in found[:limit]]}

@@ -261,7 +261,7 @@ class Launcher:
         self._kill()  # Kill before the end is recorded: a retry must not run beside children of this attempt.
         if end is not None or code == 0:
             return end or End("SUCCEEDED", None)
-        # spark-submit writes Python's stdout and stderr to its own stdout, and its own log to stderr.
+        # Search stdout first: spark-submit writes Python's stdout and stderr to it, and only its own log to stderr.
         names = ("stderr",) if is_python_shell(self._run) else ("stdout", "stderr")
         return End("FAILED", describe([self._tail(name) for name in names], code, str(self._folder)))
 

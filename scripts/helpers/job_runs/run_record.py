@@ -157,7 +157,7 @@ class RunRecord:
     def retry(self, now: datetime) -> RunRecord:
         """Return the automatic retry of the run, before its start."""
         attempt = self.attempt + 1
-        # Each attempt has its own log folder, which its launcher adds.
+        # Leave out the log folder: each attempt has another one, which its launcher adds.
         told = {name: value for name, value in self.told.items() if name != "LogGroupName"}
         return RunRecord(
             job_name=self.job_name,
@@ -195,7 +195,7 @@ class RunRecord:
         if self.running_since is None:
             return 0
         until = self.completed_on or self.modified_on
-        return max(0, int((until - self.running_since).total_seconds()))  # A slow clock may put the end first.
+        return max(0, int((until - self.running_since).total_seconds()))  # A slow clock may show an earlier end.
 
     # --- in the table ---------------------------------------------------------------------------
 

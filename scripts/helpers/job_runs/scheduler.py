@@ -137,7 +137,7 @@ class Scheduler:
         return run is not None and run.is_over
 
     def _up_to_date(self, job: JobRecord, entry: Entry) -> RunRecord | None:
-        """Return the run of an entry, ended if it is lost or expired, or its job was deleted; None while it starts."""
+        """Return the run of an entry, ended first if it is lost, expired or of a deleted job; None while it starts."""
         now = self.clock()
         run = self.records.run(job.name, entry.run_id)
         if run is None:
