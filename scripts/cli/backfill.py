@@ -223,7 +223,7 @@ class _Work:
         now = self.around.now()
         begun = [one.as_json(now, self.state) for one in self.begun]
         read, gaps, planned = map(self._as_json, (self.read, self.gaps, self.planned))
-        # Make commands only from arguments, because these name the source and the target.
+        # Add commands only if the user passed ARGUMENTS, because these name the source and the target.
         if self.arguments:
             for facts, one in zip(begun, self.begun, strict=True):
                 if self._is_to_finish(one):

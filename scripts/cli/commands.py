@@ -1,4 +1,4 @@
-"""Make commands: the options that all of them share, before or after the command's name, and their error handling."""
+"""Make commands that handle errors and share options, which a user may type before or after the command's name."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def check_options(modes: Mapping[str, Container[str]]) -> str:
     Parameters
     ----------
     modes
-        The parameters that have an effect in each mode, by the option that sets the mode; "" is for no such option.
+        The parameters that have an effect in each mode. Keys are the options that set a mode, and "" for none of them.
 
     Raises
     ------

@@ -195,7 +195,7 @@ def _described_aws_error(around: Surroundings, error: ClientError | BotoCoreErro
             return code, f"Missing in the role's policy: {missing}.", BAD_SET_UP
         if code in _EXPIRED:
             return code, _login(around), BAD_SET_UP
-        # Look for a part of the code: services use Throttling, ThrottlingException or RequestThrottled.
+        # Search the error's code for "Throttl": services use Throttling, ThrottlingException or RequestThrottled.
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return code, None, TRY_LATER if status >= 500 or "Throttl" in code else FAILED
     # botocore's errors for credentials, SSO tokens and regions share no base class, so their names are compared.

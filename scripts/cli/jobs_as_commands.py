@@ -1,4 +1,4 @@
-"""Make commands of the ready-made jobs, and pass them their arguments unchanged."""
+"""Turn the ready-made jobs into commands, which pass their arguments to the jobs unchanged."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def plan(around: Surroundings, job: str, context: str | None, source: str | None
 
 
 def _frozen(part: Any) -> dict[str, Any]:
-    """Return what a frozen plan takes of one context."""
+    """Return what a frozen plan takes from one context."""
     found, text = typed(part, PLANS), planned_text(part)
     if isinstance(found, FilesPlan):
         return {"kind": "files", "files": found.count, "bytes": found.bytes, "text": text}
@@ -87,7 +87,7 @@ def _frozen(part: Any) -> dict[str, Any]:
 def _ahead(
     around: Surroundings, job: str, head: Head, context: str | None, given: dict[str, Any], source: str | None
 ) -> dict[str, dict[str, Any]]:
-    """Return what the next run would take of each context, or only of `context`. Lists sources of files."""
+    """Return what the next run would take from each context, or only from `context`. Lists sources of files."""
     with progress(around, f"reading {printable(job)}"):
         watermarks = {name: typed(around.watermarks.lookups.state_at(head, name)) for name in head.watermarks}
     chosen = {name: state for name, state in sorted(watermarks.items()) if context in (None, name)}

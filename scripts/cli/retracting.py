@@ -21,7 +21,7 @@ retract_option = click.option("--retract", is_flag=True, help="Delete the output
 
 
 def show_outputs(around: Surroundings, before: Head, decided: Decided, retract: bool) -> None:
-    """Show which output of the versions that a decision undoes stays at each target, and which is deleted."""
+    """Show, for the versions that a decision undoes, which output stays at each target and which is deleted."""
     after, targets = decided.after, dict[str, list[Output]]()
     for output in decided.outputs:
         if output in before.unpublished or not after.keeps(output):

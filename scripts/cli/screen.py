@@ -142,7 +142,7 @@ def _set_aside_text(aside: SetAsideList | None) -> str:
 
 
 def planned_text(planned: Any) -> str:
-    """Return as text what a frozen plan takes of one context."""
+    """Return as text what a frozen plan takes from one context."""
     found = typed(planned, PLANS)
     if isinstance(found, FilesPlan):
         aside = f", {found.set_aside:,} set aside" if found.set_aside else ""
