@@ -336,7 +336,7 @@ class Writer(Named):
 
 
 def session_of(spark: SparkContext | SparkSession | None) -> SparkSession:
-    """Return the session for what a script passed: a SparkContext, a session or None."""
+    """Return `spark` if it is a session; for a SparkContext or None, return the running session or make one."""
     from pyspark.sql import SparkSession
 
     # Do not use isinstance: Spark Connect's session has another class, and would be replaced by a new session.

@@ -139,7 +139,7 @@ def _folder(path: str, recurse: bool, exclusions: Sequence[str], is_single_file:
 
 
 def _relative(glob: str, base: str) -> list[str]:
-    """Return an exclusion as globs below `base`. It may be a whole path: in s3://b/in/, b/in/*.tmp also gives *.tmp."""
+    """Return the globs below `base` for an exclusion: with base s3://b/in/, b/in/*.tmp -> b/in/*.tmp and *.tmp."""
     from scripts.helpers.files.rules import check_glob
 
     check_glob(glob)

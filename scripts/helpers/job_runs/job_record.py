@@ -91,7 +91,7 @@ class JobRecord:
     def new_run(self, run_id: str, request: Mapping[str, Any], now: datetime) -> RunRecord:
         """Return the record of a first attempt before its start: the definition, with the request's overrides."""
         definition = self.definition or {}
-        # Glue's order: a start overrides the defaults, and nothing overrides the job's NonOverridableArguments.
+        # Merge as Glue does: a start overrides the defaults, and nothing overrides the job's NonOverridableArguments.
         arguments = {
             **definition.get("DefaultArguments", {}),
             **request.get("Arguments", {}),

@@ -162,7 +162,7 @@ class LogEntry:
 class Head:
     """The committed and the open state of a job.
 
-    `version` grows by one at every commit or decision and never falls; `fence` grows at every `claimed`.
+    `version` grows by one at every commit or decision, `fence` at every begin or decision; neither ever falls.
     `unpublished` is committed output that readers of its target may not see yet. Every transition, also a decision,
     keeps it, so that the next run publishes the output if the publisher died. `retracting` is output that a decision
     took back and that may still be at its target; each run that begins deletes it before it plans.

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Heartbeat:
-    """Calls a method of an object at fixed intervals until stopped, the method returns False, or the object is gone.
+    """Calls a method of an object at intervals until `stop` is called, the method returns False, or the object is gone.
 
     The thread is a daemon, holds no reference to the object between two beats, and uses the
     machine's monotonic timer, so setting the clock forward or back does not change its pace.

@@ -321,7 +321,7 @@ def _values_in(item: Item, name: str, types: str) -> dict[str, Any]:
 
 
 def _json_in(item: Item, name: str) -> list[Any]:
-    """Return a list of a few records that is stored as one text."""
+    """Return a list of records that is stored as one JSON text."""
     try:
         found = json.loads(_text(item, name))
     except (ValueError, RecursionError):

@@ -95,7 +95,7 @@ class Walk:
 
 
 class ItemPage(NamedTuple):
-    """Items; `last`, the key after which the next page starts (None at the end); `units`, the read units charged."""
+    """A page of items; the key `last`, after which the next page starts (None at the end); the read units charged."""
 
     items: list[Item]
     last: Item | None

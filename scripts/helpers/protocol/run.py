@@ -300,7 +300,7 @@ class Run:
                 if outcome.to is None or made is None:
                     raise self._fenced(outcome.to)
                 said = "already"
-                # Publish what the committed attempt staged. It is this attempt if its commit's answer was lost.
+                # Publish what the attempt that committed has staged. If only its answer was lost, it is this attempt.
                 self.outputs = made.outputs
                 after = replace(after, unpublished=outcome.to.unpublished, retracting=outcome.to.retracting)
             else:
@@ -411,7 +411,7 @@ class Run:
                 self._head = outcome.now
                 return True
             if outcome.to is not None and self._is_claimed_by_us(outcome.to):
-                return True  # This run's own freeze, whose answer was lost, changed the head: it still holds the job.
+                return True  # The run still holds the job: its own freeze, whose answer was lost, changed the head.
             logger.warning("event=fenced job=%s run=%s: another run took over", self.job_id, self.run_id)
             return False
 

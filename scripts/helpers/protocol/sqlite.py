@@ -99,7 +99,7 @@ class SqliteTable:
         # Refuse a name with a host, such as //host/file: read as a path, it would mean /host/file on this machine.
         if re.match(rf"{SCHEME}(//[^/]|\s*$)", name) or "\0" in name:
             raise InvalidValueError(f"{name!r} names no file. Write {SCHEME}watermarks.db, or {SCHEME}/folder/name.db.")
-        # Resolve the path now, so that it stays valid if the process changes its folder. All links get the same path.
+        # Resolve the path now, so that it stays valid if the process changes its folder. All links give the same path.
         self.name, self.path = name, Path(os.path.realpath(os.path.expanduser(name.removeprefix(SCHEME))))
         self.place = f"{SCHEME}{self.path}"
         self._kept: tuple[int, sqlite3.Connection] | None = None
