@@ -549,7 +549,7 @@ class Head:
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # Drop a later output. Keep it, lowered to `version`, if its `lacks_after` shows that kept rows are lost.
+            # Drop a later output, unless `lacks_after` shows that kept rows are lost: then keep it, as of `version`.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)

@@ -39,7 +39,7 @@ Check = Callable[[str, str, Any], Any]
 
 
 def places_of(head: Head) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the maps by context in a head, such as ``("watermarks", {context: state})``; an open plan has two more."""
+    """Return pairs of a name and a map by context: ``("watermarks", {context: state})``, and two for an open plan."""
     of_plan = [] if head.plan is None else [(PLANS, head.plan.contexts), (NEXT, head.plan.next)]
     return [(STATES, head.watermarks), *of_plan]
 

@@ -46,7 +46,7 @@ def check_run_id(run_id: str) -> str:
 
 
 def check_readable_run_id(run_id: str) -> str:
-    """Return a run id to look up unchanged; InvalidIdError for ``!…`` and ``~…``, which are keys of other items."""
+    """Return a run id unchanged if it can be looked up; InvalidIdError for ``!…`` and ``~…``, keys of other items."""
     return _check("Run id", run_id, _READABLE_RUN_ID, "It must be text that starts with neither '!' nor '~'")
 
 

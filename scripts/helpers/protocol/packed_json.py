@@ -1,4 +1,4 @@
-"""Compressed JSON, for lists in a state that are longer than the 2,000 entries that an item may store. Pure."""
+"""Compressed JSON, for lists that are longer than the 2,000 entries that a stored state may have. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def plain_json(text: bytes, most: int) -> Any:
     Values are counted before parsing: a megabyte of ``[[],[],`` takes 30 MB of memory, one of long texts just 1 MB.
     """
     marks = sum(map(text.count, _MARKS))
-    # Marks in quoted texts separate no values, but leaving such texts out is slow. So first count every mark.
+    # Count every comma and bracket first. Leaving out those in quoted texts is slow, and rarely needed.
     if marks > most:
         bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
         quotes = bare.count(b'"')

@@ -95,7 +95,7 @@ class Walk:
 
 
 class ItemPage(NamedTuple):
-    """A page of items; the key `last`, after which the next page starts (None at the end); the read units charged."""
+    """A page of items, with the key after which the next page starts (`last`; None at the end) and the read units."""
 
     items: list[Item]
     last: Item | None
