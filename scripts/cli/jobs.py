@@ -214,7 +214,7 @@ def _show_jobs(around: Surroundings, listing: _Listing, now: datetime) -> None:
 
 
 def _show_counts(around: Surroundings, listing: _Listing, cost: ListCost | None) -> None:
-    """Print how many jobs are not shown, how many need attention, and how many requests the list took."""
+    """Print how many jobs are not shown, how many need attention, and the requests and read units of the list."""
     if listing.left:
         around.out.print(f"… and {listing.left:,} more: watermarks jobs", style="dim")
     if listing.derived:

@@ -1,4 +1,4 @@
-"""Turn Glue's ``paths`` into folders to list, without duplicates, and name the context that stores each one's state."""
+"""Turn Glue's ``paths`` into folders to list, without duplicates, and name the context of each folder's state."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[
 
 
 def _source(job: IncrementalJob, context: str) -> str | None:
-    """Return the source folder of a context: from its inherited plan, its state, or its state at the end of a range."""
+    """Return a context's folder, from its inherited plan, its state, or its state at the end of a range of runs."""
     run = job.run
     until = getattr(run, "until", None)
     for known in (run.planned(context), run.state(context), until(context) if until is not None else None):
