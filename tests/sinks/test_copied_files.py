@@ -13,6 +13,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import cache, reduce
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -27,7 +28,7 @@ from pyiceberg.types import LongType, StringType
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output
-from scripts.helpers.sinks import DeltaSink, IcebergSink
+from scripts.helpers.sinks import DeltaSink, IcebergSink, arrow_files
 from scripts.helpers.sinks.merging import Merge, Versions
 from scripts.helpers.sinks.places import LocalPlace
 from tests.support.patience import PATIENCE
@@ -306,6 +307,45 @@ def test_reader_finds_rows_when_bounds_are_hard_to_write(tmp_path: Path, kind: s
     found = lake.rows(where)
     assert len(found) == rows
     assert len(lake.rows(f"NOT ({where})")) == len(values) - rows
+
+
+@pytest.mark.parametrize("kind", LAKES)
+def test_reader_finds_each_row_when_one_row_group_has_texts_too_long_for_bounds(tmp_path: Path, kind: str) -> None:
+    """Parquet stores no bound of more than 4,096 bytes, and pyiceberg takes those of the other row groups."""
+    lake, long = LAKES[kind](tmp_path), "z" * 5_000
+    with_long = pa.table({"id": [1, 2, 3], "word": ["a", long, None], "raw": [b"a", long.encode(), None]})
+    short = pa.table({"id": [4, 5], "word": ["m", "m"], "raw": [b"m", b"m"]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow_files, "GROUP", 1)  # each chunk becomes a row group
+        lake.publish(1, pa.concat_tables([with_long, short]))
+
+    assert [row["id"] for row in lake.rows("word = 'a'")] == [1]
+    assert [row["id"] for row in lake.rows("word > 'y'")] == [2]
+    assert [row["id"] for row in lake.rows("word = 'm'")] == [4, 5]
+
+
+def test_delete_of_one_value_leaves_other_rows_when_a_row_group_has_no_bounds(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path)
+    rows = [pa.table({"id": [1, 2], "word": ["a", "z" * 5_000]}), pa.table({"id": [3], "word": ["m"]})]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow_files, "GROUP", 1)
+        lake.publish(1, pa.concat_tables(rows))
+
+    lake.table().delete("word = 'm'")
+
+    assert lake.seen == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("version", "least", "most", "expected"),
+    [("17.0.0", "a", "", False), ("17.0.0", "", "b", True), ("18.0.0", "", "", True)],
+)
+def test_bound_counts_as_missing_when_an_older_pyarrow_shows_it_as_empty(
+    monkeypatch: pytest.MonkeyPatch, version: str, least: str, most: str, expected: bool
+) -> None:
+    monkeypatch.setattr(pa, "__version__", version)
+
+    assert arrow_files.has_both_bounds(SimpleNamespace(num_values=1, has_min_max=True, min=least, max=most)) is expected
 
 
 def test_batch_is_published_when_a_dot_in_a_name_makes_two_paths_equal(tmp_path: Path) -> None:

@@ -58,6 +58,21 @@ def footer_in(read: Callable[[int], bytes]) -> BytesIO:
     return BytesIO(data if size <= len(data) else read(size))
 
 
+def statistics_by_column(footer: pq.FileMetaData) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the path of each column of a Parquet file, with the column's statistics in each row group."""
+    groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+    for at in range(footer.num_columns):
+        yield footer.schema.column(at).path, [group.column(at).statistics for group in groups]
+
+
+def has_both_bounds(statistics: Any) -> bool:
+    """Return whether the bounds in a row group's statistics enclose all values: Parquet stores no bound of 4 KB."""
+    if statistics is None or not statistics.num_values:
+        return statistics is not None
+    # Before pyarrow 18, `has_min_max` is true even if only one bound is stored, and the other one reads as empty.
+    return bool(statistics.has_min_max and (pa.__version__ >= "18" or statistics.max not in ("", b"")))
+
+
 @contextmanager
 def spooled_to_file(rows: ArrowStream) -> Iterator[pa.RecordBatchReader]:
     """Copy all rows to a temporary file, and open a reader of that file.

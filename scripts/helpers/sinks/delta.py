@@ -32,6 +32,7 @@ from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
 from scripts.helpers.rows.dialect import SPARK, Dialect
 from scripts.helpers.rows.sql import SQL, internal, joined, of_catalogue, sql, whole
+from scripts.helpers.sinks.arrow_files import has_both_bounds, statistics_by_column
 from scripts.helpers.sinks.connectors import (
     address_of,
     check_delta_on_spark,
@@ -652,12 +653,8 @@ def has_layout(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
     found = footer.schema.to_arrow_schema()
     types = {field.name: plain_type(field.type) for field in schema}
     required = {field.name for field in schema if not field.nullable}
-    chunks = [
-        footer.row_group(group).column(at).statistics
-        for at in range(footer.num_columns)
-        if footer.schema.column(at).path.partition(".")[0] in required
-        for group in range(footer.num_row_groups)
-    ]
+    by_path = statistics_by_column(footer)
+    chunks = [one for path, groups in by_path if path.partition(".")[0] in required for one in groups]
     has_nulls = any(not one or not one.has_null_count or one.null_count for one in chunks)
     return {field.name: plain_type(field.type) for field in found} == types and not has_nulls
 
@@ -670,9 +667,8 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
     """
     found: dict[str, Any] = {"numRecords": footer.num_rows}
     chunks: dict[str, list[Any]] = {}
-    for at in range(footer.num_columns):
-        there = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
-        chunks.setdefault(footer.schema.column(at).path, []).extend(there)
+    for path, there in statistics_by_column(footer):
+        chunks.setdefault(path, []).extend(there)
     bounds: dict[str, Any] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     # Give no bounds if two columns have the same path: "a.b" may be a column, and the field `b` of a struct `a`.
     is_unique = all(len(there) == footer.num_row_groups for there in chunks.values())
@@ -697,12 +693,10 @@ def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, 
         return all(_describe(one, f"{path}.{one.name}", chunks, *inner) for one in kind)
     if types.is_nested(kind) or types.is_binary(kind):
         return True
-    if not all(one and one.has_null_count for one in chunks[path]):
+    if not all(has_both_bounds(one) and one.has_null_count for one in chunks[path]):
         return False
     nulls[name] = sum(one.null_count for one in chunks[path])
     with_values = [one for one in chunks[path] if one.num_values]
-    if not all(one.has_min_max for one in with_values):
-        return False
     if with_values:
         low[name], high[name] = _bounds(min(one.min for one in with_values), max(one.max for one in with_values), kind)
     return True

@@ -42,6 +42,7 @@ from scripts.helpers.protocol.outputs import Output, Retraction, batch_name
 from scripts.helpers.rows.arrow_streams import ArrowStream, joined_batches
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import internal, joined, sql
+from scripts.helpers.sinks.arrow_files import has_both_bounds, statistics_by_column
 from scripts.helpers.sinks.connectors import (
     ICEBERG_EXTENSIONS,
     arrow_catalog,
@@ -1029,7 +1030,7 @@ class _ArrowLog(_Log):
         Return None if `pyiceberg` has to write the rows itself: the table cannot have the files as they are, or only
         `pyiceberg` has the right to write to the folder.
         """
-        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file, parquet_path_to_id_mapping
 
         metadata, location = table.metadata, str(table.location()).rstrip("/")
         folder = staged.place.at(location) if isinstance(staged.place, LocalPlace | S3Place) else None
@@ -1039,8 +1040,10 @@ class _ArrowLog(_Log):
             or table.sort_order().fields
             or metadata.format_version > 2
             or {*FOLDERS, "write.object-storage.enabled", "write.py-location-provider.impl"} & set(table.properties)
-            or not all(has_fields(footer, table.schema()) for footer in staged.footers().values())
         ):
+            return None
+        footers = staged.footers()
+        if not all(has_fields(footer, table.schema()) for footer in footers.values()):
             return None
         try:
             copied = [name for name, _ in staged.copy_to(folder, "data/").values()]
@@ -1048,11 +1051,19 @@ class _ArrowLog(_Log):
             logger.info("event=written_again target=%s: %s", self._target, error)
             return None
         try:
-            return [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in copied]
+            files = [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in copied]
         except OSError as error:
             # Let `pyiceberg` write the rows: it cannot read the copies, because it has another login or endpoint.
             logger.info("event=written_again target=%s: %s", self._target, error)
             return None
+        ids = parquet_path_to_id_mapping(table.schema())
+        for file, footer in zip(files, footers.values(), strict=True):
+            for path, there in statistics_by_column(footer):
+                # Drop bounds that `pyiceberg` took from some row groups only: readers would skip rows of the others.
+                if not all(map(has_both_bounds, there)):
+                    file.lower_bounds.pop(ids[path], None)
+                    file.upper_bounds.pop(ids[path], None)
+        return files
 
     def merging(self, rules: Merge) -> ArrowMerge:
         return ArrowMerge(self._target, rules, self._catalog())
