@@ -8,20 +8,24 @@ import re
 import tempfile
 from collections.abc import Callable
 from datetime import datetime, timezone
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from scripts.helpers.errors import InvalidValueError, StagedFilesLostError, TargetError, TargetSchemaError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.protocol.outputs import Output, Retraction
+from scripts.helpers.sinks import arrow_files
 from scripts.helpers.sinks.file_schema import COLUMNS
 from scripts.helpers.sinks.files import FileSink
 from scripts.helpers.sinks.outputs import MANIFEST, NOTE, final_name, mark_of, staging_beside
-from scripts.helpers.sinks.places import Place
+from scripts.helpers.sinks.places import HadoopPlace, Place
+from scripts.helpers.sinks.staging import Staging
 from tests.sinks.rights import RIGHTS, refusing, staged_in
 from tests.support.reasons import because
 from tests.support.staging import FilledSink, staged_by
@@ -139,6 +143,44 @@ def test_publication_goes_on_when_another_process_died_half_way(make: Callable[.
     make().publish(output)
 
     assert sorted(filter(None, seen(sink))) == [b"1\n2\n", b"3\n"]
+
+
+class LikeHdfs:
+    """A file system of Hadoop whose `rename` returns False if the new name exists, as on HDFS."""
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._system, name)
+
+    def rename(self, old: Any, new: Any) -> bool:
+        return not self._system.exists(new) and bool(self._system.rename(old, new))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [([1, 1, 1], [1, 2]), ([1, 2], [1, 1, 1]), ([3], [3])], ids=["fewer", "more", "as many"]
+)
+def test_files_of_an_unsaved_run_are_replaced_on_hdfs_when_its_retry_splits_rows_in_another_way(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[int], after: list[int]
+) -> None:
+    monkeypatch.setattr(arrow_files, "GROUP", 1)
+    monkeypatch.setattr(arrow_files, "FILE_BYTES", 1)  # each chunk becomes a file
+    target, staging = (HadoopPlace(f"file://{tmp_path}/{name}", spark) for name in ("raw", "_raw.staging"))
+    target._system = staging._system = LikeHdfs(target._system)
+    sink = FileSink(str(tmp_path / "raw"))
+    sink.target, sink.staging = target, Staging(staging)
+
+    for word, sizes in (("old", before), ("new", after)):
+        rows = pa.table({"id": [1, 2, 3], "word": [word] * 3})
+        ends = list(accumulate(sizes))
+        parts = [rows.slice(end - size, size) for end, size in zip(ends, sizes, strict=True)]
+        output = staged_by(sink, BatchId("repairs", "pause-jr_1", 1), 0, pa.concat_tables(parts), replaces=True)
+        sink.publish(output)
+        sink.clear(output)
+
+    found = [row for path in tmp_path.glob("raw/part-*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert sorted((row["id"], row["word"]) for row in found) == [(1, "new"), (2, "new"), (3, "new")]
 
 
 def test_loss_is_told_when_something_else_emptied_the_staging_place(make: Callable[..., FilledSink]) -> None:

@@ -723,6 +723,13 @@ class FileSink:
     def _move(self, output: Output, moves: Mapping[str, str], sizes: Mapping[str, int]) -> None:
         """Move staged files to their names at the target, which is another folder of the same bucket or file system."""
         gone = self.staging.place.move(moves, sizes, self.target)
+        if gone and output.replaces:
+            # HDFS does not rename a file to a name that an earlier attempt has published. Delete that file first: it is
+            # not a file of this attempt, because only the run itself publishes what it does not save.
+            left = self.staging.place.files(output.folder)
+            refused = {name: moves[name] for name in gone if name in left}
+            self.target.delete(refused.values())
+            gone = [name for name in gone if name not in left] + self.staging.place.move(refused, sizes, self.target)
         # If a file is no longer staged, it is not lost if another publisher has moved it to the target.
         there = set(self.published(output)) if gone else set()
         lost = [name for name in gone if moves[name] not in there]

@@ -74,8 +74,8 @@ class Place(Protocol):
     def move(self, names: Mapping[str, str], sizes: Mapping[str, int], to: Any) -> list[str]:
         """Move files to a place of the same kind; `names` maps each old name to the new one.
 
-        Returns those old names for which there is no file. If a file with a new name exists, it is replaced. On S3 the
-        old files stay, because S3 can only copy.
+        Returns the old names of the files that were not moved, because they do not exist, or because the new name does:
+        HDFS and some other file systems of Hadoop replace no file. On S3 the old file stays, because S3 can only copy.
         """
 
     def check_rights(self, to: Any) -> None:
@@ -471,7 +471,7 @@ class HadoopPlace:
             self._system.delete(path, True)
 
     def _renamed(self, old: Any, new: Any) -> bool:
-        """Rename a file; return False if the file is gone, or if another publisher has made one of the new name."""
+        """Rename a file; return False if it is gone, or if the new name exists and the file system replaces no file."""
         try:
             return bool(self._system.rename(old, new))
         except Exception as error:
