@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ from scripts.helpers.errors import (
     TargetError,
 )
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.protocol.outputs import Output
 from scripts.helpers.sinks import DatabaseSink, Merge, Versions
 from scripts.helpers.sinks.database import GONE, Statements
 from scripts.helpers.sinks.given_frames import events_of
@@ -96,6 +98,39 @@ def test_tie_is_refused_before_anything_is_written_when_two_rows_differ(
 
     assert table.rows == before
     assert table.sink.staged("5e8c9902") == []
+
+
+@pytest.mark.parametrize("sequence", [pa.decimal128(9, 2), pa.decimal128(20, 0), pa.uint64()], ids=str)
+@KINDS
+def test_sequence_is_refused_when_the_database_would_compare_it_as_text(
+    request: pytest.FixtureRequest, kind: str, sequence: pa.DataType
+) -> None:
+    """As texts '10' is before '9', so that an older row would win."""
+    written = written_as(request, "sqlite")
+    sink = written.sink(written.new_table("id integer, at text, valid_from text, valid_to text"), merge=rules(kind))
+    rows = pa.table({"id": [1], "at": pa.array([9], sequence)}).to_pandas(types_mapper=pd.ArrowDtype)
+
+    with pytest.raises(TargetError, match=r"column 'at' .* SQLite compares decimals as text, .* Cast it to bigint"):
+        staged_by(sink, BatchId(JOB, EPOCH, 1), 1, rows)
+
+
+def test_key_is_refused_when_the_database_would_take_the_same_number_for_another_key(
+    request: pytest.FixtureRequest,
+) -> None:
+    """Decimals of Python take the precision of their batch, so 1.5 is the text '1.5' in one, and '1.50' in the next."""
+    written = written_as(request, "sqlite")
+    sink = written.sink(name := written.new_table("id text, at integer"), merge=rules("newest"))
+
+    def stage(version: int, *ids: str) -> Output:
+        rows = pd.DataFrame({"id": [*map(Decimal, ids)], "at": [version] * len(ids)})
+        return staged_by(sink, BatchId(JOB, EPOCH, version), 1, rows)
+
+    sink.publish(stage(1, "1.5", "7.0"))
+    sink.publish(stage(2, "1.5"))
+    with pytest.raises(TargetError, match=r"key 'id' is decimal\(3,2\) in the rows, and 2 rows have another .* Cast"):
+        stage(3, "1.5", "2.25")
+
+    assert written.rows(f"SELECT id, at FROM {name} ORDER BY id") == [("1.5", 2), ("7.0", 1)]
 
 
 def test_rows_are_compared_when_the_server_has_no_equality_for_a_column(request: pytest.FixtureRequest) -> None:

@@ -50,6 +50,7 @@ from scripts.helpers.rows.sql import (
     naming,
     of_catalogue,
     sql,
+    whole,
     with_marks,
 )
 from scripts.helpers.sinks.arrow_files import spooled_to_file
@@ -329,6 +330,16 @@ class Statements:
         """Return the CREATE TABLE for remembered deletes, with their keys and sequences."""
         names = [self.sql.quote(name) for name in (*merge.keys, *merge.sequence_by)]
         return self.sql.create_like(self.beside(self.deletes_table), names, self.target)
+
+    def other_scales(self, column: Arriving) -> list[SQL]:
+        """Return the queries that count decimals of another scale, as text: in the target and in remembered deletes."""
+        # Skip texts with an exponent, which Spark writes for very small numbers.
+        where = sql(
+            "LENGTH(SUBSTR({0}, INSTR({0} || '.', '.') + 1)) <> {1} AND {0} NOT LIKE '%E%'",
+            self.sql.quote(column.name), whole(column.scale),
+        )  # fmt: skip
+        tables = (self.target, self.beside(self.deletes_table))
+        return [sql("SELECT COUNT(*) FROM {} WHERE {}", table, where) for table in tables]
 
     def drop_older(self, staging: str, merge: Merge) -> SQL:
         """Return the DELETE of staged rows whose key has a newer staged row."""
@@ -1291,6 +1302,7 @@ class _Attempt:
         self._sql = sql = log.sql
         self._written = sql.table(log.parts)
         self._check_name()
+        self._check_sequence()
         with log.session("the table cannot be looked at", f"GRANT SELECT, INSERT ON {self._written}") as session:
             self._columns = log.catalogue(session, log.parts)
             if not self._columns:
@@ -1317,6 +1329,20 @@ class _Attempt:
                     f"{part!r} has {len(part.encode())} bytes, and {self._sql.name} has names of up to {limit}."
                     " Check the name.",
                 )
+
+    def _decimals_as_text(self, names: Collection[str]) -> list[Arriving]:
+        """Return those of the named columns that have decimals which the database compares as text."""
+        decimals = [column for column in self._arriving if column.base == "decimal" and column.name in names]
+        return [] if self._sql.compares_decimals else decimals
+
+    def _check_sequence(self) -> None:
+        """Raise TargetError if the database would order the rows of a key by decimals as text."""
+        for column in self._decimals_as_text(self._rules.sequence_by if self._rules else ()):
+            raise self._unfit(
+                f"column {column.name!r} orders the rows of a key and is {column.kind} in the rows, and "
+                f"{self._sql.name} compares decimals as text, so that '10' comes before '9'. Cast it to bigint or "
+                "double, and declare the column as integer or real.",
+            )
 
     def _create(self) -> str:
         sql, rules = self._sql, self._rules
@@ -1508,6 +1534,13 @@ class _Attempt:
     def _reduce(self, session: Session, rules: Merge) -> None:
         """Reduce a staging table to the winning rows: the newest of each key, or for a history one of each event."""
         statements, table = self.statements, self._table
+        for column in self._decimals_as_text(rules.keys):
+            if count := sum(_count(session, query) for query in statements.other_scales(column)):
+                raise self._unfit(
+                    f"key {column.name!r} is {column.kind} in the rows, and {rows_have(count)} another scale there "
+                    f"or in {statements.deletes_table!r}. {self._sql.name} compares decimals as text, so '1.50' is not "
+                    "'1.5'. Cast it to the same decimal type for every batch.",
+                )
         declared = {column.name: self._columns[column.name].declared for column in self._arriving}
         if rules.history is None:
             session.run(statements.drop_older(table, rules))
