@@ -133,6 +133,34 @@ def test_key_is_refused_when_the_database_would_take_the_same_number_for_another
     assert written.rows(f"SELECT id, at FROM {name} ORDER BY id") == [("1.5", 2), ("7.0", 1)]
 
 
+@pytest.mark.parametrize(
+    ("server", "whole", "finer", "alter"),
+    [("postgres", "timestamp(0)", "timestamp(6)", "ALTER at TYPE"), ("maria", "datetime", "datetime(6)", "MODIFY at")],
+    ids=["postgres", "mariadb"],
+)
+def test_row_newer_than_the_delete_of_its_key_is_there_when_the_times_of_the_target_were_made_finer(
+    request: pytest.FixtureRequest, server: str, whole: str, finer: str, alter: str
+) -> None:
+    """Remembered with the old type, the delete would be rounded to a time after the row."""
+    written = written_as(request, server)
+    sink = written.sink(name := written.new_table(f"id integer, at {whole}, word varchar(9)"), merge=rules("newest"))
+
+    def merge(version: int, at: str, word: str) -> None:
+        rows = pd.DataFrame({"id": [1], "at": [pd.Timestamp(f"2026-11-30 10:00:{at}")], "word": [word]})
+        marked = events_of(rows, rules("newest"), lambda rows: rows.word == "gone")
+        sink.publish(staged_by(sink, BatchId(JOB, EPOCH, version), 1, marked))
+
+    merge(1, "00", "first")
+    written.sql(f"ALTER TABLE {name} {alter} {finer}")
+    with pytest.raises(TargetError, match=rf"column 'at' is {finer[:8]}.*, and .* in '{GONE}{name}', .* Declare it as"):
+        merge(2, "00.6", "gone")
+    written.sql(f"ALTER TABLE {GONE}{name} {alter} {finer}")
+    merge(2, "00.6", "gone")
+    merge(3, "00.8", "new")
+
+    assert written.rows(f"SELECT word FROM {name}") == [("new",)]
+
+
 def test_rows_are_compared_when_the_server_has_no_equality_for_a_column(request: pytest.FixtureRequest) -> None:
     written = written_as(request, "postgres")
     sink = written.sink(written.new_table("id integer PRIMARY KEY, at integer, doc json"), merge=rules("newest"))

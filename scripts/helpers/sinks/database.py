@@ -1428,22 +1428,30 @@ class _Attempt:
                     # Ignore the error if the table is there now, because another process created it meanwhile.
                     if not log.catalogue(session, [statements.schema, table]):
                         raise
-            if rules is not None:
-                self._check_gone(session, rules)
-                # Look for the lock row first: in MySQL, an INSERT of an existing row would wait for any running merge.
-                if not session.rows(*statements.has_lock_row()):
-                    session.run(*statements.lock_row())
+            # Look for the lock row first: in MySQL, an INSERT of an existing row would wait for any running merge.
+            if rules is not None and not session.rows(*statements.has_lock_row()):
+                session.run(*statements.lock_row())
 
     def _check_gone(self, session: Session, rules: Merge) -> None:
-        """Raise TargetError if the table of remembered deletes has columns of another key or `sequence_by`."""
-        found = set(self._log.catalogue(session, [self.statements.schema, self.statements.deletes_table]))
+        """Raise TargetError if the table of remembered deletes has other columns than the merge, or other types."""
+        schema, table = self.statements.schema, self.statements.deletes_table
+        found = self._log.catalogue(session, [schema, table])
         named = {*rules.keys, *rules.sequence_by}
-        if found != named:
+        if found.keys() != named:
             raise self._unfit(
-                f"its deletes are remembered by {', '.join(sorted(found))} in {self.statements.deletes_table!r}, and "
+                f"its deletes are remembered by {', '.join(sorted(found))} in {table!r}, and "
                 f"this one goes by {', '.join(sorted(named))}. Merge as before, or drop that table once no older "
                 "row can come.",
             )
+        # Compare with the staging table, because the database writes the types of both in the same way.
+        staged = self._log.catalogue(session, [schema, self._table])
+        for name in sorted(named & staged.keys()):
+            there, here = found[name].declared, staged[name].declared
+            if there != here:
+                raise self._unfit(
+                    f"column {name!r} is {here}, and {there} in {table!r}, where deletes are remembered. Declare it as "
+                    f"{here} there as well.",
+                )
 
     def fill(self, given: Any) -> int:
         """Write rows to a landing table, check them, and copy them to the staging table; return the row count."""
@@ -1452,6 +1460,8 @@ class _Attempt:
         with log.session("its staging table cannot be made", rights) as session:
             session.run(statements.create_landing(table, arriving))
             session.run(statements.create_staging(table, arriving))
+            if self._rules is not None:
+                self._check_gone(session, self._rules)
         with target_errors(log.target, "rows cannot be written to its staging table, or not be read for it"):
             log.access.fill(given, statements.beside(table + LANDING), arriving)
         with log.session("rows do not fit the table") as session:
