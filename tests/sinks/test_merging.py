@@ -161,6 +161,46 @@ def test_row_newer_than_the_delete_of_its_key_is_there_when_the_times_of_the_tar
     assert written.rows(f"SELECT word FROM {name}") == [("new",)]
 
 
+@pytest.mark.parametrize(
+    ("server", "at", "coarser"),
+    [
+        ("postgres", "timestamp", "timestamp(0)"), ("postgres", "timestamp", "date"),
+        ("postgres", "numeric(9,2)", "numeric(9,1)"), ("maria", "datetime(6)", "datetime"),
+    ],
+    ids=["timestamp", "date", "numeric", "datetime"],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["valid_from", "valid_to"])
+def test_history_is_refused_when_its_columns_would_round_the_sequence(
+    request: pytest.FixtureRequest, server: str, at: str, coarser: str, place: str
+) -> None:
+    """The rounded start would differ from the row's sequence, so the same row would be inserted again."""
+    written, types = written_as(request, server), {"at": at, "valid_from": at, "valid_to": at}
+    one = Decimal("1.25") if at.startswith("numeric") else pd.Timestamp("2026-11-30 10:00:00.6")
+    tables = [
+        written.new_table("id integer, " + ", ".join(map(" ".join, {**types, **wrong}.items())))
+        for wrong in ({place: coarser}, {})
+    ]
+    refused, taken = (written.sink(name, merge=rules("history")) for name in tables)
+    rows = pd.DataFrame({"id": [1], "at": [one]})
+
+    with pytest.raises(
+        TargetError, match=rf"column '{place}' is .*, and a history fills it from 'at', .* Declare it as"
+    ):
+        staged_by(refused, BatchId(JOB, EPOCH, 1), 1, rows)
+    for version in (1, 2):
+        taken.publish(staged_by(taken, BatchId(JOB, EPOCH, version), 1, rows))
+
+    assert written.rows(f"SELECT valid_from = at, valid_to FROM {tables[1]}") == [(True, None)]
+
+
+def test_history_is_refused_when_no_version_could_be_valid_now(written: Written) -> None:
+    name = written.new_table("id integer, at integer, valid_from integer, valid_to integer NOT NULL")
+    sink = written.sink(name, merge=rules("history"))
+
+    with pytest.raises(TargetError, match="column 'valid_to' must have a value, and a history needs NULL there"):
+        staged_by(sink, BatchId(JOB, EPOCH, 1), 1, pd.DataFrame({"id": [1], "at": [1]}))
+
+
 def test_rows_are_compared_when_the_server_has_no_equality_for_a_column(request: pytest.FixtureRequest) -> None:
     written = written_as(request, "postgres")
     sink = written.sink(written.new_table("id integer PRIMARY KEY, at integer, doc json"), merge=rules("newest"))

@@ -55,7 +55,7 @@ from scripts.helpers.rows.sql import (
 )
 from scripts.helpers.sinks.arrow_files import spooled_to_file
 from scripts.helpers.sinks.files import PLAIN
-from scripts.helpers.sinks.merging import DELETED, Merge
+from scripts.helpers.sinks.merging import DELETED, Merge, Versions
 from scripts.helpers.sinks.outputs import (
     LANDING,
     MARK_DIGITS,
@@ -1396,6 +1396,8 @@ class _Attempt:
                 raise self._unfit(f"a history needs a column {name!r}. Add it, or name another one.")
         if history and history.valid_to in given:
             raise self._unfit(f"column {history.valid_to!r} is filled by the merge. Leave it out of the rows.")
+        if self._rules is not None and history:
+            self._check_versions(self._rules, history)
         for name, column in self._columns.items():
             if name in given or name in versions or column.filled:
                 continue
@@ -1410,6 +1412,23 @@ class _Attempt:
                     f"column {name!r} is missing in the rows, and a merge replaces whole rows. Add it to them, "
                     "as NULL if need be.",
                 )
+
+    def _check_versions(self, rules: Merge, history: Versions) -> None:
+        """Raise TargetError if a history's columns cannot hold the values of `sequence_by`, or NULL at the end."""
+        (by,) = (column for column in self._arriving if column.name in rules.sequence_by)
+        for name in (history.valid_from, history.valid_to):
+            declared, wanted = self._columns[name].declared, self._columns[by.name].declared
+            is_fit = by.kind == "date" or self._sql.takes(by, declared)
+            if not is_fit or self._sql.step(declared) > self._sql.step(wanted):
+                raise self._unfit(
+                    f"column {name!r} is {declared}, and a history fills it from {by.name!r}, which is {wanted}. "
+                    f"Declare it as {wanted}.",
+                )
+        if not self._columns[history.valid_to].nullable:
+            raise self._unfit(
+                f"column {history.valid_to!r} must have a value, and a history needs NULL there for versions that are "
+                "valid now. Let the column be NULL.",
+            )
 
     def prepare(self) -> None:
         """Create this package's tables next to the target if they are missing."""

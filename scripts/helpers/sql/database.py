@@ -510,6 +510,11 @@ class WritableDatabase(Database):
             return column.scale <= ((*numbers, 0)[1] if numbers else self.open_scale)
         return column.kind == "unknown" or column.base in self.held.get(kind, (kind,))
 
+    def step(self, declared: str) -> timedelta:
+        """Return the step between two times of a declared type; 0 for any other type."""
+        _, tick = self.cursor_type(declared) or ("", None)
+        return tick if isinstance(tick, timedelta) else timedelta(0)
+
     def arrived(self, column: Arriving, declared: str) -> SQL:
         """Write the value of a landing column in the type of its target column."""
         return sql("l.{}", column.landing)
