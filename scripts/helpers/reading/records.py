@@ -380,7 +380,10 @@ class _Json(_Syntax):
         """Return whether a record may have a column's name in another case: a column is NULL and such a name occurs."""
         is_absent = reduce(or_, _null_fields(parsed, self.fields), F.lit(False))
         names = sorted({re.escape(name) for name in _names(self.fields)})
-        other_case = f'"(?!(?:{"|".join(names)})")(?i:{"|".join(names)})"\\s*:'
+        # Many writers escape each letter outside ASCII.
+        written = [re.sub(r"[^\0-\x7f]+", r"(?:\g<0>|(?:\\\\u[0-9a-f]{4})+)", name) for name in names]
+        # Without quotes too, as an option of Spark allows.
+        other_case = f"""["'{{,\\s](?!(?:{"|".join(names)})["'\\s:])(?iu:{"|".join(written)})["']?\\s*:"""
         return is_absent & F.col("whole").rlike(other_case) if names else F.lit(False)
 
     def records(self, frame: DataFrame) -> DataFrame:
@@ -400,7 +403,7 @@ class _Json(_Syntax):
 
     def differs_by_case(self, name: str) -> Column:
         """Return whether a record has, at any depth, a name that differs from a column's name only by case."""
-        return F.coalesce(_has_other_case(F.col(name), self.fields), F.lit(False))
+        return F.coalesce(_has_other_case(F.col(name), self.fields, self.options or None), F.lit(False))
 
     def value_text(self, name: str, index: int) -> Column:
         """Return a value of a record, with its doubles and times as texts."""
@@ -647,25 +650,19 @@ def _null_fields(value: Column, kind: T.StructType) -> Iterator[Column]:
             yield F.lit(True)
 
 
-def _has_other_case(text: Column, kind: T.DataType) -> Column:
+def _has_other_case(text: Column, kind: Any, options: dict[str, str] | None) -> Column:
     """Return whether a JSON text has a name that differs only by case from a field of a type."""
     if not any(True for _ in _names(kind)):
         return F.lit(False)
-    if isinstance(kind, T.ArrayType):
-        elements, within = F.from_json(text, "array<string>"), kind.elementType
-        return F.coalesce(F.exists(elements, lambda one: _has_other_case(one, within)), F.lit(False))
-    found = F.from_json(text, "map<string,string>")
-    if isinstance(kind, T.MapType):
-        within = kind.valueType
-        return F.coalesce(F.exists(F.map_values(found), lambda one: _has_other_case(one, within)), F.lit(False))
-    assert isinstance(kind, T.StructType)
-    names = list(kind.names)
-
-    def is_other(key: Column) -> Column:
-        return F.lower(key).isin([name.lower() for name in names]) & ~key.isin(names)
-
-    here = F.coalesce(F.exists(F.map_keys(found), is_other), F.lit(False))
-    return reduce(or_, [_has_other_case(value_of(found, field.name), field.dataType) for field in kind], here)
+    is_list = isinstance(kind, T.ArrayType)
+    found = F.from_json(text, "array<string>" if is_list else "map<string,string>", options)
+    if isinstance(kind, T.StructType):
+        names, lower = kind.names, [name.lower() for name in kind.names]
+        here = F.exists(F.map_keys(found), lambda key: F.lower(key).isin(lower) & ~key.isin(names))
+        parts = [_has_other_case(value_of(found, field.name), field.dataType, options) for field in kind]
+        return reduce(or_, parts, F.coalesce(here, F.lit(False)))
+    values, within = (found, kind.elementType) if is_list else (F.map_values(found), kind.valueType)
+    return F.coalesce(F.exists(values, lambda one: _has_other_case(one, within, options)), F.lit(False))
 
 
 class _Csv(_Syntax):

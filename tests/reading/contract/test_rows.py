@@ -158,6 +158,30 @@ def test_whole_record_is_rescued_when_json_does_not_end_with_its_brace(
     assert sorted(found, key=str) == sorted(expected, key=str)
 
 
+OTHER_CASE = [
+    '{"id":1,"Ålder":40}',
+    '{"id":1,"\\u00c5lder":40}',
+    '{"id":1,"Имя":"x"}',
+    '{"id":1,"idkey":2}',
+    "{'id':1,'IdKey':2}",
+    "{id:1, Idkey : 2}",
+]
+ONE_CASE = ['{"id":1,"ålder":40}', '{"id":1,"\\u00e5lder":40}', '{"id":1,"имя":"x"}', "{id:1, idKey:2}"]
+
+
+@pytest.mark.parametrize("way", OWN)
+def test_record_is_rescued_when_a_name_differs_from_a_column_only_by_case(way: str, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text("\n".join([*OTHER_CASE, *ONE_CASE]))
+    schema = "id BIGINT, idKey BIGINT, `ålder` BIGINT, `имя` STRING"
+    options = {"rescue": True, "allowUnquotedFieldNames": True}
+
+    delta = FileBookmark(str(tmp_path)).new_files()
+    rows = getattr(delta, way)(spark, "json", schema=schema, **options).select("_rescued").collect()
+
+    rescued = [json.loads(row[0])["_corrupt_record"] for row in rows if row[0] is not None]
+    assert (sorted(rescued), len(rows)) == (sorted(OTHER_CASE), len(OTHER_CASE) + len(ONE_CASE))
+
+
 OVER_LINES = (
     'id,t,n\n1,"first\n2,of,3\n\u00e4,""x"", y\nlast",9\n4,x,5\n5,"y ""z",6\n9,5" pipe,1\n6,"never\n7,closed,8\n'
 )
