@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 from datetime import datetime
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -152,11 +153,42 @@ def test_column_has_the_type_of_its_values_when_a_file_has_only_a_header(tmp_pat
     }  # fmt: skip
 
 
-def test_read_stops_and_names_the_column_when_files_of_parquet_have_types_that_do_not_fit(tmp_path: Path) -> None:
-    delta = landed(tmp_path, pa.table({"id": [-1]}), pa.table({"id": pa.array([2**64 - 1], pa.uint64())}))
+MONEY = pa.array([Decimal("123456789012345678.91")], pa.decimal128(20, 2))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(pa.array([-1]), pa.array([2**64 - 1], pa.uint64()), id="numbers of either end"),
+        pytest.param(MONEY, pa.array([0.5]), id="decimal beside double"),
+        pytest.param(MONEY, pa.array([0.5], pa.float32()), id="decimal beside float"),
+        pytest.param(
+            pa.array([[{"x": MONEY[0].as_py()}]]), pa.array([[{"x": 0.5}]]), id="decimal beside double, in a list"
+        ),
+        pytest.param(
+            pa.array([[("k", MONEY[0].as_py())]], pa.map_("string", MONEY.type)),
+            pa.array([[("k", 0.5)]], pa.map_("string", pa.float64())),
+            id="decimal beside double, in a map",
+        ),
+        pytest.param(pa.array(["a"]), pa.array([b"\xff"]), id="text beside bytes"),
+    ],
+)
+def test_read_stops_and_names_the_column_when_files_of_parquet_have_types_that_do_not_fit(
+    tmp_path: Path, one: pa.Array, other: pa.Array
+) -> None:
+    delta = landed(tmp_path, pa.table({"id": one}), pa.table({"id": other}))
 
     with pytest.raises(MisfitError, match="column 'id'"):
         delta.read_pandas("parquet")
+
+
+@pytest.mark.parametrize(("kind", "value"), [("int64", BIG), ("uint64", 2**64 - 1)])
+def test_value_of_csv_keeps_the_type_of_the_caller_when_another_file_lacks_its_column(
+    tmp_path: Path, kind: str, value: Any
+) -> None:
+    found = landed(tmp_path, f"id,bay\n{value},A\n", "bay\nB\n").read_pandas("csv", dtype={"id": kind})["id"]
+
+    assert (str(found[0]), found.isna().tolist()) == (str(value), [False, True])
 
 
 def test_index_that_pandas_wrote_is_a_column_when_parquet_is_read(tmp_path: Path) -> None:

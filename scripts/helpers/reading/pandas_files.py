@@ -394,7 +394,12 @@ def _joined(
         return found
     given = options.get("dtype", {})
     # Leave out files with only a header: pandas gives their columns the type object, which all files would then get.
-    full = {key: frame for key, frame in frames.items() if len(frame)} or frames
+    full = {key: frame for key, frame in frames.items() if len(frame)} or dict(frames)
+    lacking = set().union(*full.values()).difference(set.intersection(*map(set, full.values())))
+    for key, frame in full.items():
+        # Beside a file without their column, pandas would turn whole numbers into floats.
+        kinds = {name: NULLABLE.get(str(frame[name].dtype), frame[name].dtype) for name in lacking.intersection(frame)}
+        full[key] = frame.astype(kinds)
     found = pd.concat(full.values(), ignore_index=True)
     for name in (name for frame in frames.values() for name in frame if name not in found):
         found[name] = pd.array([None] * len(found), "string")
@@ -411,16 +416,15 @@ def _joined(
 
 def _concatenated_tables(source: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of all tables, each column in a type that holds its values; MisfitError if there is none."""
-    concat = partial(pa.concat_tables, promote_options="permissive")
     columns = {}
     for name in dict.fromkeys(name for table in tables.values() for name in table.column_names):
         # Select no columns from a table that lacks this column, so that its rows get NULL.
         parts = [table.select([name] if name in table.column_names else []) for table in tables.values()]
         try:
-            together = concat(parts)
+            columns[name] = _concatenated(parts)
         except pa.ArrowException as error:
             try:
-                together = concat([_widened(part) for part in parts])
+                columns[name] = _concatenated([_widened(part) for part in parts])
             except pa.ArrowException:
                 first: dict[str, str] = {}
                 for key, part in zip(tables, parts, strict=True):
@@ -428,8 +432,27 @@ def _concatenated_tables(source: str, tables: Mapping[str, pa.Table]) -> pa.Tabl
                 kinds = ", ".join(f"{kind} in key {key!r}" for kind, key in first.items())
                 detail = f"column {name!r} is {kinds}, and no type holds all values: {error}. {ADVICE.get().part}"
                 raise MisfitError(source, name, ", ".join(first), detail=detail) from error
-        columns[name] = together[name]
     return pa.table(columns)
+
+
+def _concatenated(parts: list[pa.Table]) -> pa.ChunkedArray:
+    """Return the rows of tables of at most one column; ArrowInvalid where pyarrow would change values silently."""
+    found = pa.concat_tables(parts, promote_options="permissive")[0]
+    for kind in {kind for part in parts for kind in part.schema.types}:
+        if _is_changed(kind, found.type):
+            raise pa.ArrowInvalid(f"{kind} would become {found.type}")
+    return found
+
+
+def _is_changed(kind: pa.DataType, joined: pa.DataType) -> bool:
+    """Return whether pyarrow rounds decimals, or reads text as bytes, to join a type with others."""
+    if pa.types.is_struct(kind):
+        return any(_is_changed(field.type, joined.field(field.name).type) for field in kind)
+    if pa.types.is_nested(kind):
+        parts = ("key_type", "item_type") if pa.types.is_map(kind) else ("value_type",)
+        return any(_is_changed(getattr(kind, part), getattr(joined, part)) for part in parts)
+    is_text, stays_text = (NULLABLE.get(str(one)) == "string" for one in (kind, joined))
+    return is_text > stays_text or (pa.types.is_decimal(kind) and pa.types.is_floating(joined))
 
 
 def _widened(part: pa.Table) -> pa.Table:
