@@ -293,6 +293,10 @@ def _read_by_lines(
     )  # fmt: skip
     others = [name for name in lines.columns if name not in one.names]
     records = lines if format == "xml" else lines.select(*map(quoted, others), data.alias("record"))
+    if format != "xml" and not _is_utf8(options):
+        # Spark replaces bytes that are invalid in the encoding: make the record invalid in UTF-8 there.
+        with_ff = F.expr("cast(replace(cast(record AS string), '\ufffd', cast(X'FF' AS string)) AS binary)")
+        records = records.withColumn("record", with_ff)
     if format == "csv" and whole[RECORD].metadata.get("rescues"):
         records = mark_quoted(records, options, str(location))
     if schema is None:

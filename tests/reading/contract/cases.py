@@ -147,6 +147,22 @@ CSV = [
     Case("gzip called .csv", "csv", {"1.csv": gzip.compress(b"id\nabc\n")}, None, SourceError),
     Case("latin-1", "csv", {"1.csv": "id,name\na,Zo\xeb\n".encode("latin-1")}, None, SourceError),
     Case("latin-1 in the header", "csv", {"1.csv": "id,na\xefve\na,b\n".encode("latin-1")}, None, SourceError),
+    Case(
+        "bytes that do not fit the encoding",
+        "csv",
+        {"1.csv": "id,say\na,\u201chi\u201d\n".encode()},
+        None,
+        ways=("read", "glue"),
+        options={"encoding": "US-ASCII"},
+    ),
+    Case(
+        "latin-1, and said so",
+        "csv",
+        {"1.csv": "id,na\xefve\na,Zo\xeb\n".encode("latin-1")},
+        texts("id na\xefve", ("a", "Zo\xeb")),
+        ways=("read", "glue"),
+        options={"encoding": "ISO-8859-1"},
+    ),
     Case("UTF-16", "csv", {"1.csv": "id,name\na,b\n".encode("utf-16")}, None, SourceError),
     Case(
         "UTF-8 with a byte order mark and signs of all lengths",
@@ -358,6 +374,15 @@ JSON = [
         schema="id STRING, d STRUCT<ID: STRING>",
     ),
     Case("latin-1", "json", {"1.json": '{"id":"Zo\xeb"}\n'.encode("latin-1")}, None, SourceError),
+    Case(
+        "bytes that do not fit the encoding",
+        "json",
+        {"1.json": '{"id":"Zo\xeb"}\n'.encode("latin-1")},
+        None,
+        SourceError,
+        ways=("read", "glue"),
+        options={"encoding": "US-ASCII"},
+    ),
     Case("UTF-16", "json", {"1.json": '{"id":"a"}\n'.encode("utf-16")}, None, SourceError),
     Case(
         "whole numbers beside a fraction",
