@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from scripts.helpers.files.bookmark import FileBookmark
 from scripts.helpers.files.delta import FileDelta
 from scripts.helpers.listing.listing import Location
 from scripts.helpers.listing.objects import LISTED
-from scripts.helpers.reading.headers import HEAD, can_compare, csv_header, grouped_by_header
+from scripts.helpers.reading.headers import HEAD, avro_schema, can_compare, csv_header, grouped_by_header
 
 
 def planned(folder: Path, **bodies: bytes) -> FileDelta:
@@ -25,7 +26,7 @@ def planned(folder: Path, **bodies: bytes) -> FileDelta:
 
 
 def groups_of(delta: FileDelta, *, skip_changed: bool = False) -> list[list[str]]:
-    found = grouped_by_header(delta.location, delta.table, partial(csv_header, None), None, skip_changed=skip_changed)
+    found = grouped_by_header(delta.location, delta.table, partial(csv_header, {}), None, skip_changed=skip_changed)
     return [[key.removesuffix(".csv") for key in group.column("key").to_pylist()] for group, _ in found]
 
 
@@ -52,6 +53,48 @@ def test_files_without_a_line_go_to_the_end_of_the_first_group_when_others_have_
     delta = planned(tmp_path, a=b"", b=b"id,name\n1,x\n", c=b"name,id\n", d=b"\n \n", e=b"id,name\n")
 
     assert groups_of(delta) == [["b", "e", "a", "d"], ["c"]]
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "csv.bz2"])
+def test_files_are_in_different_groups_when_their_headers_differ_only_behind_what_is_fetched_first(
+    tmp_path: Path, ending: str
+) -> None:
+    many = ",".join(f"column_{number}" for number in range(HEAD // 10))
+    for name, rest in {"a": "x,y\n1", "b": "y,x\n1", "c": "x,y"}.items():
+        pack = {"csv.gz": gzip.compress, "csv.bz2": bz2.compress}.get(ending, bytes)
+        (tmp_path / f"{name}.{ending}").write_bytes(pack(f"{many},{rest}".encode()))
+
+    groups = groups_of(FileBookmark(str(tmp_path)).new_files())
+
+    assert [[name[0] for name in group] for group in groups] == [["a", "c"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "head", "header"),
+    [
+        ({}, b'id,"a\nb",c\n1', b'id,"a'),
+        ({"multiline": "true"}, b'\n#\nid,"a\r\nb",c\n1', b"#"),
+        ({"multiline": "true", "comment": "#"}, b'\n#\nid,"a\r\n""b",c\n1', b'id,"a\n""b",c'),
+        ({"multiline": "true"}, b'id,"a\nb\n1', None),
+        ({"multiline": "true", "quote": ""}, b'id,"a\nb",c\n1', b'id,"a'),
+        ({"multiline": "true", "escape": "\\"}, b'id,"a\\"\nb"\n1', b'id,"a\\"\nb"'),
+        ({"linesep": "|"}, b"id\n,a|1", b"id\n,a"),
+        ({"encoding": "UTF-16"}, "po\u010det\n1".encode("utf-16"), "po\u010det".encode()),
+        ({"charset": "UTF-32BE"}, "po\u010det\n1".encode("utf-32-be")[:-1], "po\u010det".encode()),
+        ({"encoding": "x-Johab"}, b"id,a\n1", b"id,a"),
+    ],
+)
+def test_header_is_the_record_that_spark_uses_when_the_options_say_how_records_end(
+    options: dict[str, str], head: bytes, header: bytes | None
+) -> None:
+    assert csv_header(options, head, False) == header
+
+
+def test_schema_of_avro_is_whole_or_missing_when_a_file_is_cut() -> None:
+    file = b"Obj\x01\x02\x16avro.schema\x08true\0"
+
+    assert [avro_schema(file[:size], False) for size in (3, 20, len(file))] == [file[:3], None, b"true"]
+    assert avro_schema(file[:20], True) == b"tr"
 
 
 def test_files_are_one_group_when_none_has_a_line(tmp_path: Path) -> None:

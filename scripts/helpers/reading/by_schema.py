@@ -18,7 +18,7 @@ from scripts.helpers.reading.fetched_lines import GZIP, NAMED_WRONG, marked
 from scripts.helpers.reading.headers import avro_schema, can_compare, csv_header, grouped_by_header
 from scripts.helpers.reading.misfits import Misfits, check_related, differing
 from scripts.helpers.reading.probe import nanosecond_columns
-from scripts.helpers.reading.records import REASON, RECORD, marker
+from scripts.helpers.reading.records import REASON, RECORD, lowered, marker
 from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_case
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
 from scripts.helpers.schemas.spark_frames import check_rescue, columns_of_schema, fitted, quoted, struct_of, type_of
@@ -304,7 +304,7 @@ class SchemaReader:
         is_avro = asked.format == "avro" and asked.option("avroSchema") is None
         if not (is_avro or asked.finds_by_header) or not can_compare(self.location, table):
             return [(table, b"")]
-        first_line = avro_schema if is_avro else partial(csv_header, asked.option("comment"))
+        first_line = avro_schema if is_avro else partial(csv_header, lowered(asked.options))
         return grouped_by_header(
             self.location, table, first_line, self.client,
             request_payer=self.request_payer, skip_changed=self.skip_changed,

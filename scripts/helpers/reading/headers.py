@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,12 +15,13 @@ from scripts.helpers.errors import ChangedObjectError
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import UNKNOWN, decompressed
+from scripts.helpers.reading.small_files import line_rules
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
 
 HEAD = 64 * 1024
-"""Bytes to fetch from the start of a file: enough for the header of a thousand columns, even if compressed."""
+"""Bytes to fetch first from the start of a file: enough for the header of a thousand columns, even if compressed."""
 _AS_A_WHOLE = ("deflate", "bz2")
 """Extensions of files whose start cannot be decompressed alone, such as half a bz2 block. They must fit into `HEAD`."""
 
@@ -38,7 +40,7 @@ def can_compare(location: Location, table: pa.Table) -> bool:
 def grouped_by_header(
     location: Location,
     table: pa.Table,
-    first_line: Callable[[bytes], bytes],
+    first_line: Callable[[bytes, bool], bytes | None],
     client: S3Client | None,
     *,
     request_payer: bool = False,
@@ -53,7 +55,8 @@ def grouped_by_header(
     table
         The planned files, with the columns of `FileDelta.table`; `can_compare` is true for them.
     first_line
-        Returns the header from the first bytes of a file: `csv_header` or `avro_schema`.
+        Returns the header, given the first bytes of a file and whether these are all: `csv_header` or `avro_schema`.
+        None if the header has more bytes.
     skip_changed
         Treat an overwritten or deleted file as one without a header; the later read leaves it out.
 
@@ -68,13 +71,18 @@ def grouped_by_header(
     fetcher = fetcher_of(location, client, WORKERS_HERE, request_payer)
 
     def header(one: Planned) -> bytes:
-        try:
-            start, _ = fetcher.ends(one, min(HEAD, max(one.size, 1)), 0)
-        except ChangedObjectError:
-            if skip_changed:
-                return b""
-            raise
-        return first_line(_unpacked(location, one.key, start))
+        most, found = HEAD, None
+        while found is None:
+            try:
+                start, _ = fetcher.ends(one, min(most, max(one.size, 1)), 0)
+            except ChangedObjectError:
+                if skip_changed:
+                    return b""
+                raise
+            head = _unpacked(location, one.key, start, most)
+            found = first_line(head, one.size <= most and len(head) < most)
+            most *= 16
+        return found
 
     groups: dict[bytes, list[int]] = {}
     with ThreadPoolExecutor(WORKERS_HERE) as pool:
@@ -89,37 +97,46 @@ def grouped_by_header(
     return [(table.take(rows), line) for line, rows in groups.items()]
 
 
-def _unpacked(location: Location, key: str, head: bytes) -> bytes:
+def _unpacked(location: Location, key: str, head: bytes, most: int) -> bytes:
     if packing(key) != "gz":
         return decompressed(location, key, head)
     found = b""
     try:
         # Decompress several members if a gzip file has them, because the first ones may be empty.
-        while head and len(found) < HEAD:
+        while head and len(found) < most:
             member = zlib.decompressobj(31)  # 31 selects the gzip format.
             # The head may end in the middle of a member, which is not an error here.
-            found += member.decompress(head, HEAD)
+            found += member.decompress(head, most)
             head = member.unused_data
     except zlib.error:
         return found or head  # Ignore a file that is not gzip. Spark raises the error when it reads the file.
     return found
 
 
-def avro_schema(head: bytes) -> bytes:
-    """Return the schema in the header of an Avro file; all of `head` if there is none."""
+def avro_schema(head: bytes, is_whole: bool) -> bytes | None:
+    """Return the schema in the header of an Avro file; all of `head` if there is none. None if it has more bytes."""
     _, _, rest = head.partition(b"avro.schema")
     size = length = 0
     for size, byte in enumerate(rest):
         length |= (byte & 127) << 7 * size
         if byte < 128:
             break
-    return rest[size + 1 :][: length >> 1] or head
+    found = rest[size + 1 :][: length >> 1]
+    return None if rest and len(found) < length >> 1 and not is_whole else found or head
 
 
-def csv_header(comment: str | None, head: bytes) -> bytes:
-    """Return the line that Spark uses as the header: the first that is neither blank nor a comment."""
-    for line in head.removeprefix(b"\xef\xbb\xbf").splitlines():
-        is_comment = bool(comment) and line.startswith(str(comment).encode())
-        if line.strip() and not is_comment:
-            return line
-    return b""
+def csv_header(asked: Mapping[str, str], head: bytes, is_whole: bool) -> bytes | None:
+    """Return the record that Spark uses as the header: the first that is neither blank nor a comment.
+
+    `asked` has the reader options as `lowered` returns them. None if the record has more bytes than `head`.
+    """
+    with suppress(LookupError):  # Python lacks some encodings of Java, in most of which line ends are single bytes.
+        head = head.decode(asked.get("encoding") or asked.get("charset") or "utf-8", "backslashreplace").encode()
+    lines, quotes = line_rules("csv", asked).lines(head), 0
+    quote = asked.get("quote", '"').encode() if asked.get("multiline") == "true" else b""
+    escaped = (asked.get("escape", "").encode() or quote) + quote
+    for count, line in enumerate(lines if is_whole else lines[:-1], 1):
+        quotes += line.replace(escaped, b"").count(quote)
+        if not quote or quotes % 2 == 0:  # Within quotes, a record has line ends.
+            return b"\n".join(lines[:count])
+    return b"\n".join(lines) if is_whole else None

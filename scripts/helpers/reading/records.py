@@ -132,7 +132,7 @@ def record_options(options: Mapping[str, Any]) -> dict[str, str]:
 
 def lowered(options: Mapping[str, Any]) -> dict[str, str]:
     """Return options with lower-case names and values as text, as Spark ignores the case of option names."""
-    return {name.lower(): option_text(value) for name, value in options.items()}
+    return {name.lower(): option_text(value) for name, value in options.items() if value is not None}
 
 
 def option_text(value: Any) -> str:

@@ -135,7 +135,7 @@ class SmallFiles:
                 str(self.location), f"text has one column, and the schema names {len(fields)}: {fields.names}."
             )
         parse_times_strictly(self.spark)
-        fetching = self._fetching(_rules(self.format, asked), len(names), planned, header)
+        fetching = self._fetching(line_rules(self.format, asked), len(names), planned, header)
         columns = ["record binary", "path string", *(f"folder_{index} string" for index in range(len(names)))]
         fetched = shares.mapInArrow(fetching, ", ".join(columns))
         is_strict = RECORD in fields.names
@@ -155,7 +155,7 @@ class SmallFiles:
         check_jvm(self.spark, what, "Pass schema= and leave out on_schema_change, or use read.")
         asked = lowered(options or {})
         # Keep CSV headers here: Spark takes the first line as the header, and drops each line that equals it.
-        rules = replace(_rules(self.format, asked), header=False)
+        rules = replace(line_rules(self.format, asked), header=False)
         fetching = self._fetching(rules, 0, unpacked)
         fetched = _packed(self.spark, table).mapInArrow(fetching, "record binary, path string")
         # This runs a Spark job, which fetches the records.
@@ -176,7 +176,7 @@ def header_of(
 ) -> bytes | None:
     """Fetch a planned CSV file and return its header, as executors split it; None if the file has no lines."""
     fetcher = fetcher_of(location, client, 1, request_payer)
-    lines = _rules("csv", lowered(options)).lines(decompressed(location, one.key, fetcher.fetch(one)))
+    lines = line_rules("csv", lowered(options)).lines(decompressed(location, one.key, fetcher.fetch(one)))
     return lines[0] if lines else None
 
 
@@ -236,7 +236,8 @@ def check_small_files(
         raise SourceError(str(location), f"read_small cannot read it so: {reason} Spark's own reader can: read.")
 
 
-def _rules(format: str, asked: Mapping[str, str]) -> LineRules:
+def line_rules(format: str, asked: Mapping[str, str]) -> LineRules:
+    """Return how Spark's reader splits files, given its options as `lowered` returns them."""
     separator = asked["linesep"].encode() if "linesep" in asked else None
     if format == "text":
         return LineRules(asked.get("wholetext") == "true", separator)

@@ -120,6 +120,25 @@ CSV = [
         texts("id name", ("1a", "Ann"), ("2a", "Bob")),
     ),
     Case(
+        "headers in another order behind a line end",
+        "csv",
+        {"1.csv": b'id,"a\nb",c,d\n1x,2x,3x,4x\n', "2.csv": b'id,"a\nb",d,c\n1x,2x,4x,3x\n'},
+        [{"id": "1x", "a\nb": "2x", "c": "3x", "d": "4x"}] * 2,
+        ways=("read", "glue"),
+        options={"multiLine": True},
+    ),
+    Case(
+        "headers in another order behind a sign with a byte of a line end",
+        "csv",
+        {
+            f"{number}.csv": text.encode("utf-16")
+            for number, text in enumerate(["\u010d,c,d\n2x,3x,4x\n", "\u010d,d,c\n2x,4x,3x\n"])
+        },
+        texts("\u010d c d", ("2x", "3x", "4x"), ("2x", "3x", "4x")),
+        ways=("read", "glue"),
+        options={"encoding": "UTF-16", "multiLine": True},
+    ),
+    Case(
         "column that only the smaller file has",
         "csv",
         {"1.csv": b"id,name\n" + b"1a,Ann\n" * 30, "2.csv": b"name,id,mail\nBob,2a,m\n"},
