@@ -579,9 +579,8 @@ def test_slice_of_uuids_is_refused_when_rows_may_still_arrive_in_it(
 
     start, rows = first_uuid_at(clock.now), [made(600), made(2)]
     source = ListedRows((CursorColumn("id", kind),), [(rows[0],)])
-    read = {"strings": True, "transformation_ctx": CONTEXT}
     with IncrementalJob(watermarks, JOB, clock=clock) as job:
-        job.rows_since(source, "id", start_from=start, **read)
+        job.rows_since(source, "id", start_from=start, strings=True, transformation_ctx=CONTEXT)
         job.freeze()
 
     def fill() -> list[Any]:

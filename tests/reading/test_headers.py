@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -61,7 +62,7 @@ def test_files_are_in_different_groups_when_their_headers_differ_only_behind_wha
 ) -> None:
     many = ",".join(f"column_{number}" for number in range(HEAD // 10))
     for name, rest in {"a": "x,y\n1", "b": "y,x\n1", "c": "x,y"}.items():
-        pack = {"csv.gz": gzip.compress, "csv.bz2": bz2.compress}.get(ending, bytes)
+        pack: Callable[[bytes], bytes] = {"csv.gz": gzip.compress, "csv.bz2": bz2.compress}.get(ending, bytes)
         (tmp_path / f"{name}.{ending}").write_bytes(pack(f"{many},{rest}".encode()))
 
     groups = groups_of(FileBookmark(str(tmp_path)).new_files())

@@ -117,7 +117,7 @@ def _in_order(df: DataFrame, columns: Sequence[str], keys: Sequence[str], *, may
         )
     absent = F.lit(None).cast("string")
     return df.select(
-        *(there.get(name, absent.alias(name)) for name in wanted), *map(there.get, new), *map(quoted, keys)
+        *(there.get(name, absent.alias(name)) for name in wanted), *map(there.__getitem__, new), *map(quoted, keys)
     )
 
 
