@@ -62,8 +62,8 @@ def test_files_are_in_different_groups_when_their_headers_differ_only_behind_wha
 ) -> None:
     many = ",".join(f"column_{number}" for number in range(HEAD // 10))
     for name, rest in {"a": "x,y\n1", "b": "y,x\n1", "c": "x,y"}.items():
-        pack: Callable[[bytes], bytes] = {"csv.gz": gzip.compress, "csv.bz2": bz2.compress}.get(ending, bytes)
-        (tmp_path / f"{name}.{ending}").write_bytes(pack(f"{many},{rest}".encode()))
+        packs: dict[str, Callable[[bytes], bytes]] = {"csv.gz": gzip.compress, "csv.bz2": bz2.compress, "csv": bytes}
+        (tmp_path / f"{name}.{ending}").write_bytes(packs[ending](f"{many},{rest}".encode()))
 
     groups = groups_of(FileBookmark(str(tmp_path)).new_files())
 
