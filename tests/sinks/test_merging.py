@@ -152,7 +152,7 @@ def test_row_newer_than_the_delete_of_its_key_is_there_when_the_times_of_the_tar
 
     merge(1, "00", "first")
     written.sql(f"ALTER TABLE {name} {alter} {finer}")
-    with pytest.raises(TargetError, match=rf"column 'at' is {finer[:8]}.*, and .* in '{GONE}{name}', .* Declare it as"):
+    with pytest.raises(TargetError, match=rf"by at, id \({whole[:8]}.* in '{GONE}{name}', .* by at, id \({finer[:8]}"):
         merge(2, "00.6", "gone")
     written.sql(f"ALTER TABLE {GONE}{name} {alter} {finer}")
     merge(2, "00.6", "gone")

@@ -1302,7 +1302,6 @@ class _Attempt:
         self._sql = sql = log.sql
         self._written = sql.table(log.parts)
         self._check_name()
-        self._check_sequence()
         with log.session("the table cannot be looked at", f"GRANT SELECT, INSERT ON {self._written}") as session:
             self._columns = log.catalogue(session, log.parts)
             if not self._columns:
@@ -1329,20 +1328,6 @@ class _Attempt:
                     f"{part!r} has {len(part.encode())} bytes, and {self._sql.name} has names of up to {limit}."
                     " Check the name.",
                 )
-
-    def _decimals_as_text(self, names: Collection[str]) -> list[Arriving]:
-        """Return those of the named columns that have decimals which the database compares as text."""
-        decimals = [column for column in self._arriving if column.base == "decimal" and column.name in names]
-        return [] if self._sql.compares_decimals else decimals
-
-    def _check_sequence(self) -> None:
-        """Raise TargetError if the database would order the rows of a key by decimals as text."""
-        for column in self._decimals_as_text(self._rules.sequence_by if self._rules else ()):
-            raise self._unfit(
-                f"column {column.name!r} orders the rows of a key and is {column.kind} in the rows, and "
-                f"{self._sql.name} compares decimals as text, so that '10' comes before '9'. Cast it to bigint or "
-                "double, and declare the column as integer or real.",
-            )
 
     def _create(self) -> str:
         sql, rules = self._sql, self._rules
@@ -1383,6 +1368,12 @@ class _Attempt:
                     f"column {column.name!r} is {found.declared}, and the rows have it as {column.kind}, which does "
                     f"not fit there unchanged. Cast it, or declare the column as {self._sql.declaration(column)}."
                     + (how_to_read_text(column.name) if is_text else "")
+                )
+            if column.base in self._sql.compared_as_text and rules is not None and column.name in rules.sequence_by:
+                raise self._unfit(
+                    f"column {column.name!r} orders the rows of a key and is {column.kind} in the rows, and "
+                    f"{self._sql.name} compares decimals as text, so that '10' comes before '9'. Cast it to bigint or "
+                    "double, and declare the column as integer or real.",
                 )
         if self._arriving:
             self._check_others({column.name for column in self._arriving})
@@ -1454,23 +1445,16 @@ class _Attempt:
     def _check_gone(self, session: Session, rules: Merge) -> None:
         """Raise TargetError if the table of remembered deletes has other columns than the merge, or other types."""
         schema, table = self.statements.schema, self.statements.deletes_table
-        found = self._log.catalogue(session, [schema, table])
-        named = {*rules.keys, *rules.sequence_by}
-        if found.keys() != named:
-            raise self._unfit(
-                f"its deletes are remembered by {', '.join(sorted(found))} in {table!r}, and "
-                f"this one goes by {', '.join(sorted(named))}. Merge as before, or drop that table once no older "
-                "row can come.",
-            )
         # Compare with the staging table, because the database writes the types of both in the same way.
-        staged = self._log.catalogue(session, [schema, self._table])
-        for name in sorted(named & staged.keys()):
-            there, here = found[name].declared, staged[name].declared
-            if there != here:
-                raise self._unfit(
-                    f"column {name!r} is {here}, and {there} in {table!r}, where deletes are remembered. Declare it as "
-                    f"{here} there as well.",
-                )
+        found, staged = (self._log.catalogue(session, [schema, name]) for name in (table, self._table))
+        named = {name: staged[name] for name in (*rules.keys, *rules.sequence_by)}
+        there, here = ({name: one[name].declared for name in sorted(one)} for one in (found, named))
+        if there != here:
+            raise self._unfit(
+                f"its deletes are remembered by {', '.join(there)} ({', '.join(there.values())}) in {table!r}, and "
+                f"this one goes by {', '.join(here)} ({', '.join(here.values())}). Merge as before, alter that table "
+                "as this one, or drop it once no older row can come.",
+            )
 
     def fill(self, given: Any) -> int:
         """Write rows to a landing table, check them, and copy them to the staging table; return the row count."""
@@ -1479,7 +1463,7 @@ class _Attempt:
         with log.session("its staging table cannot be made", rights) as session:
             session.run(statements.create_landing(table, arriving))
             session.run(statements.create_staging(table, arriving))
-            if self._rules is not None:
+            if self._rules is not None and arriving:
                 self._check_gone(session, self._rules)
         with target_errors(log.target, "rows cannot be written to its staging table, or not be read for it"):
             log.access.fill(given, statements.beside(table + LANDING), arriving)
@@ -1563,8 +1547,9 @@ class _Attempt:
     def _reduce(self, session: Session, rules: Merge) -> None:
         """Reduce a staging table to the winning rows: the newest of each key, or for a history one of each event."""
         statements, table = self.statements, self._table
-        for column in self._decimals_as_text(rules.keys):
-            if count := sum(_count(session, query) for query in statements.other_scales(column)):
+        for column in self._arriving:
+            is_text = column.base in self._sql.compared_as_text and column.name in rules.keys
+            if is_text and (count := sum(_count(session, query) for query in statements.other_scales(column))):
                 raise self._unfit(
                     f"key {column.name!r} is {column.kind} in the rows, and {rows_have(count)} another scale there "
                     f"or in {statements.deletes_table!r}. {self._sql.name} compares decimals as text, so '1.50' is not "

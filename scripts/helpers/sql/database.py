@@ -438,8 +438,10 @@ class WritableDatabase(Database):
     """Python drivers, by the package of their connections."""
     writing_options: Mapping[str, str] = MappingProxyType({})
     """Options of the JDBC driver for writing, such as those for sending many rows at once."""
-    has_one_writer, holds_nul, compares_decimals = False, True, True
-    """Whether only one transaction can write at a time, texts may contain NUL, and decimals compare as numbers."""
+    has_one_writer, holds_nul = False, True
+    """Whether only one transaction can write at a time, and whether texts may contain NUL."""
+    compared_as_text: Sequence[str] = ()
+    """Spark types of numbers that the database stores and compares as text."""
     unfit_floats: Sequence[str] = ()
     """Special numbers that the database cannot store, or stores as NULL."""
     held: Mapping[str | None, Sequence[str]] = HELD

@@ -47,7 +47,7 @@ class SQLite(WritableDatabase):
         "binary": sql("blob"), **dict.fromkeys(("string", "decimal", "unknown", *TIMES), sql("text")),
     })  # fmt: skip
 
-    has_one_writer, compares_decimals, unfit_floats = True, False, ("nan",)
+    has_one_writer, compared_as_text, unfit_floats = True, ("decimal",), ("nan",)
     # Take the write lock at BEGIN. Otherwise data that a transaction has read could change before its first write.
     writing_options = MappingProxyType({"transaction_mode": "IMMEDIATE"})
     begins = sql("BEGIN IMMEDIATE")
