@@ -13,7 +13,7 @@ from typing import Any
 from scripts.helpers._lazy import Column, F, T
 from scripts.helpers.errors import ADVICE, MisfitError
 from scripts.helpers.reading.fetched_lines import NAMED_WRONG, marked
-from scripts.helpers.reading.records import REASON, RECORD, csv_texts, record_options, value_of
+from scripts.helpers.reading.records import REASON, RECORD, csv_texts, record_options, value_of, with_long_as_text
 from scripts.helpers.schemas.kinds import Columns, Kind, is_nested, kind_text
 from scripts.helpers.schemas.spark_frames import json_of_values, quoted
 
@@ -77,8 +77,8 @@ class Misfits:
         return F.when(record.isNull(), json_of_values(left_out)).otherwise(values)
 
     def _may_lose(self, kind: Kind) -> bool:
-        """Return whether values of a type can be lost. Text can be lost only in XML, if an element is repeated."""
-        return kind != "string" or self.format == "xml"
+        """Return whether values of a type can be lost. Text cannot in CSV, but in XML if an element is repeated."""
+        return kind != "string" or self.format != "csv"
 
     def _is_lost(self, name: str, kind: Kind) -> Column:
         """Return whether a value is NULL but has a text. For a nested value the text is enough: a part may be lost."""
@@ -102,7 +102,7 @@ class Misfits:
         options = record_options(self.options)
         if self.format != "csv":
             # Pass None for no options: Spark Connect sends an empty map without types, which Spark refuses.
-            return F.from_json(record, "map<string,string>", options or None)
+            return F.from_json(with_long_as_text(record), "map<string,string>", options or None)
         return csv_texts(record, len(self.columns), options)
 
     def _raised_record(self) -> Column:

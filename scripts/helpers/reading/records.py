@@ -51,6 +51,12 @@ _SEVERAL = rf"^{_BLANK}(?:\[|$)|\}}{_BLANK}\{{"
 """Matches JSON text that may hold no object, or several."""
 _LIST = rf"^{_BLANK}\[([\s\S]*)\]{_BLANK}$"
 _QUOTED = r"""|"(?:[^"\\]++|\\[\s\S])*+"|'(?:[^'\\]++|\\[\s\S])*+'"""
+_LONG = r"-?(?=\d+[.eE])(?=[\d.]{17}|[\d.]++[eE])[\d.]++(?:[eE][-+]?\d+)?"
+"""Matches a fraction that a double may not hold, or that has an exponent."""
+_LONG_FRACTION = rf"\G((?:[^\"'\d-]++{_QUOTED}|(?!{_LONG})[-\d][\d.eE+-]*+)*+)({_LONG})"
+"""Matches JSON text up to such a fraction outside strings."""
+_MAYBE_ROUNDED = r"^[\[{]|^-?\d+\.\d+(?:E-?\d+)?$|Infinity"
+"""Matches the text of a double, and JSON that may have some within."""
 _CUT = f"\x1e{_END}\x1e"
 """Separates two objects: JSON allows this control character neither inside strings nor outside them."""
 _MIDNIGHT = r"^\s*[^T\s]+(?:[T ](?:0?0(?::0?0){0,2}(?:\.0*)?)?\s*(?:[A-Z]\S*|[+-][\d:]+)?)?\s*$"
@@ -133,6 +139,11 @@ def record_options(options: Mapping[str, Any]) -> dict[str, str]:
 def lowered(options: Mapping[str, Any]) -> dict[str, str]:
     """Return options with lower-case names and values as text, as Spark ignores the case of option names."""
     return {name.lower(): option_text(value) for name, value in options.items() if value is not None}
+
+
+def with_long_as_text(record: Column) -> Column:
+    """Return a JSON text with its long fractions as strings, because Spark rounds a number that it reads as text."""
+    return F.regexp_replace(record, _LONG_FRACTION, '$1"$2"')
 
 
 def option_text(value: Any) -> str:
@@ -404,6 +415,17 @@ class _Json(_Syntax):
     def differs_by_case(self, name: str) -> Column:
         """Return whether a record has, at any depth, a name that differs from a column's name only by case."""
         return F.coalesce(_has_other_case(F.col(name), self.fields, self.options or None), F.lit(False))
+
+    def converted(self, index: int, *, is_inferred: bool) -> Column | None:
+        if not isinstance(self.fields[index].dataType, T.StringType):
+            return super().converted(index, is_inferred=is_inferred)
+        value, text = F.col(f"value_{index}"), F.col("text")
+        schema = T.StructType([self.fields[index]])
+        exact = F.from_json(with_long_as_text(text), schema, self.options or None).getField(self.fields[index].name)
+        # In a list or an object, only the quotes may differ.
+        is_same = F.translate(value, '"', "") == F.translate(exact, '"', "")
+        kept = F.when(~value.rlike(r"^[\[{]"), exact).when(is_same, value)
+        return F.when(value.rlike(_MAYBE_ROUNDED) & text.rlike(_LONG), kept).otherwise(value)
 
     def value_text(self, name: str, index: int) -> Column:
         """Return a value of a record, with its doubles and times as texts."""

@@ -182,6 +182,42 @@ def test_record_is_rescued_when_a_name_differs_from_a_column_only_by_case(way: s
     assert (sorted(rescued), len(rows)) == (sorted(OTHER_CASE), len(OTHER_CASE) + len(ONE_CASE))
 
 
+FRACTIONS = {
+    '{"t":12345678901234567.89}': "12345678901234567.89",
+    '{"t":"1e3","x":0.1000000000000000000001}': "1e3",
+    '{"t":-1E400}': "-1E400",
+    '{"t":0.30000000000000004}': "0.30000000000000004",
+    '{"t":"12345678901234567.89"}': "12345678901234567.89",
+    '{"t":{"a":[0.30000000000000004,"\\"1.00000000000000001"]}}': (
+        '{"a":[0.30000000000000004,"\\"1.00000000000000001"]}'
+    ),
+    '{"x":1.5,"t":17}': "17",
+}
+
+
+@pytest.mark.parametrize("way", OWN)
+def test_fraction_of_json_keeps_its_digits_when_its_column_is_text(way: str, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text("\n".join(FRACTIONS))
+    delta = FileBookmark(str(tmp_path)).new_files()
+
+    rows = getattr(delta, way)(spark, "json", schema="t STRING, x DOUBLE").collect()
+
+    assert sorted(row[0] for row in rows) == sorted(FRACTIONS.values())
+
+
+@pytest.mark.parametrize("way", OWN)
+def test_fraction_of_json_is_rescued_with_its_digits_when_it_does_not_fit(way: str, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text('{"x":1.00500000000000000001}\n{"t":{"a":1.00500000000000000001}}\n')
+    delta = FileBookmark(str(tmp_path)).new_files()
+
+    rows = getattr(delta, way)(spark, "json", schema="x DECIMAL(9,2), t STRING", rescue=True).collect()
+
+    exact = "1.00500000000000000001"
+    found = [(row["t"], row["_rescued"]) for row in rows if exact in str(row)]
+    assert len(found) == len(rows) == 2
+    assert found[0] == (None, f'{{"x":"{exact}"}}')
+
+
 OVER_LINES = (
     'id,t,n\n1,"first\n2,of,3\n\u00e4,""x"", y\nlast",9\n4,x,5\n5,"y ""z",6\n9,5" pipe,1\n6,"never\n7,closed,8\n'
 )
