@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.errors import InvalidValueError, SourceError
+from scripts.helpers.errors import InvalidValueError, PlanConflictError, SourceError
 from scripts.helpers.files.partition_delta import PartitionDelta
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
@@ -83,3 +83,20 @@ def test_whole_partitions_replace_those_of_the_target_when_they_are_overwritten(
     copy()
 
     assert sorted(tuple(row) for row in spark.read.parquet(target).collect()) == [(1, 1), (3, 1), (20, 2)]
+
+
+def test_replay_is_refused_when_whole_partitions_were_planned_and_executors_are_to_find_files(
+    watermarks: Watermarks, spark: Any, tmp_path: Path
+) -> None:
+    put(tmp_path, "source/day=1/a.json")
+    source, ledger = str(tmp_path / "source"), str(tmp_path / "ledger")
+    with pytest.raises(ZeroDivisionError), IncrementalJob(watermarks, "copy", spark=spark) as job:
+        job.new_partitions(source, "day", transformation_ctx="files", whole=True, ledger_uri=ledger)
+        job.freeze()
+        raise ZeroDivisionError
+
+    with (
+        pytest.raises(PlanConflictError, match="Run the code that made the plan"),
+        IncrementalJob(watermarks, "copy", spark=spark) as job,
+    ):
+        job.new_files_on_spark(source, ledger_uri=ledger)

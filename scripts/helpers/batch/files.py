@@ -368,6 +368,7 @@ class FilesOnSpark(FileSource):
         """Take the files of a frozen plan. Executors check that the files have not changed."""
         executors = self._executors(PLANNED)
         found = executors.resume(stored)
+        check_same_call(found.plan, None, self.batch.run.job_id, self.context)
         if self.on_changed is not None:
             executors.check_unchanged(found.plan)
         return self._taken(executors, found)
