@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -48,6 +49,28 @@ def test_time_is_that_of_the_first_attempt_when_the_plan_is_replayed_a_day_later
     assert first.tzinfo == replayed.tzinfo == timezone.utc
     # That run begins at the time of the last commit, so a microsecond is added.
     assert after == first + timedelta(days=1, microseconds=1)
+
+
+def test_time_is_that_of_the_first_attempt_when_it_read_files_after_the_freeze(
+    watermarks: Watermarks, clock: Clock, tmp_path: Path
+) -> None:
+    (tmp_path / "1.csv").write_text("id\n1\n")
+    times: list[datetime] = []
+
+    def attempt() -> None:
+        with IncrementalJob(watermarks, "parking") as job:
+            landed = job.new_files(f"{tmp_path}/")
+            times.append(job.freeze().planned_at)
+            clock.move(hours=12)
+            landed.read_pandas("csv")
+            if len(times) == 1:
+                raise KilledError
+
+    with pytest.raises(KilledError):
+        attempt()
+    attempt()
+
+    assert times[0] == times[1]
 
 
 def test_times_go_on_growing_when_the_clock_of_an_earlier_run_was_ahead(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
@@ -18,6 +19,7 @@ from scripts.helpers.schemas.kept import shown_schemas
 from scripts.helpers.watermarks import Watermarks
 from tests.support.clock import Clock
 from tests.support.listed_rows import ListedRows
+from tests.support.steps import KilledError
 
 FIRST = {"id": pa.array([1], pa.int32()), "bay": ["A"]}
 NEW = {**FIRST, "id": pa.array([2], pa.int32()), "colour": ["red"]}
@@ -140,6 +142,36 @@ def test_run_stops_and_keeps_its_watermark_when_the_policy_refuses(
     assert told in str(caught.value) and "on_schema_change='take'" in str(caught.value)
     assert runs.watermarks.get_watermark_values("loans") == before
     assert runs.take(pa.table(columns), "take").num_rows == 1
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["planned", "replayed"])
+@pytest.mark.parametrize("frame", [pd.DataFrame, pa.table], ids=["pandas", "pyarrow"])
+def test_rows_of_a_refused_source_come_later_when_the_script_goes_on_with_another_source(
+    watermarks: Watermarks, clock: Clock, frame: Any, dies: bool
+) -> None:
+    changed = frame({"id": [1, 2], "colour": ["red", "red"]})
+
+    def load(policy: str, beside: Any, loans: Any, *, dies: bool = False) -> list[Any]:
+        with IncrementalJob(watermarks, "loans", clock=clock) as job:
+            found = [job.rows_since(beside, "id", transformation_ctx="bays", settled=True)]
+            with suppress(SchemaChangedError):
+                options: Any = {"on_schema_change": policy, "settled": True}
+                found.append(job.rows_since(loans, "id", transformation_ctx="loans", **options))
+            if dies:
+                job.freeze()
+                raise KilledError
+            return [sorted(pd.DataFrame(rows.to_pydict() if frame is pa.table else rows)["id"]) for rows in found]
+
+    load("raise", frame({"id": [1]}), frame({"id": [1]}))
+    if dies:
+        with pytest.raises(KilledError):
+            load("take", frame({"id": [1, 2]}), changed, dies=True)
+        with pytest.raises(SchemaChangedError):
+            load("raise", frame({"id": [1, 2]}), changed)
+    else:
+        assert load("raise", frame({"id": [1, 2]}), changed) == [[2]]
+
+    assert load("take", frame({"id": [1, 2]}), changed)[1] == [2]
 
 
 def test_column_that_is_left_out_is_in_the_log_and_the_metrics_when_changes_are_reported(

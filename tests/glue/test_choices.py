@@ -203,6 +203,20 @@ def test_struct_is_json_with_names_when_it_is_cast_to_text(prices: DynamicFrame)
     assert rows(mapped)[0] == {"bay": '{"no":"1"}'}
 
 
+@pytest.mark.parametrize("how", ["cast", "united"])
+def test_times_within_a_struct_keep_microseconds_when_it_becomes_text(
+    glue_context: GlueContext, spark: Any, how: str
+) -> None:
+    made = spark.sql("SELECT named_struct('at', TIMESTAMP'2026-03-16 12:00:00.123456') AS bay")
+    frame = DynamicFrame.fromDF(made, glue_context, "frame")
+    if how == "cast":
+        found = frame.resolveChoice(specs=[("bay", "cast:string")])
+    else:
+        found = frame.union(DynamicFrame.fromDF(spark.sql("SELECT 'none' AS bay"), glue_context, "frame"))
+
+    assert "12:00:00.123456" in rows(found)[0]["bay"]
+
+
 def test_text_is_cast_when_it_is_mapped_as_a_choice(prices: DynamicFrame) -> None:
     mapped = prices.apply_mapping([("price", "choice", "cost", "double"), ("id", "long", "id", "int")])
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -472,6 +473,16 @@ def test_parquet_is_read_as_it_is_with_a_warning_when_nothing_was_asked_for(
     assert nights.run("parquet") == [{"id": 2.5, "colour": "red"}]
     assert "'id' was int and is double" in caplog.text and "'bay' is gone" in caplog.text
     assert nights.kept == {"parquet": {"id": "double", "colour": "string"}}
+
+
+def test_times_are_rescued_to_the_microsecond_when_their_column_is_left_out(nights: Nights) -> None:
+    nights.remember("1.parquet", id="integer")
+    at = datetime(2026, 3, 16, 12, 0, 0, 123_456, timezone.utc)
+    nights.put_parquet("2.parquet", pa.int32(), id=2, at=at)
+
+    (row,) = nights.run("parquet", on_schema_change="warn", rescue=True)
+
+    assert datetime.fromisoformat(json.loads(row["_rescued"])["at"]) == at
 
 
 @pytest.mark.parametrize("policy", ["add", "warn", "raise"])

@@ -18,6 +18,7 @@ from scripts.helpers.watermarks import Watermarks
 from tests.sinks.directory_copy import JOB, DirectoryCopy
 from tests.sinks.shops import Shop
 from tests.support.clock import Clock
+from tests.support.dynamodb import FakeDynamoDB
 from tests.support.outputs import output_of_run
 from tests.support.reasons import because
 from tests.support.steps import KilledError
@@ -243,6 +244,31 @@ def test_other_jobs_and_other_files_stay_when_one_job_takes_back(world: Director
         pass
 
     assert world.seen == [70, 80]
+
+
+def test_all_targets_give_back_their_rows_when_the_history_is_longer_than_a_page_of_dynamodb(tmp_path: Path) -> None:
+    watermarks = Watermarks("table", FakeDynamoDB())  # type: ignore[arg-type]
+    raw, rejects, source = tmp_path / "raw", tmp_path / "rejects", list[int]()
+
+    def run(row: int) -> None:
+        source.append(row)
+        with IncrementalJob(watermarks, JOB, f"jr_{row}") as job:
+            rows = job.rows_since(pd.DataFrame({"id": source}), "id", settled=True)
+            job.write(rows, str(raw))
+            if row == 2:
+                job.write(rows, str(rejects))
+
+    run(1)
+    watermarks.set_watermark(JOB, {"note": "x" * 60_000}, **WHY)
+    for row in range(2, 22):
+        run(row)
+    watermarks.rewind(JOB, to_version=2, retract=True, **WHY)
+    run(22)
+
+    def ids(folder: Path) -> list[int]:
+        return sorted(row for path in folder.rglob("*.parquet") for row in pd.read_parquet(path)["id"])
+
+    assert (ids(raw), ids(rejects)) == (list(range(1, 23)), [])
 
 
 def test_retraction_is_refused_when_it_is_of_one_context(world: DirectoryCopy) -> None:

@@ -358,6 +358,27 @@ class Batch:
             # Keep the columns that the source's present state stores, even if this run has not looked at columns.
             self._states[context] = carried(state, self.run.state(context))
 
+    @contextmanager
+    def withdrawing(self, context: str | None) -> Iterator[None]:
+        """Withdraw a source from the batch if the block refuses it, and keep a script that goes on from committing it.
+
+        A frozen plan keeps the source, so no such batch is committed: then the commit raises the error again.
+        """
+        try:
+            yield
+        except Exception as error:
+            refusal = error
+            if context in self.contexts and self.run.plan is None:
+                del self.contexts[context]
+                self._states.pop(context, None)
+            elif context is not None:
+
+                def refuse() -> None:
+                    raise refusal
+
+                self.end.before_commit(refuse)
+            raise
+
     def following(self, context: str) -> Mapping[str, Any] | None:
         """Return the watermark that the commit will store for a source; None if there is none."""
         found: Mapping[str, Any] | None = self._states.get(context)

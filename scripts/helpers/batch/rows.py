@@ -49,7 +49,8 @@ def rows_since(
     # Store the columns only after `take`, which has made the state that they are stored in. Use `source.name` only for
     # sources of this package: a frame may have a column called `name`.
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
-    rows = SchemaKeeping(batch).rows(context, name, found, policy)
+    with batch.withdrawing(context):
+        rows = SchemaKeeping(batch).rows(context, name, found, policy)
     # Do not track a Spark frame as an object: `contexts_of` finds it by the node of the plan that counts its rows.
     batch.give(context, rows, is_recognisable=not hasattr(rows, "sparkSession"))
     return rows

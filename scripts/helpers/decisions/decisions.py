@@ -358,11 +358,15 @@ class Decisions:
 
         At most `most` versions are read.
         """
-        if head.version <= version:
-            return ()
-        later = head.version - version
-        entries = self._lookups.history_of(head, later if most is None else min(most, later))
-        return tuple(output for entry in entries if entry.version > version for output in entry.change.outputs)
+        left = head.version - version if most is None else min(most, head.version - version)
+        found: list[Output] = []
+        page = self._lookups.history_of(head, left) if left > 0 else ()
+        # DynamoDB ends a page after 1 MB, so read on until a page has no entry above `version`.
+        while entries := [entry for entry in page if entry.version > version]:
+            found += (output for entry in entries for output in entry.change.outputs)
+            left -= len(entries)
+            page = self._lookups.history_of(head, left, before=entries[-1].version) if left > 0 else ()
+        return tuple(found)
 
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
         """Return the output of all versions above `version`; without `retract`, of the newest only, for a WARNING."""

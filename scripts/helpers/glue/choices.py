@@ -10,13 +10,15 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from scripts.helpers._lazy import DataFrame, T
 from scripts.helpers.glue.fields import Field, changed, steps_to
 from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.sql import SQL, sql
+from scripts.helpers.rows.sql import SQL, joined, sql
+from scripts.helpers.schemas.spark_frames import EXACT_TIMES
 from scripts.helpers.spark.java_errors import reason_of
 
 logger = logging.getLogger(__name__)
@@ -121,7 +123,8 @@ def cast(field: Field, kind: str) -> SQL:
     wanted = SPARK_NAMES.get(kind, kind)
     if isinstance(field.kind, T.StructType | T.ArrayType | T.MapType) and wanted == "string":
         # Write JSON: a plain cast of a struct, such as "{1, x}", would lack the names of its fields.
-        return sql("to_json({})", field.value)
+        options = joined(", ", map(SPARK.text, chain.from_iterable(EXACT_TIMES.items())))
+        return sql("to_json({}, map({}))", field.value, options)
     # A plain cast would fail the job in ANSI mode. In the other mode it would make another number of 3000000000.
     return sql("try_cast({} AS {})", field.value, SPARK.type_name(wanted))
 

@@ -355,7 +355,8 @@ class Head:
         """
         if self.claim is None or self.plan is None:
             raise PlanConflictError(self.job_id, "there is no frozen plan to amend. Call freeze first.")
-        return replace(self, plan=plan)
+        # Keep the time: the first attempt may have written to a partition that is named by it.
+        return replace(self, plan=replace(plan, at=self.plan.at, later=self.plan.later))
 
     def committed(
         self, *, token: str, now: datetime, metrics: Mapping[str, Any] | None = None, outputs: Outputs = ()

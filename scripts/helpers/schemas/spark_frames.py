@@ -13,6 +13,11 @@ from scripts.helpers.schemas.policy import Decision
 
 logger = logging.getLogger(__name__)
 
+EXACT_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}  # fmt: skip
+"""Options of CSV and JSON that keep microseconds, and seconds of a zone, which Spark cuts by default."""
+
 
 def columns_of_schema(schema: T.StructType) -> dict[str, Kind]:
     """Return the columns of a Spark schema; InvalidValueError for an unknown type."""
@@ -96,7 +101,7 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
         for name, kind in columns_of_schema(frame.schema).items():
             wanted, value = kinds[name.lower()], quoted(name)
             is_json = is_nested(kind) and wanted == "string"
-            columns.append((F.to_json(value) if is_json else _widened(value, kind, wanted)).alias(name))
+            columns.append((F.to_json(value, EXACT_TIMES) if is_json else _widened(value, kind, wanted)).alias(name))
         return frame.select(columns)
 
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), map(widened, with_columns))
@@ -131,7 +136,7 @@ def json_of_values(values: list[Column]) -> Column:
     """Return named columns as one JSON text, such as ``{"a":1}``, without NULL values; NULL if all values are NULL."""
     if not values:
         return F.lit(None).cast("string")
-    text = F.to_json(F.struct(*values), {"ignoreNullFields": "true"})
+    text = F.to_json(F.struct(*values), {"ignoreNullFields": "true", **EXACT_TIMES})
     return F.when(text != "{}", text)
 
 

@@ -11,6 +11,7 @@ from scripts.helpers._lazy import Column, DataFrame, F, SparkSession
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.listing.folders import NULL_FOLDER
 from scripts.helpers.rows.dialect import SPARK
+from scripts.helpers.schemas.spark_frames import EXACT_TIMES
 from scripts.helpers.sinks.places import S3_SCHEMES
 from scripts.helpers.spark.java_errors import names_java_class, reason_of
 from scripts.helpers.spark.observed import observe
@@ -42,11 +43,10 @@ EXACT_PARQUET = {
 }  # fmt: skip
 """Settings of a session for Parquet files with statistics of times, and with times of any year."""
 _ESCAPED = r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]"""
-EXACT_TEXTS: dict[str, str | bool] = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False,
+EXACT_TEXTS: Mapping[str, str | bool] = {
+    **EXACT_TIMES, "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False,
 }  # fmt: skip
-"""Options of CSV and JSON that keep what Spark cuts by default: microseconds, seconds of a zone, blanks at the ends."""
+"""Options of CSV and JSON that keep what Spark cuts by default: parts of times, and outer blanks."""
 
 
 def exact_texts(format: str) -> Mapping[str, str | bool]:
