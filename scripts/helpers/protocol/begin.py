@@ -81,7 +81,7 @@ def begin_run(
         if after.logged != after.version:
             changes.complete_log(after)
     except WatermarkError as error:
-        # Abort here, because the caller never gets the run that it could abort, and the job would stay blocked.
+        # Abort here: the caller never gets this run, so it could not abort it, and the job would stay blocked.
         with suppress(WatermarkError):
             run.abort(error)
         raise
@@ -131,10 +131,10 @@ def _contexts(changes: Changes, head: Head) -> list[str]:
 
 
 def _is_repeated(changes: Changes, head: Head, run_id: str, watermarks: dict[str, Any]) -> bool:
-    """Return whether a run has already committed these values, and no decision has been made since."""
+    """Return whether a run has already committed these values, and no decision, such as a rewind, was made since."""
     store = changes.lookups.store
     stored = store.read(head.job_id, run_id)
-    # Treat an item of the original class as no repeat: it has no version, so later decisions cannot be found.
+    # Treat an item of the original class as no repeat: without its version, decisions made after it cannot be found.
     if stored is None or "version" not in stored:
         return False
     found = items.run_from_item(stored)

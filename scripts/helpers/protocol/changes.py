@@ -104,7 +104,7 @@ class Changes:
             # Store the import as a version, so that the history shows the state before the first run of this package.
             outcome = self._store.swap(None, imported)
             # If the write lost, another first run has imported the same item: use the head of that run. (A head is
-            # never deleted. If it is gone all the same, the caller's conditional write fails, and reads again.)
+            # never deleted. If it is gone all the same, the caller's conditional write fails, and it reads again.)
             stored = imported if isinstance(outcome, Written) else outcome.to or imported
         return stored, stored
 

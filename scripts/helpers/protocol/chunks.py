@@ -149,7 +149,7 @@ def spill_large(
             continue
         reference, parts = cut(kept[name], f"{kind}#{token}-{index}", f"{what} {name!r}")
         earlier = known.get(name) if known else None
-        # Compare the references except for their ids: an equal count, length and hash mean that the bytes are stored.
+        # Compare references without their ids: if count, length and hash are equal, the same bytes are stored already.
         if isinstance(earlier, Spilled) and earlier[1:] == reference[1:]:
             kept[name] = earlier
         else:

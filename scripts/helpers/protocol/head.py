@@ -546,11 +546,11 @@ class Head:
         return not output.is_retractable or not any(one.covers(output.version) for one in taken)
 
     def _at_targets_of(self, entry: LogEntry) -> Outputs:
-        """Return `at_targets` after a rewind to a version, without later versions: their rows are read again."""
+        """Return `at_targets` as of the version that a rewind goes back to: rows of later versions are read again."""
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # Drop a later output, unless `lacks_after` shows that kept rows are lost: then keep it, as of `version`.
+            # Drop an output above `version`. If `lacks_after` shows lost rows below it, keep it, but as of `version`.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
@@ -574,7 +574,7 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # A table records `closed`, which is above the last version of a former epoch: note that the table may have it.
+        # The target will record `closed`, which is above the former epoch's last version: accept this version there.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 

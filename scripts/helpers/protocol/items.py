@@ -257,7 +257,7 @@ def _head(item: Item) -> Head:
 
 def _log_entry(item: Item) -> LogEntry:
     version = _whole(item, "version")
-    # Refuse an entry whose version is not that of its key: a history, which goes on below the version, might not end.
+    # Refuse an entry whose version differs from that in its key: reading a history by such versions might never end.
     if item[RANGE_KEY]["S"] != log_key(version):
         raise ImplausibleError(f"it says that it is version {version}")
     return LogEntry(
@@ -321,7 +321,7 @@ def _values_in(item: Item, name: str, types: str) -> dict[str, Any]:
 
 
 def _json_in(item: Item, name: str) -> list[Any]:
-    """Return a list of records that is stored as one JSON text."""
+    """Return a list, such as of a version's outputs, that is stored as one JSON text."""
     try:
         found = json.loads(_text(item, name))
     except (ValueError, RecursionError):

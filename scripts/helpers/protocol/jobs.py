@@ -142,7 +142,7 @@ class _Tally:
             return True
 
     def count_request(self, items_read: int) -> None:
-        """Count a request for the items of one job, which is not a page of the walk."""
+        """Count a request that reads items of a single job; it is not a page of the walk."""
         with self._lock:
             before = self.cost
             self.cost = ListCost(before.requests + 1, before.items + items_read, before.units + 1)
@@ -208,7 +208,7 @@ class _Walk:
         """Return the entry of a job without a head. Its `problem` says whether the head is gone or never existed."""
         found: list[items.Item] = []
         for first, last in LEGACY_RANGES:
-            # Query only where keys may be: from the first key seen to the last one or, as the walk jumps, to the head.
+            # Query only ranges between the first key seen and the last, or `BEFORE_HEAD` if the walk jumped there.
             if self._first <= last and first <= max(self._last, BEFORE_HEAD):
                 page = list(self._store.query(Between(job_id, first, last, limit=2), pages=1))
                 self._tally.count_request(len(page))
@@ -226,7 +226,7 @@ class _Walk:
         heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
         # Count a chunk by its size, because it is as large as hundreds of log entries.
         waste = sum(1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES for item in page if not _is_head(item))
-        # Shrink faster than grow: too large a page reads many other items, too small a page costs one more request.
+        # Shrink pages faster than they grow: a large page reads many items besides heads, a small one adds a request.
         if waste <= GROW_BELOW * heads:
             self._limit = min(MAX_PAGE, self._limit * 2)
         elif waste > SHRINK_ABOVE * heads:

@@ -131,7 +131,7 @@ class Output:
             named = self.merge._asdict()
             options["merge"] = {name: columns for name, columns in named.items() if columns}
         if self.snapshot is not None:
-            options["snapshot"] = str(self.snapshot)  # Write a text: JSON readers may round a 64-bit number.
+            options["snapshot"] = str(self.snapshot)  # As text, because JSON readers may round a 64-bit number.
         return record | ({"options": options} if options else {})
 
     @classmethod
@@ -278,14 +278,14 @@ def make_retractions(
         return found.get(key)
 
     for output in unseen:
-        # Take back this version at its target, and all later ones there: a table refuses a version below the last one
-        # it has recorded. There may be later ones, because an output can wait for another target of its batch.
+        # Take back this version and all later versions at its target: a table refuses a version below the last one that
+        # it has recorded. There may be later versions, because an output can wait for another target of its batch.
         made = add(output, output.version)
         # Without a batch column, the rows cannot be found and stay in the table. Keep their number to report it.
         if made is not None and output.rows and not output.is_retractable:
             made.rows[output.version] = output.rows
     for output in outputs:
-        # Start right after `kept`: log entries in between may have expired, and their output must go as well.
+        # Begin at `kept + 1`: versions between that and `output` may have output, too, if their log entries expired.
         add(output, kept + 1)
     return tuple(found.values())
 

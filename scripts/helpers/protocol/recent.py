@@ -57,7 +57,7 @@ def first_count(metrics: Mapping[str, Any], names: Sequence[str]) -> int | float
 
 
 def to_text(commits: Sequence[PastCommit]) -> str:
-    """Write commits, each as minutes since the previous one (the first since 1970 UTC), rows and files.
+    """Return commits as text: for each its minutes since the previous commit (or since 1970, UTC), rows and files.
 
     >>> at = datetime(2026, 3, 16, 4, tzinfo=timezone.utc)
     >>> day = timedelta(days=1)

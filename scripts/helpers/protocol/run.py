@@ -245,7 +245,7 @@ class Run:
     def _delete_unused(self, before: Plan, after: Plan) -> None:
         """Delete the chunks of a plan that was replaced. A failure does no harm: `doctor` deletes them."""
         gone = unused(before, after.contexts, after.next, self._head.watermarks)
-        # No longer count these chunks as written, so that a later plan with the same blob writes them again.
+        # Forget that these chunks were written, so that a later plan with the same blob writes them again.
         self._written -= {reference.id for reference in gone}
         try:
             for reference in gone:
@@ -300,7 +300,7 @@ class Run:
                 if outcome.to is None or made is None:
                     raise self._fenced(outcome.to)
                 said = "already"
-                # Publish what the attempt that committed has staged. If only its answer was lost, it is this attempt.
+                # Publish what the committing attempt staged: this attempt itself, if only the store's answer was lost.
                 self.outputs = made.outputs
                 after = replace(after, unpublished=outcome.to.unpublished, retracting=outcome.to.retracting)
             else:
@@ -534,8 +534,8 @@ class Run:
             # Set expiry before deleting: a role without DeleteItem must still let versions expire.
             if self._retention is not None and before.log_entry is not None:
                 expire_version(self._store, before.log_entry, after, self._clock() + self._retention)
-            # Keep the plan's blobs that the new state uses, or the previous version: an operator may rewind to it. No
-            # other version can use them: a plan has only new blobs and blobs of the state that it started from.
+            # Keep the plan's blobs that the new state or the previous version uses, as an operator may rewind to the
+            # latter. No other version can use them: a plan has only new blobs and those of the state it started from.
             for reference in unused(before.plan, after.watermarks, before.watermarks):
                 self._store.delete_chunks(self.job_id, reference)
         except WatermarkError as error:

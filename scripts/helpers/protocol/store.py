@@ -263,7 +263,7 @@ class Store:
 
         The log entry is written last, so that its presence means that the run item exists too.
         """
-        # A begin checks only for the log entry. If the log entry came first, no one would notice a missing run item.
+        # Write the run item first: a begin looks only for the log entry, so it would not notice a missing run item.
         if entry.change.run_id is not None and entry.change.op in SUCCESS:
             self.table.write(requests.put_run(entry))
         self.table.write(requests.put_log(entry))
@@ -311,13 +311,13 @@ class Store:
         """Yield the range keys of a large value's chunks, each as soon as the partition has capacity for a write."""
         pace = self._pace()
         for index in range(reference.chunks):
-            # Changing or deleting a chunk costs as much as writing it, so count each as full. Only the last chunk may
-            # be smaller, and no write waits for its cost.
+            # Changing or deleting a chunk costs as much as writing it, so count each chunk as full. Only the last one
+            # may be smaller, and no later write has to wait because of it.
             pace.wait_to_write(CHUNK_BYTES)
             yield items.chunk_key(reference.id, index)
 
     def _pace(self) -> Pace:
-        # Do not wait for a file, which has no limit on writes.
+        # Without a client, the table is an SQLite file, which does not limit writes, so never sleep.
         return Pace(self.timer, self.sleep if self.client is not None else lambda seconds: None)
 
     def _retry_throttled(self, write: Callable[[], object]) -> None:

@@ -160,7 +160,7 @@ class _Encoder:
         return InvalidValueError(f"The {self.what} {path!r} {problem}. {remedy}")
 
     def encode(self, value: Any, path: str, depth: int) -> tuple[Attribute, Attribute | None]:
-        """Return the attribute and its type, such as "float"; None for a type that the attribute itself shows."""
+        """Return a value's attribute, and its Python type, such as "float"; None if the attribute shows the type."""
         if depth > MAX_DEPTH:
             raise self.refuse(path, f"is nested deeper than {MAX_DEPTH} levels", "Flatten it.")
         self.entries += 1
