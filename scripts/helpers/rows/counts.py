@@ -142,7 +142,7 @@ class _Stream:
 
 
 def _ends(column: CursorColumn | None, found: dict[str, Any]) -> dict[str, Any]:
-    """Return ``minimum`` and ``maximum`` as cursors; leave out one that is too long or that Python cannot hold."""
+    """Return ``minimum`` and ``maximum`` of `found` as cursors, except one too long or outside of Python's range."""
     ends: dict[str, Any] = {}
     if column is None:
         return ends

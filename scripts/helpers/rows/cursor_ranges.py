@@ -48,7 +48,7 @@ def decode_ranges(stored: object, types: Sequence[str], name: str = "coverage") 
 
 
 def _unpacked(stored: object, most: int) -> Mapping[str, Any]:
-    """Return the coded ends of ranges, by name; raise ValueError for more than `most` ranges."""
+    """Return the ends of stored ranges, by group, as `_coded` made them; ValueError for more than `most` ranges."""
     coded: Mapping[str, Any] = unpack_json(stored, MAX_RAW_BYTES, MAX_MARKS)
     if sum(map(len, coded.values())) > 2 * most:
         raise ValueError("too many ranges")

@@ -77,7 +77,7 @@ class DatePartitions:
         return sql("({} OR {})", joined(" AND ", ends), joined(" OR ", unknown))
 
     def _past(self, types: Mapping[str, str], day: date, sign: str) -> SQL:
-        """Write the condition that a folder's date is `day` or later (if `sign` is ``>``) or earlier (``<``)."""
+        """Return SQL for the condition that a folder's date is `day` or (`sign` ``>``) later, (``<``) earlier."""
         columns = [self._column(types, part, day) for part in self.parts]
         *larger, (name, last) = columns
         written = sql("{} {}= {}", name, SIGNS[sign], last)
@@ -86,7 +86,7 @@ class DatePartitions:
         return sql("({})", written)
 
     def _column(self, types: Mapping[str, str], part: tuple[str, str], day: date) -> tuple[SQL, SQL]:
-        """Return a partition column, and its value for a day, in the form in which they are compared."""
+        """Return SQL for a partition column, and for its value on a day, cast so that the two can be compared."""
         name, form = part
         if name not in types:
             raise SourceError(self.layout, f"there is no column {name!r}. The source has: {', '.join(types)}.")

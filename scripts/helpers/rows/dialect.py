@@ -45,7 +45,7 @@ class Dialect:
         return SQL(text)
 
     def literal(self, value: Cursor, kind: str) -> SQL:
-        """Write a value of a Spark type as a typed, exact literal; raise CursorError if it is not of that type."""
+        """Return a value of the Spark type `kind` as a typed, exact literal; CursorError if it is not of that type."""
         check_value(value, kind)
         # In Python a datetime is a date too, so check for datetime first.
         if isinstance(value, datetime):
@@ -59,32 +59,32 @@ class Dialect:
         return self.number(value)
 
     def timestamp(self, value: datetime) -> SQL:
-        """Write an instant, independent of the session's time zone."""
+        """Return the literal of an instant, which does not depend on the session's time zone."""
         return sql("TIMESTAMP WITH TIME ZONE {}", in_quotes(f"{wall_text(value)}+00:00"))
 
     def wall_clock(self, value: datetime) -> SQL:
-        """Write a timestamp without zone."""
+        """Return the literal of a timestamp without zone."""
         return sql("TIMESTAMP {}", in_quotes(wall_text(value)))
 
     def date(self, value: date) -> SQL:
-        """Write a date."""
+        """Return the literal of a date."""
         return sql("DATE {}", in_quotes(value.isoformat()))
 
     def number(self, value: int | Decimal) -> SQL:
-        """Write a whole number or an exact decimal."""
+        """Return the literal of a whole number or an exact decimal."""
         # Never write an exponent, because databases read 1E+3 as a double.
         return SQL(f"{value:f}") if isinstance(value, Decimal) else whole(value)
 
     def text(self, value: str) -> SQL:
-        """Write a text so that no part of it is read as SQL."""
+        """Return the literal of a text, quoted or encoded so that no part of the text is read as SQL."""
         raise NotImplementedError
 
     def uuid(self, value: str, kind: str) -> SQL:
-        """Write a UUID, or its bytes, as it is compared with a column of type `kind`."""
+        """Return the literal of a UUID, or of its bytes, that can be compared with a column of type `kind`."""
         raise NotImplementedError
 
     def cursor(self, column: CursorColumn) -> SQL:
-        """Write a cursor column as it is compared: texts byte by byte, without padding."""
+        """Return SQL for a cursor column in comparisons, in which texts compare byte by byte, without padding."""
         return self.quote(column.name)
 
     def has_void(self, column: CursorColumn) -> bool:
@@ -92,15 +92,15 @@ class Dialect:
         return False
 
     def lacks(self, column: CursorColumn) -> SQL:
-        """Write the condition that a row has no value in a column."""
+        """Return the SQL condition that a row has no value in a column."""
         return sql("{} IS NULL", self.quote(column.name))
 
     def has(self, column: CursorColumn) -> SQL:
-        """Write the condition that a row has a value in a column."""
+        """Return the SQL condition that a row has a value in a column."""
         return sql("{} IS NOT NULL", self.quote(column.name))
 
     def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> SQL:
-        """Write ``column sign value``, where `sign` is one of ``< <= = >= >``."""
+        """Return the SQL condition ``column sign value``, where `sign` is one of ``< <= = >= >``."""
         return sql("{} {} {}", self.cursor(column), SIGNS[sign], self.literal(value, column.type))
 
 
@@ -111,30 +111,30 @@ class SparkDialect(Dialect):
     quotes = ("`", "`")
 
     def timestamp(self, value: datetime) -> SQL:
-        """Write the microseconds since 1970, which do not depend on the session's time zone."""
+        """Return the literal of an instant as microseconds since 1970, independent of the session's time zone."""
         return sql("timestamp_micros({}L)", whole((value - EPOCH) // timedelta(microseconds=1)))
 
     def wall_clock(self, value: datetime) -> SQL:
-        """Write a timestamp without zone."""
+        """Return the literal of a timestamp without zone."""
         return sql("TIMESTAMP_NTZ {}", in_quotes(wall_text(value)))
 
     def number(self, value: int | Decimal) -> SQL:
-        """Write a whole number, or a decimal with the suffix that keeps Spark from reading a double."""
+        """Return the literal of a whole number, or of a decimal with the suffix ``BD``: Spark then reads no double."""
         return sql("{}BD" if isinstance(value, Decimal) else "{}", super().number(value))
 
     def text(self, value: str) -> SQL:
-        """Write a text as its bytes, because Spark's settings decide how it reads escapes in a string."""
+        """Return the literal of a text as its bytes, because settings decide how Spark reads escapes in a string."""
         return sql("CAST(X{} AS STRING)", in_quotes(value.encode().hex()))
 
     def exact(self, expression: SQL, kind: str) -> SQL:
-        """Write the exact text of a value, but microseconds for an instant: its text depends on the session's zone."""
+        """Return SQL for a value's exact text; of an instant its microseconds, as its text depends on a time zone."""
         return sql("CAST(unix_micros({}) AS STRING)" if kind == "timestamp" else "CAST({} AS STRING)", expression)
 
     def comparison(self, column: CursorColumn, sign: str, value: Cursor) -> SQL:
-        """Write a comparison.
+        """Return the SQL condition ``column sign value``.
 
-        Spark may have no literal for a bound one step outside a decimal column's range, and would compare with NULL. So
-        write the result (true or false) instead, which is the same for all values of the column.
+        Spark may have no literal for a bound one step outside a decimal column's range, and would compare with NULL.
+        The result is the same for all values of the column, so return it (true or false) in place of a comparison.
         """
         precision, scale = decimal_type(column.type)
         if isinstance(value, Decimal) and value.copy_abs() == Decimal(1).scaleb(precision - scale):

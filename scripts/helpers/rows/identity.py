@@ -96,10 +96,10 @@ def shown(identity: Mapping[str, Any]) -> str:
 
 def _differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     both = before.keys() & now.keys()
-    # Ignore the server's name if both sides have a cluster: it may be that of a promoted replica, a pooler or an alias.
+    # If both identities have a cluster, ignore the server's name: it may be of a promoted replica, pooler or alias.
     if "cluster" in both:
         both -= {"server"}
-    # Ignore an Iceberg table's name, which its catalog may change. Compare a Delta folder, as copies keep the uuid.
+    # Ignore the name of an Iceberg table: catalogs rename. Do compare a Delta table's folder: a copy has the same uuid.
     if "uuid" in both:
         both -= {"table"}
     # Compare the `where` even if one side has none: the watermark has passed the rows that a former `where` left out.

@@ -341,7 +341,7 @@ def _count_rows_below(before: Edge, now: Edge | None) -> int:
     is_partial = before.start is not None
     lowest = before.rows[-1][0]
     found = Counter(cursor for cursor, _ in now.rows) - Counter(cursor for cursor, _ in before.rows)
-    # Skip the lowest cursor: `before` perhaps does not have all of its rows. The caller compares `ties` instead.
+    # Skip the lowest cursor, of whose rows `before` may have only some. The caller compares `ties` instead.
     return sum(count for cursor, count in found.items() if not (is_partial and cursor == lowest))
 
 
@@ -612,7 +612,7 @@ def _check_partition(source: RowSource, column: CursorColumn, options: RowOption
 def _ends(
     columns: tuple[CursorColumn, ...], state: RowsState | None, options: RowOptions
 ) -> tuple[Bound | None, Bound | None]:
-    """Return the watermark, and the bound at which the first run was to start. Either is None if there is none."""
+    """Return the watermark, and the bound at which the job's first run starts. Either is None if there is none."""
     if state is None:
         if options.start_from is None:
             return None, None
@@ -920,7 +920,7 @@ class _Look:
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
         """Until a run has taken rows, warn that a lower number that appears later is lost, whatever the delay."""
         took_rows = self.state is not None and self.state.last is not None
-        # Recognize a database by its clock or, if Spark's own JDBC reader reads it, by rows that wait (`undecided`).
+        # Recognize a database by its clock or, if Spark's own JDBC reader reads it, by `undecided` rows.
         is_of_database = self.facts.now is not None or undecided is not None
         is_meant = self.options.settled or self.options.lookback or not self.options.delay
         if took_rows or is_of_database or is_meant:
@@ -940,7 +940,7 @@ class _Look:
         )  # fmt: skip
 
     def _up_to(self, limit: Bound | None, what: str) -> Bound | None:
-        """Return the caller's upper bound, or else the limit; raise CursorError if the bound is past the limit."""
+        """Return the caller's upper bound, or else `limit`. CursorError if it is past `limit`, or `limit` is None."""
         if self.asked is None:
             return limit
         if limit is None or self._precedes(limit, self.asked):

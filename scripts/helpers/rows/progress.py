@@ -65,7 +65,7 @@ class SliceSource(ForwardingRows):
         """Return whether the zone of the source was given; True after the slice was read."""
         return self.is_done or self.source.zone_is_known(now)
 
-    # The next three methods return nothing to check: the live job, which is already past the slice, makes the checks.
+    # The next three methods switch checks off for a slice: the backfilled job, which is already past it, makes them.
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Unknown:
         """Return UNKNOWN, because rows past the slice do not matter."""

@@ -314,7 +314,7 @@ def _day(bound: Bound | None) -> date | None:
 
 
 def _last(columns: tuple[CursorColumn, ...], nulls: SQL, descending: bool) -> list[SQL]:
-    """Write expressions for the last cursor of all rows, column by column, as exact text."""
+    """Return SQL for the last cursor of all rows in the order of reading: one exact text for each column."""
     names = [SPARK.quote(column.name) for column in columns]
     function = sql("min" if descending else "max")
     if len(names) == 1:

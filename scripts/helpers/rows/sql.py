@@ -76,7 +76,7 @@ def in_quotes(text: str) -> SQL:
 
 
 def whole(number: int) -> SQL:
-    """Write a whole number; raise TypeError for anything else."""
+    """Return a whole number as SQL; raise TypeError for anything else."""
     if type(number) is not int:
         raise TypeError(f"a {type(number).__name__} is no whole number")
     return SQL(number)

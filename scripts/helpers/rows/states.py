@@ -285,8 +285,8 @@ def ranges_read(
         return []
     if not descending:
         return [(range_end(low), range_end(high))]
-    # A descending window includes `low` and ends just above `high`. A range includes its lower end and excludes its
-    # upper end, so both ends move up by one step.
+    # In a descending window, `low` is the larger value: the window includes `low` and excludes `high`. A range includes
+    # its lower end and excludes its upper end, so it goes from one step above `high` to one step above `low`.
     bottom = _just_above(columns, range_end(high))
     top = _just_above(columns, range_end(low)) if low else None
     return [(bottom, top)]

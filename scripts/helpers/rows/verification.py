@@ -120,8 +120,8 @@ class Choice:
                 newer += piece.count
                 if within < piece.count:
                     first, last = piece.at(within)
-                    # The newest and oldest intervals end where the range ends, even if this is between rows with equal
-                    # first values. If the range has no lower end, nor has the oldest: the target may have older rows.
+                    # The newest and oldest intervals end where the range ends, even between rows with equal first
+                    # values. Without a lower end of the range, the oldest has none: the target may have older rows.
                     start = low if within == piece.count - 1 else from_number(first, column.type)
                     found.append((start, high if within == 0 else from_number(last, column.type)))
                     break

@@ -127,7 +127,7 @@ class RowWindow:
         return joined(" OR ", map(dialect.lacks, self.columns))
 
     def _compare(self, bound: Bound, sign: str, dialect: Dialect) -> SQL:
-        """Compare a cursor with a bound, and its first column alone as well, so that indexes and Parquet can prune."""
+        """Compare a cursor with a bound in SQL, and its first column alone, so that indexes and Parquet skip rows."""
         values = [value for value in bound if value is not None]
         columns = self.columns[: len(values)]
         if len(values) == 1:
