@@ -1272,7 +1272,7 @@ class _StagingTables(Attempts):
         for table in tables:
             version = version_of(table, retraction.epoch) or 0
             with self._log.session("a batch cannot be taken back") as session:
-                # Insert the batch's key, so that a late publisher does nothing. This waits if one is at work just now.
+                # Insert the batch's key, so that a late publisher does nothing. Waits for one that is publishing now.
                 batches = self._log.batches(session, self._schema) or self._log.statements(self._schema)
                 session.run(*batches.record(retraction, version, TAKEN_BACK))
         return bool(tables)
@@ -1397,7 +1397,7 @@ class _Attempt:
                     f"column {name!r} must have a value, and the rows do not have the column. Add it to them, "
                     "or give it a default.",
                 )
-            # A merge replaces whole rows. Without this column, the new row would keep a value of the old row.
+            # A merge replaces whole rows. If the new row lacked this column, it would keep the old row's value.
             if self._rules is not None:
                 raise self._unfit(
                     f"column {name!r} is missing in the rows, and a merge replaces whole rows. Add it to them, "

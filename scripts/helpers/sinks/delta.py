@@ -322,7 +322,7 @@ class _Log(LakeLog, Tables):
 
     @abstractmethod
     def _versions(self, start: str) -> tuple[dict[str, int], Commits]:
-        """Return the last version by application, for names that begin with `start`, and the table's newest commits."""
+        """Return the last version of each application whose name begins with `start`, and the newest commits."""
 
     @abstractmethod
     def _append(self, record: Record, staged: StagedRows | None) -> None:
@@ -521,7 +521,7 @@ class _ArrowLog(_Log):
     def meaning(self, error: Exception) -> Meaning | None:
         from deltalake.exceptions import CommitFailedError
 
-        # Search the error's text, too: if staged files are gone, `deltalake` raises its own error, which quotes that.
+        # Search the text, too: if staged files are gone, `deltalake` raises an error that quotes a FileNotFoundError.
         if isinstance(error, CommitFailedError | FileNotFoundError) or "FileNotFoundError" in str(error):
             return "moved"
         return "refused" if is_of_deltalake(error) else None

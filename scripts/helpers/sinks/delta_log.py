@@ -79,7 +79,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
         for restore, (gone, back) in [*undone.items()]:
-            # Going back, also look for the "add" of files that were removed again before the RESTORE (compaction).
+            # Find the "add" of each file, too, that was removed before the RESTORE (by compaction) and stayed removed.
             gone.difference_update(added)
             gone.update(removed - back)
             back.difference_update(removed)
@@ -95,7 +95,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         if marks and not undone:
             break
     newest = max(parents, default=-1)
-    # Add the parents that were not read: commits to which the table was restored, and the one before the oldest read.
+    # Add parents that were not read: commits to which a RESTORE went back, and the one before the oldest commit read.
     parents = dict.fromkeys(parents.values(), -1) | parents
     return rolled_back(newest, parents, sorted(parents), marks)
 

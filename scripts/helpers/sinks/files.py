@@ -349,7 +349,7 @@ def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mappin
 
 
 def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
-    """Return the type of each column in the first line: that in `schema` if the value fits it, or else the value's."""
+    """Return the type of each column in a file's first line: its type in `schema`, or the value's if it is unfit."""
     options = {"lineSep": schema.options["linesep"]} if "linesep" in schema.options else {}
     first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
     columns = {}

@@ -578,7 +578,7 @@ class IcebergSink(LakeSink):
     def places(self, df: Any) -> list[str]:
         if (found := self._done(self._log.found)) is not None:
             return self._leads_to(str(found.location()), self._log.properties(found))
-        # Return no folder if the catalog cannot plan a table (it makes a new folder), or if the rows have no columns.
+        # Return no folder if the rows have no columns, or the catalog cannot plan a table: it will make a new folder.
         with suppress(TargetError):
             return self._done(lambda: self._leads_to(*self._log.planned_table())) if columns_of(df) else []
         return []

@@ -341,7 +341,7 @@ class S3Place:
         # Check the rights by writing, copying and deleting a file: no request to IAM shows whether that is allowed.
         self.write(PROBE, b"")
         self._copy(PROBE, to, PROBE, 0)
-        # If the target refuses to delete the test file, delete only the one here: a lake may allow only writes.
+        # If the target refuses to delete the test file, delete it only at this place: a lake may allow only writes.
         try:
             self._delete([self._key(PROBE), to._key(PROBE)])
         except TargetError:

@@ -250,7 +250,7 @@ class Staging(Attempts):
         try:
             made = write(self.place, folder)
         except InvalidValueError as error:
-            # All rows are written when this error is raised. After another error, Spark may still write: keep it.
+            # Drop the folder after this error: all rows were written before it. After others, Spark may still write.
             if error.reason == "unfit_partition":
                 self.drop(folder)
             raise

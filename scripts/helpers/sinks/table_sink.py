@@ -189,7 +189,7 @@ class LakeLog(TableLog, Protocol):
     rows: Rows
 
     def check(self, *, merges: bool) -> None:
-        """Raise MissingConnectorError without a connector, InvalidValueError if it cannot reach the table."""
+        """Raise MissingConnectorError without a connector, InvalidValueError for one that cannot reach the table."""
 
     def make(self, like: Any, partition_by: Sequence[str]) -> None:
         """Create the table with the columns of the frame `like`, without rows; do nothing if the table exists."""
@@ -347,7 +347,7 @@ class TableSink(ABC):
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return the places where attempts stage, now or at a record's time. An output's rows are in the last one."""
+        """Return where attempts stage now or, with `of`, staged then. The last place has the rows of an output."""
 
     @abstractmethod
     def _staging_now(self) -> str:
@@ -403,7 +403,7 @@ class TableSink(ABC):
         return shape is not None and retraction.batch_column in shape.types
 
     def _decided(self, action: Callable[[], T]) -> T:
-        """Run an action for an operator's decision. Without `TableLog.retries_decisions`, do not retry: a run will."""
+        """Run a decision's action; retry it only with `TableLog.retries_decisions`: otherwise the next run does it."""
         return self._done(action, TRIES if self._log.retries_decisions else 1)
 
     def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
@@ -427,7 +427,7 @@ class TableSink(ABC):
             except WatermarkError as error:
                 if not (left and error.reason == "locked" and error.is_deadlock):
                     raise
-                # Try again: the server ended this transaction because of a deadlock, so the other one can end now.
+                # Try again: the server ended this transaction to break a deadlock, so the other one can finish now.
                 logger.info("event=deadlock_retried target=%s error=%s", self.name, error)
             except Exception as error:
                 meaning, reason = self._log.meaning(error), reason_of(error)

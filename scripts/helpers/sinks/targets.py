@@ -76,7 +76,7 @@ def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
         return spark.table(target)
     if name == "delta" and has_jvm(spark) and is_delta_on_spark(spark):
         return delta_rows(spark, target)
-    # These rows may be cached ones: other connectors may refuse the option, and Spark Connect cannot read a version.
+    # Accept that rows may be cached: other connectors may refuse the option, and Spark Connect can pin no version.
     return spark.read.format(name).load(target)
 
 
