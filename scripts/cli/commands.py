@@ -89,7 +89,7 @@ NAMES = ("table", "region", "profile", "endpoint_url", "output", "now", "progres
 
 
 def with_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """Return a decorator that adds options to a command, in their order."""
+    """Return a decorator that adds options to a command, in the order of `options`."""
 
     def add(function: Any) -> Any:
         for option in reversed(options):

@@ -63,7 +63,7 @@ def state_in(around: Surroundings, job: str, context: str | None, kind: str) -> 
 
 
 def _others(job: str, states: Mapping[str, Any], kind: str) -> str:
-    """Return a hint for a job without a context of this kind: which contexts it has, and the commands for them."""
+    """Return a hint for a job that has no context of `kind`: what it has instead, and the commands for that."""
     if not states:
         return "It has no watermarks: none of its runs has committed, or it was reset. Run it first."
     files = names_of_kind(states, "files")
@@ -76,7 +76,7 @@ def _others(job: str, states: Mapping[str, Any], kind: str) -> str:
 
 
 def names_of_kind(states: Mapping[str, Any], kind: str) -> list[str]:
-    """Return the names of the contexts whose state is of this kind, sorted."""
+    """Return the names of the contexts whose state is of `kind`, such as "rows" or "files", sorted."""
     return sorted(name for name, state in states.items() if isinstance(state, Mapping) and state.get("kind") == kind)
 
 

@@ -372,6 +372,6 @@ def _row(job: ListedJob, now: datetime, condition: Condition) -> list[Cell]:
 
 
 def _changed(last: Change, since: timedelta) -> str:
-    """Return the time since the last version; if no run committed it, the name of its change comes first."""
+    """Return the time since the last version, such as "3 h"; if no run made it, with its change: "RESET 3 h"."""
     text = duration_text(since)
     return text if last.op == "COMMIT" else f"{last.op} {text}"

@@ -124,7 +124,7 @@ def _files(
     bookmark_of = file_bookmark()
     if source is None:
         confirm_place(around, "source", state.source, f"--context {quote(name)} --source {quote(state.source)}")
-    # `FileBookmark` raises an error if the state belongs to another source than the named one.
+    # `FileBookmark` itself raises an error if the state belongs to a source other than the named one.
     bookmark = bookmark_of(
         source or state.source, state=state.to_store(), transformation_ctx=name, saves=False, **given
     )
