@@ -49,7 +49,7 @@ def weather() -> pa.Table:
 
 
 def rows_of_months(table: pa.Table, first: int, last: int) -> pa.Table:
-    """Return the rows of some months of 2013."""
+    """Return the rows of the months `first` to `last` of 2013, which are numbers from 1 to 12."""
     return table.filter(pc.and_(pc.greater_equal(table["month"], first), pc.less_equal(table["month"], last)))
 
 

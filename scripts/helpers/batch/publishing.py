@@ -60,7 +60,7 @@ class Witness:
             self.ask_if_reachable(output)
 
     def ask_if_reachable(self, output: Output | Retraction, sink: Sink | None = None) -> None:
-        """Ask a record's target, through `sink` or a sink opened here. Only log it if the target does not answer."""
+        """Ask the target of `output`, through `sink` or a sink opened here. If that is not possible, only log why."""
         try:
             sink = sink or opened(output, self._spark, self._s3_client)
             if sink is not None:

@@ -137,12 +137,12 @@ class PostgresSnapshot(JdbcTable):
         if descending:
             raise CursorError(column.name, "transaction ids rise. Leave out descending.")
         self._warn_without_index(column)
-        # Do not query the last xmin, which would read the whole table: PostgreSQL writes it, so it needs no check.
+        # Do not query the last xmin: that query would read the whole table. The check below is for ids that users fill
+        # in, and PostgreSQL itself writes xmin.
         last = sql("NULL")
         if column.name != SYSTEM:
             last = self.dialect.outermost(column, MAX, sql("FROM {}", self._table))
-        # Use one statement, and so one snapshot. Between two statements, a transaction could begin and commit, and its
-        # id would look like one that the server has not assigned yet.
+        # Use one statement, so one snapshot: the id of a transaction that commits between two would look unassigned.
         row = self._ask(
             ceiling=OLDEST, following=sql("CAST({} AS text)", NEXT), nulls=self._queries.nulls(columns), last=last,
             foreign=PostgreSQL().has_foreign(self._parts),

@@ -1,4 +1,4 @@
-"""Find problems in a job's items, and make the repairs that are safe. A chunk is an item with a part of a state."""
+"""Find problems in a job's items, and make safe repairs. In this module, a chunk is an item with a part of a state."""
 
 from __future__ import annotations
 

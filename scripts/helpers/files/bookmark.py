@@ -350,7 +350,7 @@ class FileBookmark:
         return self.state.position
 
     def folders(self) -> list[str]:
-        """Return the folders to list: with `layout`, date folders since the last listing; else ``[""]``, the source."""
+        """Return the folders to list: ``[""]``, the source; with `layout`, the date folders since the last listing."""
         listed, layout = self.listed, self.options.layout
         if layout is None or listed is None:
             return [""]

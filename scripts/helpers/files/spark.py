@@ -603,7 +603,7 @@ def _between(segments: Sequence[Files], after: str | None, until: str | None) ->
 
 
 def _slices(files: Files, rows: int) -> list[list[dict[str, Any]]]:
-    """Divide the rows of ledger files into shares of at most `rows` rows. A share is a list of parts of files."""
+    """Divide the rows of ledger files into shares, each a list of file parts with at most `rows` rows in total."""
     shares: list[list[dict[str, Any]]] = []
     share: list[dict[str, Any]] = []
     room = rows

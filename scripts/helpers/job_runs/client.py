@@ -310,7 +310,7 @@ class JobRuns:
 
         Read-only. A run whose launcher has not renewed its lease in time is shown as an ERROR.
         """
-        # Write and start nothing: otherwise a user who may write the job's items could act with the caller's rights.
+        # Write nothing and start no run: both would use the caller's rights on items that another user may have forged.
         run = self.scheduler.seen(self._run(request["JobName"], request["RunId"]))
         return {"JobRun": run.to_job_run()}
 

@@ -239,7 +239,7 @@ class RunRecord:
             raise ImplausibleError(f"'state' must be one of {', '.join(LEGAL)}")
         if (state in TERMINAL) != ("completedOn" in found):
             raise ImplausibleError("'completedOn' must be there if the run is over, and only then")
-        # A run that is over may lack Arguments and Timeout: its start may have broken off before they were recorded.
+        # A run that is over may lack Arguments and Timeout, if its start was interrupted before they were recorded.
         if (LEGAL[state] or "Timeout" in told) and not {"Arguments", "Timeout"} <= told.keys():
             raise ImplausibleError("'run.told' must have Arguments and Timeout")
         fields = {name: found[name] for name in _TEXTS if name in found}

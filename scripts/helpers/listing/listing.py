@@ -85,7 +85,7 @@ class Location:
 
     @classmethod
     def parse(cls, source: str | os.PathLike[str]) -> Location:
-        """Return the location that a user names; SourceError if it is not UTF-8, or is a prefix without its slash."""
+        """Return the location that a user gave; SourceError if it is not UTF-8, or a prefix without its final slash."""
         source = source_text(source)
         try:
             source.encode()

@@ -39,7 +39,7 @@ def lag(head: Head, now: datetime) -> timedelta | None:
     # Return no lag if any cursor is unknown: it may be the oldest one, and a lag that is too low raises no alarm.
     if not cursors or why_no_lag(head):
         return None
-    # Use the oldest cursor, otherwise the other sources would hide one that has no new rows.
+    # Use the oldest cursor. With a newer one, the other sources would hide a source that has no new rows.
     return max(now - min(cursors), timedelta(0))
 
 

@@ -18,7 +18,7 @@ def failed_since(head: Head, now: datetime) -> int:
 
 
 def silence(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the run at work renewed its lease, or began; None if unknown, or no run is at work."""
+    """Return the time since the active run last renewed its lease, or began; None if unknown, or no run is active."""
     claim = head.claim
     if claim is None or claim.last_beat is None or now >= claim.lease_until:
         return None

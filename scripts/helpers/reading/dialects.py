@@ -163,7 +163,7 @@ def check_reader_options(format: str, options: Iterable[str]) -> None:
 
 
 def with_dialect(format: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of a reader or writer, with the defaults of `TABLE` added where Spark's own are different."""
+    """Return options of a reader or writer. If a default in `TABLE` differs from Spark's, add it unless it is set."""
     asked = {name.lower(): value for name, value in options.items()}
     if format.lower() in MERGING:
         return {**({} if "mergeschema" in asked else {"mergeSchema": "true"}), **options}

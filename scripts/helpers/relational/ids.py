@@ -167,7 +167,7 @@ def _check_kind(context: str, state: Any) -> None:
 
 
 def _context_state(context: str, state: Any) -> IdsState:
-    """Return the state of a context's ids, an empty one if it has none; SourceError for a state of another kind."""
+    """Return a context's stored `state`, or an empty one if it is None. Raise SourceError if it is not of ids."""
     if state is None:
         return IdsState(0)
     _check_kind(context, state)

@@ -207,7 +207,7 @@ class Database(Dialect):
         return self.binary(name) if column.type == "string" else name
 
     def binary(self, name: SQL) -> SQL:
-        """Write a text column so that it compares byte by byte."""
+        """Return SQL for a text column that makes the database compare its values byte by byte."""
         raise NotImplementedError
 
     def exact(self, expression: SQL, kind: str) -> SQL:
