@@ -35,7 +35,7 @@ class BoundedLookups(Lookups):
         self._left, self._known = most, dict[tuple[str, Any], Any]()
 
     def opened(self, head: Head) -> Head:
-        """Return a head with states in place of references, smallest first, until the limit on bytes is reached."""
+        """Return a head with states in place of references, the smallest first, until the limit on bytes is reached."""
         found = dict(head.watermarks)
         lengths = {}
         for name, state in found.items():
@@ -44,7 +44,7 @@ class BoundedLookups(Lookups):
             try:
                 found[name] = self.state_at(head, name)
             except TooLargeError:
-                # Replace the state, even one that was in the head, by an empty reference, which readers never follow.
+                # Put an empty reference, which readers never follow, in place of the state, even of one in the head.
                 found[name] = Spilled("", 0, lengths[name], "")
         return replace(head, watermarks=found)
 

@@ -136,7 +136,7 @@ def spill_large(
     TooLargeError
         An entry is too large for chunks, or the map is too large even with every large entry in chunks.
     """
-    # Add 6 bytes for each entry: below, each entry is measured with two maps of its own, which take 3 bytes each.
+    # Add 6 bytes for each entry, because `sizes` below counts two more maps for each entry, of 3 bytes each.
     if _size(entries, what) + 6 * len(entries) <= MAX_BYTES:
         return dict(entries), {}
     sizes = {name: _size({name: value}, what) for name, value in entries.items()}

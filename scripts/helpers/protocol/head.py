@@ -239,7 +239,7 @@ class Head:
             # Two operators may release the same run at once. Without the token, the release that lost could mistake the
             # other one for its own write whose answer was lost, and report a reason that the head does not have.
             self.releases[-1].token if self.releases else None,
-            # Only these fields distinguish moves to two different tables, or a move and a fence raised by `doctor`.
+            # Only these fields distinguish moves to two different tables, or a move from a fence that `doctor` raised.
             self.moved_to,
             self.arriving_from,
         )

@@ -399,14 +399,14 @@ def _moment_in(item: Item, name: str) -> datetime:
 
 
 class _Codec(NamedTuple):
-    """Two functions: `write` turns a value into an attribute; `read` returns the value of an item's named attribute."""
+    """`write` turns a value into an attribute. `read` returns the value of the attribute of a given name in an item."""
 
     write: Callable[[Any], Attribute]
     read: Callable[[Item, str], Any]
 
 
 class _Stored(NamedTuple):
-    """An attribute and the field that it stores. If `default` is not ``...``, a field equal to it is not written."""
+    """An attribute, and the field that it stores. A field equal to `default` is not written; none equals ``...``."""
 
     attribute: str
     field: str

@@ -318,7 +318,7 @@ def _place_in(fields: Fields) -> dict[str, Any]:
 
 
 def _uri_in(fields: Fields, name: str, *default: str) -> Any:
-    """Return a URI. Sinks store it without '.' and '..', which could lead to another place, so these are refused."""
+    """Return a URI. Refuse one with '.' or '..', which may lead to another place: sinks store no such URI."""
     found = fields.text(name, *default)
     if {".", ".."} & set(found.split("/")):
         raise fields.wrong(name, "a path without '.' and '..'")
