@@ -115,7 +115,7 @@ ShownRange = tuple[Any, Any]
 
 
 def merged(ranges: Iterable[CursorRange]) -> list[CursorRange]:
-    """Return the fewest ranges that cover the same values, in order."""
+    """Return, in order, the fewest ranges that together cover the same values as `ranges`."""
     result: list[CursorRange] = []
     # Sort by the low end only, because a high end of None cannot be compared.
     for low, high in sorted(ranges, key=lambda one: one[0]):

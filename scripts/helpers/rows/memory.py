@@ -163,7 +163,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return self._read[name]
 
     def _past(self, columns: tuple[CursorColumn, ...], bound: Bound, sign: str) -> pa.Array:
-        """Return for each row whether its cursor is on the side of a bound that `sign` names; see `RowWindow`."""
+        """Return for each row whether its cursor is on the side of `bound` that `sign` (such as ``>=``) names."""
         known = [(column, value) for column, value in zip(columns, bound, strict=True) if value is not None]
         # (a, b) < (1, 2) means: a < 1, or a = 1 and b < 2.
         choices = []

@@ -733,7 +733,7 @@ class _Look:
         before = self.low if self.state is not None else None
         texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
         widths = {*self.facts.widths, *map(len, texts)}
-        # `facts.widths` is empty for other types. Ignore `start_from`, which may be only the first letters of a key.
+        # `facts.widths` is empty if the cursors are no texts. Ignore `start_from`: it may be only the start of a key.
         if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
             logger.warning(
                 "event=unordered_texts context=%s column=%s: the texts have different lengths, or are times with an "

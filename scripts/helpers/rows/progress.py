@@ -278,7 +278,7 @@ class RowsProgress:
         for name, state in states.items():
             if is_rows(state):
                 before = None
-                # If the former state is damaged, keep nothing of it, so that an operator can replace it.
+                # If the former state is damaged, ignore it, so that an operator can replace it.
                 with suppress(CorruptItemError):
                     stored = self._lookups.state_at(version, name)
                     before = RowsState.read(stored, name) if is_rows(stored) else None
@@ -287,7 +287,7 @@ class RowsProgress:
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
                         "value to continue from, or reset the context to read everything."
                     )
-                # Drop unchanged facts of earlier runs (`SEEN`): an operator who sets a watermark has checked the rows.
+                # Drop what earlier runs saw (`SEEN`), unless it was changed: the operator has checked the rows now.
                 after = RowsState.read(state, name)
                 seen: dict[str, Any] = {
                     field: None for field in SEEN if before and getattr(after, field) == getattr(before, field)

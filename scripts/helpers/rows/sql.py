@@ -59,7 +59,7 @@ def internal(name: LiteralString) -> SQL:
 
 
 def joined(separator: LiteralString, parts: Iterable[SQL]) -> SQL:
-    """Return parts joined by a literal separator."""
+    """Return parts of SQL as one, joined by a literal separator."""
     found = list(parts)
     return sql(separator.join(["{}"] * len(found)), *found)
 

@@ -273,7 +273,7 @@ def _plain(kind: str) -> str:
 
 
 def _digits(kind: str) -> tuple[int, int]:
-    """Return how many digits a type of numbers has before and after the point; empty for other types."""
+    """Return how many digits a type of numbers has before and after the point; ``()`` for other types."""
     if kind in WHOLE:
         return 19, 0
     precision, scale = decimal_type(kind)
