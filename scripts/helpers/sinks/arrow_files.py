@@ -66,7 +66,7 @@ def statistics_by_column(footer: pq.FileMetaData) -> Iterator[tuple[str, list[An
 
 
 def has_both_bounds(statistics: Any) -> bool:
-    """Return whether the bounds in a row group's statistics enclose all values: Parquet stores no bound of 4 KB."""
+    """Return whether a row group's statistics have both bounds of its values: one of over 4 KB is not stored."""
     if statistics is None or not statistics.num_values:
         return statistics is not None
     # Before pyarrow 18, `has_min_max` is true even if only one bound is stored, and the other one reads as empty.

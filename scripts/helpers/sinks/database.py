@@ -202,7 +202,7 @@ class Statements:
         return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
     def changed(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL | None:
-        """Return the query that counts, by column, the landed values that staging has changed; None if it cannot."""
+        """Return the query that counts, by column, the landed values that staging changed; None if it changes none."""
         changes = [self.sql.changes(*pair) for pair in columns]
         if not any(changes):
             return None
@@ -293,7 +293,7 @@ class Statements:
         return statement, self._of(of, of.first, of.last)
 
     def statements_by_batch(self, verb: SQL, of: Output | Retraction, versions: Sequence[int]) -> list[Bound]:
-        """Return statements that begin with `verb` (DELETE), for rows whose batch column names one of the versions."""
+        """Return statements that begin with `verb` (DELETE), for rows whose batch column names one of `versions`."""
         found: list[Bound] = []
         column = self.sql.quote(of.batch_column or "")
         for start in range(0, len(versions), BATCHES_AT_ONCE):
@@ -422,7 +422,7 @@ class Statements:
         (by,) = merge.sequence_by
         from_, to = merge.history.valid_from, merge.history.valid_to
         start, end, sequence = map(writing.quote, (from_, to, by))
-        # Do not fill `valid_from` if it is the column of `sequence_by`: the rows have it.
+        # Do not fill `valid_from` if it is the column of `sequence_by`, which the rows have.
         started = [] if from_ in names else [from_]
         following = sql(
             "(SELECT {keys}, {started}, LEAD({started}) OVER (PARTITION BY {keys} ORDER BY {started}) AS {ended} FROM "
@@ -463,12 +463,12 @@ def _all(*conditions: SQL) -> SQL:
 
 
 def _some(staged: SQL, *conditions: SQL) -> SQL:
-    """Return the condition that there is a staged event `s` that meets all conditions."""
+    """Return the SQL condition that a staged event `s` exists for which all `conditions` are true."""
     return sql("EXISTS (SELECT 1 FROM {} s WHERE {})", staged, _all(*conditions))
 
 
 def _not_exists(table: SQL, *conditions: SQL) -> SQL:
-    """Return the condition that a table has no row `t` that meets all conditions."""
+    """Return the SQL condition that a table has no row `t` for which all `conditions` are true."""
     return sql("NOT EXISTS (SELECT 1 FROM {} t WHERE {})", table, _all(*conditions))
 
 

@@ -536,7 +536,7 @@ class _ArrowLog(_Log):
     def read(self, table: str, events: pa.Table, merge: Merge) -> pa.Table:
         there = self._open(table)
         rows, first = there.to_pyarrow_dataset(), merge.keys[0]
-        # Filter by the first column of the key, so that files without these values are skipped by their statistics.
+        # Filter by the first column of the key, so that files whose statistics exclude these values are not read.
         values = events[first].unique().cast(rows.schema.field(first).type)
         return rows.to_table(filter=compared_in(there, rows, first).isin(values))
 
@@ -570,7 +570,7 @@ class _ArrowLog(_Log):
             merging = merging.when_matched_update(from_source(step.sets), step.update_when)
         merging.when_not_matched_insert(from_source(step.inserts), step.insert_when).execute()
         if record is not None and _recorded_in(table, record[0]) < record[1]:
-            # A merge that changes no row makes no commit, so record the batch here. Unrecorded, it would seem lost.
+            # A merge that changes no row makes no commit, so record the batch here: otherwise it would seem lost.
             self._append(record, None)
 
     def _shape(self) -> TableShape:
@@ -670,7 +670,7 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
     for path, there in statistics_by_column(footer):
         chunks.setdefault(path, []).extend(there)
     bounds: dict[str, Any] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
-    # Give no bounds if two columns have the same path: "a.b" may be a column, and the field `b` of a struct `a`.
+    # Give no bounds if two columns have the same path, as a column "a.b" and the field `b` of a struct `a` have.
     is_unique = all(len(there) == footer.num_row_groups for there in chunks.values())
     # Give no bounds if one of them is a date or time that Python cannot represent, such as in the year 10000.
     with suppress(OverflowError, ValueError):

@@ -249,7 +249,7 @@ def fit_to_schema(
     check_cases(columns_of(rows), target.uri(""))
     before = FileSchema.read(target.read(COLUMNS))
     if not ours and before is not None:
-        # List all files: `ours` is from the first page of the listing, which may have only files of other writers.
+        # List all files: `ours` is of the first page, and that may have only files of other writers.
         ours = _published(target)
     # Ignore the stored schema if the target has no published file: then the rows may have other columns.
     there = before if ours else None

@@ -600,7 +600,7 @@ class IcebergSink(LakeSink):
         """
         if self._done(self._log.exists):
             return super().retract(retraction)
-        # Do not raise if the table is gone, or every later run of the job would fail. Late publishers find no rows.
+        # Do not raise if the table is gone, or each later run would fail. Late publishers will find no staged rows.
         if retraction.staging:
             self._staging_at(retraction.staging).retract(retraction)
         logger.warning(

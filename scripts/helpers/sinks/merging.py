@@ -340,7 +340,7 @@ class _ArrowEngine:
         return pa.table(columns)
 
     def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
-        # A column that is NULL in all events has no type, such as if all come from `missing`: use the type in `rows`.
+        # A column that is NULL in all events (such as if all come from `missing`) has no type: use its type in `rows`.
         kinds = {
             field.name: rows.schema.field(field.name).type if pa.types.is_null(field.type) else field.type
             for field in events.schema

@@ -67,7 +67,7 @@ def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
         return "its epoch is not one of the job"
     if last > known:
         return f"the job has {known:,} versions in its epoch, and it is of version {last:,}"
-    # Do not check the staging table of a database here: its name is made from the target's, which the sink knows.
+    # Do not check the staging table of a database here: its name depends on the target, so the sink checks it.
     if isinstance(of, Output) and of.sink != "database":
         named = attempt_of(of.folder)
         if named != Attempt(of.job, of.epoch, of.version, of.fence):

@@ -504,12 +504,12 @@ def _link(source: str, path: str) -> None:
 
 @contextmanager
 def _unfinished(path: str) -> Iterator[str]:
-    """Yield an unused path next to `path`. At the end of the block, delete the file there if there still is one."""
+    """Yield an unused path next to `path`. At the end of the block, delete the file at that path if one is left."""
     unfinished = f"{path}.{new_token()[:8]}.unfinished"
     try:
         yield unfinished
     finally:
-        # The file still exists after an error, and if both paths were links to one file, which `os.replace` keeps.
+        # The file still exists after an error. It also does if `os.replace` found two links to one file: it keeps both.
         with suppress(FileNotFoundError, NotADirectoryError):
             os.remove(unfinished)
 

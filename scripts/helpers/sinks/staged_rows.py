@@ -119,7 +119,7 @@ def check_partition_columns(partition_by: Sequence[str], columns: Collection[str
 
 def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) -> None:
     """Raise InvalidValueError if `partition_by` names all columns of the rows: files do not contain these columns."""
-    # pyarrow writes a file without columns, which has no rows, without a warning.
+    # pyarrow would write a file without any column, and so without any row, and raise no error.
     if len(columns) and set(columns) <= set(partition_by):
         raise InvalidValueError(
             f"partition_by names all columns of the rows ({', '.join(partition_by)}), so the files would hold no row. "
@@ -299,7 +299,7 @@ def with_required_within(target: str, rows: Any, schema: pa.Schema) -> Any:
 
 
 def _nulls_within(kind: pa.DataType, values: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Yield, for each nested field that must not be NULL by the type `kind`, its path and its NULLs in `values`."""
+    """Yield, for each nested field that `kind` declares NOT NULL, its path and its number of NULLs in `values`."""
     if pa.types.is_struct(kind):
         parts = [(field, field.name, pc.struct_field(values, field.name)) for field in kind]
     elif pa.types.is_map(kind):

@@ -355,7 +355,7 @@ class TableSink(ABC):
 
     @abstractmethod
     def _stage(self, batch: BatchId, made: Output, rows: Any) -> Output:
-        """Write rows where no reader looks, and check them; return `made` plus the staging place and the row count."""
+        """Write rows where no reader looks, and check them. Return `made` with staging place and row count added."""
 
     # --- helpers ----------------------------------------------------------------------------------
 
@@ -496,7 +496,7 @@ class LakeSink(TableSink):
         return output
 
     def _write(self, batch: BatchId, made: Output, rows: Any) -> tuple[Output, StagedRows]:
-        """Write rows where no reader looks; return `made` plus the staging place and the counts, and the files."""
+        """Write rows where no reader looks. Return `made` with the staging place and counts added, and the files."""
         staging = self._done(lambda: self.staging, after=CHECK)
         return staging.stage(batch, made, partial(write_rows, rows))
 
