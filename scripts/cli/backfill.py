@@ -288,5 +288,5 @@ def _text(value: Any, kind: str) -> str:
     """Return a cursor value as text that `CursorColumn.from_typed` parses."""
     if isinstance(value, datetime):
         return (value.replace(tzinfo=None) if kind == "timestamp_ntz" else value).isoformat()
-    # The text of a small Decimal may be "1E-8", which is not parsed.
+    # str() writes a small Decimal as "1E-8", which `from_typed` does not parse.
     return f"{value:f}" if isinstance(value, Decimal) else str(value)

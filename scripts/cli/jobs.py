@@ -214,7 +214,7 @@ def _show_jobs(around: Surroundings, listing: _Listing, now: datetime) -> None:
 
 
 def _show_counts(around: Surroundings, listing: _Listing, cost: ListCost | None) -> None:
-    """Print how many jobs are not shown, how many need attention, and the requests and read units of the list."""
+    """Print how many jobs are not shown, how many need attention, and what the list cost to read."""
     if listing.left:
         around.out.print(f"… and {listing.left:,} more: watermarks jobs", style="dim")
     if listing.derived:
@@ -239,7 +239,7 @@ def _show_reasons(around: Surroundings, conditions: Sequence[tuple[str, Conditio
 
 
 def _said(condition: Condition) -> str:
-    """Return a condition as its word and its reason; for a problem only the reason, which is enough."""
+    """Return a condition as text: its word and its reason or, for a problem, only the reason."""
     return condition.reason if condition.word == "problem" else f"{condition.word}, {condition.reason}"
 
 
