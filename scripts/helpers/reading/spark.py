@@ -115,7 +115,7 @@ def read_files(
         # Skip empty files, which have no rows: if one is the first file, Spark would look for the schema in it.
         table = table.filter([size > 0 for size in table.column("size").to_pylist()])
     keys: list[str] = table.column("key").to_pylist()
-    # Without a schema let Spark Connect read the files itself: it infers columns from files, but not from parsed lines.
+    # Without a schema, let Spark Connect read the files itself: it infers columns from files, not from parsed lines.
     if keys and format == "json" and schema is None and is_connect(spark):
         _check_objects(spark, location, table, options)
     if keys and _is_read_by_lines(format, schema, options) and not (schema is None and is_connect(spark)):

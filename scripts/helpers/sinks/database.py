@@ -360,7 +360,7 @@ class Statements:
     def ties_within(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
         """Return the query that counts staged rows that have key and sequence of another, different staged row."""
         unequal, differ = sql("s.{0} <> t.{0}", DELETED), self._differ(merge, declared)
-        # Compare the other columns of rows, but not of deletes, which are equal even if their other columns differ.
+        # Two rows are also compared by their columns besides key and sequence, but two deletes are not.
         if differ:
             unequal = sql("{} OR (s.{} = 0 AND ({}))", unequal, DELETED, joined(" OR ", differ))
         return sql(
@@ -1397,7 +1397,7 @@ class _Attempt:
                     f"column {name!r} must have a value, and the rows do not have the column. Add it to them, "
                     "or give it a default.",
                 )
-            # A merge replaces whole rows. If the new row lacked this column, it would keep the old row's value.
+            # A merge replaces whole rows. Without this column in them, the target would keep the old row's value.
             if self._rules is not None:
                 raise self._unfit(
                     f"column {name!r} is missing in the rows, and a merge replaces whole rows. Add it to them, "

@@ -131,6 +131,6 @@ def _actions_in(name: str, data: bytes | None, kinds: list[str]) -> list[dict[st
         return None
     if name.endswith(".json"):
         return [action for action in actions_of(data.decode()) if not action.keys().isdisjoint(kinds)]
-    # Read only the columns of `kinds`: most actions in a checkpoint are of others, for data files.
+    # Read only the columns of `kinds`: most of a checkpoint is in other columns, those for data files.
     found = pq.ParquetFile(BytesIO(data)).read(columns=kinds)
     return [{kind: action} for kind in found.column_names for action in found[kind].drop_null().to_pylist()]

@@ -249,7 +249,7 @@ def fit_to_schema(
     check_cases(columns_of(rows), target.uri(""))
     before = FileSchema.read(target.read(COLUMNS))
     if not ours and before is not None:
-        # List all files: `ours` is of the first page, and that may have only files of other writers.
+        # List all files: the first page of the listing, from which `ours` is, may have only other writers' files.
         ours = _published(target)
     # Ignore the stored schema if the target has no published file: then the rows may have other columns.
     there = before if ours else None
@@ -379,7 +379,7 @@ def _with_whole_numbers(rows: pa.Table, partitions: Mapping[str, str]) -> pa.Tab
     for place, name in enumerate(rows.column_names):
         column, is_whole = rows[name], partitions.get(name) in WHOLE
         if is_whole and pa.types.is_floating(column.type) and (pc.max(pc.abs(column)).as_py() or 0) < 2**53:
-            # If a number is not whole, the column stays, and the later check of types refuses it.
+            # If a number is not whole, leave the column as it is: the later check of types refuses it.
             with suppress(pa.ArrowInvalid):
                 rows = rows.set_column(place, name, column.cast(arrow_type_at(name, partitions)))
     return rows
