@@ -56,7 +56,7 @@ def begin_run(
     check_run_id(run_id)
     if lease <= timedelta(0):
         raise InvalidValueError(f"The lease is {lease.total_seconds():g} seconds; it must be above 0.")
-    # Check this before anything is read: a lease of years would block the job after a crash, or overflow the calendar.
+    # Check this before anything is read: a lease of years would block the job after a crash, or end after year 9999.
     if lease > max_lease:
         raise InvalidValueError(
             f"The lease is {lease.total_seconds():.15g} seconds; the limit is {max_lease.total_seconds():.15g}. Give a "

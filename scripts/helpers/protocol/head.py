@@ -557,7 +557,7 @@ class Head:
         return replace(self, at_targets=tuple(kept)).published(left).at_targets
 
     def _without_output(self, after: Head, version: int, outputs: Outputs, retract: bool, order: Order) -> Head:
-        """Take back output of versions above `version`; without `retract` only of versions with unpublished output."""
+        """Take back output of versions above `version`; without `retract`, only of those with unpublished output."""
         unseen = tuple(output for output in self.unpublished if output.version > version)
         # A version whose output waits at one target is read again, so take it back from its other targets, too.
         waiting = {(output.epoch, output.version) for output in unseen}

@@ -239,7 +239,7 @@ def _head(item: Item) -> Head:
     # claim would let a second run begin; ignoring half a plan would lose a batch.
     if "ownerTok" in item or "owner" in item:
         claim = Claim(**_read(CLAIM, item))
-        # Treat a lease with an implausible end, such as the year 9000, as over; it would block the job. That is safe,
+        # Treat a lease that ends implausibly late, as in the year 9000, as over: it would block the job. That is safe,
         # because the fence, not the lease, prevents two runs from both committing.
         if not EARLIEST <= claim.lease_until <= claim.since + LONGEST_LEASE:
             claim = replace(claim, lease_until=claim.since)

@@ -226,8 +226,8 @@ class Lookups:
                 ours.append(range_key)
         if not ours:
             return None, found
-        # Items of this package need a head. Either a first run has just written the head, or the head was deleted. A
-        # run without the deleted head would read everything again, under batch ids that sinks may already have.
+        # Items of this package need a head: a first run has just written it, or it was deleted. If a run began without
+        # the deleted head, it would read everything again, under batch ids that sinks may already have.
         head = self.store.read_head(job_id)
         if head is None:
             raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {ours[0]!r} is there")

@@ -112,7 +112,7 @@ def put_head(before: Head | None, after: Head) -> Put:
     a run that was fenced, or that has not seen the latest commit or plan, changes nothing.
     """
     # Two first runs of a job may both have found no head. Without the condition, the second run would overwrite the
-    # claim of the first, and both would work.
+    # claim of the first, and both would run.
     return Put(head_to_item(after), IS_NEW if before is None else _unchanged(before))
 
 

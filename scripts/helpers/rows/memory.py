@@ -382,7 +382,7 @@ class PandasRows(MemoryRows["pd.DataFrame"]):
         if there.count(name) != 1:
             raise missing_column(name, there)
         series = self.frame.iloc[:, there.index(name)]
-        # Refuse mixed types. pyarrow converts some to one type without an error, such as datetimes with and without
+        # Refuse mixed types. pyarrow joins some to one type without an error, such as datetimes with and without
         # zone, which would then compare differently than in their source.
         of_objects = str(series.dtype) == "object"
         kinds = sorted(set(map(_kind, series.dropna()))) if of_objects else []
