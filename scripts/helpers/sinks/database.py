@@ -1405,7 +1405,7 @@ class _Attempt:
                 )
 
     def _check_versions(self, rules: Merge, history: Versions) -> None:
-        """Raise TargetError if a history's columns cannot hold the values of `sequence_by`, or NULL at the end."""
+        """Raise TargetError if a history's columns cannot hold `sequence_by`'s values, or `valid_to` not NULL."""
         (by,) = (column for column in self._arriving if column.name in rules.sequence_by)
         for name in (history.valid_from, history.valid_to):
             declared, wanted = self._columns[name].declared, self._columns[by.name].declared
@@ -1564,7 +1564,7 @@ class _Attempt:
 
 
 def _begin(session: Session, database: WritableDatabase) -> None:
-    """Begin a transaction whose statements see what other transactions have committed by then."""
+    """Begin a transaction, and set with the database's `isolation`, if any, which commits of others it sees."""
     session.begin()
     if database.isolation is not None:
         session.run(database.isolation)

@@ -295,7 +295,7 @@ class _Log(LakeLog, Tables):
 
     @abstractmethod
     def version(self, uri: str) -> int | None:
-        """Return the version of a table; None if there is none."""
+        """Return the current version of the table at `uri`; None if there is no table."""
 
     @abstractmethod
     def create(self, uri: str, like: Any, columns: Sequence[str], partition_by: Sequence[str] = ()) -> None:
@@ -404,7 +404,7 @@ def _version(spark: SparkSession, uri: str) -> int | None:
 
 
 class _SparkLog(_Log):
-    """The table through Delta's connector for Spark."""
+    """The target's table, read and written through Delta's connector for Spark."""
 
     engine, dialect = "spark", SPARK
     unfit_partitions, unfit = NO_FOLDERS, UNFIT_DELTA
@@ -494,7 +494,7 @@ class _SparkLog(_Log):
 
 
 class _ArrowLog(_Log):
-    """The table through the package `deltalake`."""
+    """The target's table, read and written through the package `deltalake`."""
 
     engine, dialect = "deltalake", Dialect()
     rows = ARROW_ROWS
@@ -640,7 +640,7 @@ class _ArrowLog(_Log):
         ]
 
     def _open(self, uri: str) -> Any:
-        """Return a table as it is now; None if there is none."""
+        """Return the table at `uri` as it is now; None if there is no table."""
         from deltalake import DeltaTable
 
         address = address_of(uri)

@@ -372,14 +372,14 @@ class ArrowMerge(TableMerge):
         return _scanned(self._table(table), self._wanted)
 
     def _table(self, name: str) -> Any:
-        """Return a table as it was when this object loaded it first."""
+        """Return the table `name` as it was when this object first loaded it."""
         if name not in self._found:
             self._found[name] = self._catalog.load_table(_identifier(name))
             self._found[name].catalog = self._catalog
         return self._found[name]
 
     def _write(self, transaction: Any, table: Any, source: pa.Table, step: Step, summary: Mapping[str, str]) -> bool:
-        """Merge a source into a table; return whether anything changes."""
+        """Merge the rows of `source` into `table`; return whether this changes any row of the table."""
         schema, there = table.schema().as_arrow(), _scanned(table, self._wanted)
         changes = self._changes(there, source, step)
         if not changes.num_rows:
@@ -456,7 +456,7 @@ def _cast_to_table(events: pa.Table, table: Any) -> pa.Table:
 
 
 def _with_columns(schema: pa.Schema, *rows: pa.Table) -> pa.Table:
-    """Return all rows together, with the columns of a table, and NULL in columns that some of them lack."""
+    """Return the rows of several frames as one, with the columns of `schema`, NULL where a frame lacks a column."""
     found = pa.concat_tables([schema.empty_table(), *rows], promote_options="permissive")
     return found.select(schema.names).cast(schema)
 
@@ -653,7 +653,7 @@ def _property(of: Output | Retraction) -> str:
 
 
 class _Log(LakeLog):
-    """An Iceberg table."""
+    """The Iceberg table of a target. `found` and `table` load it as it is now, as an object of the connector."""
 
     format, title, restore_command = "iceberg", "Iceberg", "rollback_to_snapshot"
     is_created_when_staged, retries_decisions = True, False
@@ -681,11 +681,11 @@ class _Log(LakeLog):
         return Witnessed(job, versions, rolled_back=_rolled_back(json.loads(self.metadata(table))))
 
     def location(self) -> str:
-        """Return the URI of the table's folder, without a slash at the end."""
+        """Return the URI of the folder of the target's table, without a slash at the end."""
         return str(self.table().location()).rstrip("/")
 
     def found(self) -> Any:
-        """Return the table; None if there is none."""
+        """Return the target's table as it is now; None if the table does not exist."""
         try:
             return self.table()
         except Exception as error:
@@ -694,7 +694,7 @@ class _Log(LakeLog):
             return None
 
     def properties(self, table: Any) -> Any:
-        """Return the properties of a table."""
+        """Return the Iceberg properties of a loaded table, by name."""
         return table.properties() if callable(table.properties) else table.properties
 
     def _recorded_in(self, table: Any, of: Output | Retraction) -> int:
@@ -713,7 +713,7 @@ class _Log(LakeLog):
 
     @abstractmethod
     def table(self) -> Any:
-        """Return the table as it is now."""
+        """Return the target's table as it is now. Raise the connector's error if the table does not exist."""
 
 
 def _rolled_back(metadata: Mapping[str, Any]) -> dict[str, int]:
@@ -731,7 +731,7 @@ def _rolled_back(metadata: Mapping[str, Any]) -> dict[str, int]:
 
 
 class _SparkLog(_Log):
-    """The table through the Java API of Iceberg's connector: in SQL, a cherry-pick cannot also set a property."""
+    """The target's table, through the Java API of Iceberg: in SQL, a cherry-pick cannot also set a property."""
 
     engine = "spark"
 
@@ -817,12 +817,12 @@ class _SparkLog(_Log):
         return "refused" if is_spark_error(error) else None
 
     def refs(self) -> dict[str, Any]:
-        """Return the snapshot of each branch of the table, by the branch's name."""
+        """Return the last snapshot of each branch of the target's table, by the branch's name."""
         table = self.table()
         return {str(name): table.snapshot(ref.snapshotId()) for name, ref in dict(table.refs()).items()}
 
     def uuid(self) -> str:
-        """Return the table's id. A table that is renamed keeps it; a new table of the same name has another id."""
+        """Return the id of the target's table. A renamed table keeps its id; a new one of the same name has another."""
         return str(self.table().operations().current().uuid())
 
     def load(self, name: str) -> Any:
@@ -949,7 +949,7 @@ def _audit(of: Output | Retraction, version: int) -> str:
 
 
 class _ArrowLog(_Log):
-    """The table through the package `pyiceberg`."""
+    """The target's table, read and written through the package `pyiceberg`."""
 
     engine = "pyiceberg"
     rows = ARROW_ROWS
