@@ -1405,7 +1405,7 @@ class _Attempt:
                 )
 
     def _check_versions(self, rules: Merge, history: Versions) -> None:
-        """Raise TargetError if a history's columns cannot hold `sequence_by`'s values, or `valid_to` not NULL."""
+        """Raise TargetError if a history's columns cannot hold `sequence_by`'s values, or if `valid_to` is NOT NULL."""
         (by,) = (column for column in self._arriving if column.name in rules.sequence_by)
         for name in (history.valid_from, history.valid_to):
             declared, wanted = self._columns[name].declared, self._columns[by.name].declared

@@ -166,7 +166,7 @@ class DeltaSink(LakeSink):
         engine = output.engine if isinstance(output, Output) else None
         if (engine == _SparkLog.engine and spark is None) or not is_beside(output, output.target):
             return None
-        # Use the engine (Spark or `deltalake`) that staged the batch, because the other one cannot find its rows.
+        # Use the engine (Spark or `deltalake`) that staged the batch, because the other engine cannot find its rows.
         with_spark = None if engine == _ArrowLog.engine else spark
         return cls(
             output.target, spark=with_spark, s3_client=s3_client, staging=output.staging,

@@ -545,7 +545,7 @@ class IcebergSink(LakeSink):
         engine = output.engine if isinstance(output, Output) else None
         named = partial(cls, output.target, s3_client=s3_client, batch_column=output.batch_column or None)
         made = named()
-        # Use the engine (Spark or `pyiceberg`) that staged the batch, because the other one cannot find its rows.
+        # Use the engine (Spark or `pyiceberg`) that staged the batch, because the other engine cannot find its rows.
         if output.staging and engine != _SparkLog.engine:
             # If this raises an error, only the script can reach the catalog, so None is returned below.
             with suppress(WatermarkError):

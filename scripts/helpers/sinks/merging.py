@@ -533,7 +533,7 @@ class Frames:
         return self._engine.rows(found, events, {**column, **ends, DELETED: DELETED}, sequence)
 
     def rows_with_keys(self, rows: Any, events: Any, merge: Merge) -> Any:
-        """Return the rows that have the key of an event."""
+        """Return those of the rows whose key is the key of at least one event."""
         column = aliases_of(merge.keys)
         text = sql(
             "SELECT * FROM {{rows}} AS t WHERE EXISTS (SELECT 1 FROM {{events}} AS s WHERE {})",
