@@ -499,6 +499,7 @@ def test_run_relies_on_time_when_the_server_is_a_replica(
     name = postgres.new_table(TIMED_IDS)
     postgres.sql(f"INSERT INTO {name} VALUES (1)")
     source = table_in(name)
+    wait_past_the_delay(postgres)
     postgres.halt()
     (postgres.data / "standby.signal").touch()
     postgres.resume()
