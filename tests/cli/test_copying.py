@@ -15,12 +15,14 @@ import pytest
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.errors import JobMovedError
 from scripts.helpers.protocol import items
+from scripts.helpers.protocol.requests import Delete
 from scripts.helpers.watermarks import Watermarks
 from tests.cli.stories import NOW, Command, document, put_runs
 from tests.support.clock import Clock
 from tests.support.patience import PATIENCE
 from tests.support.places import REPOSITORY
 from tests.support.steps import KilledError, commit
+from tests.support.table_items import all_items
 
 Make = Callable[..., Watermarks]
 
@@ -90,6 +92,25 @@ def test_job_stays_when_a_slice_of_its_backfill_is_being_read(run: Command, make
 
     assert (refused.exit_code != 0, beside, copied.exit_code) == (True, [], 0)
     assert Watermarks(file).coverage("loans", "rows") == [(None, 5)]
+
+
+def test_job_is_copied_when_the_job_of_a_slice_that_has_begun_is_gone(
+    run: Command, make_watermarks: Make, file: str
+) -> None:
+    source = make_watermarks()
+    state = {"kind": "rows", "cursor_column": "id", "type": "bigint", "value": 10}
+    source.set_watermark("loans", state, transformation_ctx="rows", why="start here")
+    with pytest.raises(KilledError), Backfill(source, "loans", low=None, high=5) as backfill:
+        backfill.rows(pa.table({"id": [1]}), "id")
+        raise KilledError
+    (begun,) = source.unfinished("loans", "rows")
+    for job, range_key in all_items(source):
+        if job == begun:
+            source.store.table.write(Delete(items.key(job, range_key)))
+
+    done = document(run(source, "copy", "loans", "--to", file, "--yes", "--output", "json"))
+
+    assert (done["refused"], begun in done["jobs"], "loans" in jobs_of(file)) == ({}, False, True)
 
 
 @pytest.mark.parametrize(

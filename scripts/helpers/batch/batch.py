@@ -360,9 +360,9 @@ class Batch:
 
     @contextmanager
     def withdrawing(self, context: str | None) -> Iterator[None]:
-        """Withdraw a source from the batch if the block refuses it, and keep a script that goes on from committing it.
+        """Leave a source out of the batch if the block fails: a script that goes on must not commit rows it never got.
 
-        A frozen plan keeps the source, so no such batch is committed: then the commit raises the error again.
+        A plan that is frozen already keeps the source. Then the commit raises the error of the block again.
         """
         try:
             yield

@@ -256,15 +256,14 @@ class RowsProgress:
         return found
 
     def jobs_of_backfills(self, job_id: str) -> list[str]:
-        """Return the jobs of a job's backfills: for each context the slices that are not finished, then the record."""
+        """Return the jobs that a job's backfills have: for each context its unfinished slices, then its record."""
         version, found = self._lookups.latest(job_id), list[str]()
         for context in version.watermarks:
             state = self._lookups.state_at(version, context)
             if is_rows(state):
                 record = backfill_record_id(job_id, context, RowsState.read(state, context))
-                if self._lookups.head(record) is not None:
-                    found += [*self.unfinished(job_id, context), record]
-        return found
+                found += [*self.unfinished(job_id, context), record]
+        return [one for one in found if self._lookups.head(one) is not None]
 
     # --- states set by hand ---------------------------------------------------------------------
 

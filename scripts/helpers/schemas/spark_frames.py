@@ -110,7 +110,7 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
 def _widened(value: Column, kind: Kind, wanted: Kind) -> Column:
     """Return a value as a type that holds it. Nested fields are found by name; those that the value lacks are NULL.
 
-    Casts and unions of Spark match the fields of structs by position, unions at least those within maps.
+    A cast in Spark matches the fields of structs by their position, and so does a union within maps.
     """
     if kind_text(kind) == kind_text(wanted):
         return value
