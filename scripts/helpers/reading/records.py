@@ -425,7 +425,10 @@ class _Json(_Syntax):
         # In a list or an object, only the quotes may differ.
         is_same = F.translate(value, '"', "") == F.translate(exact, '"', "")
         kept = F.when(~value.rlike(r"^[\[{]"), exact).when(is_same, value)
-        return F.when(value.rlike(_MAYBE_ROUNDED) & text.rlike(_LONG), kept).otherwise(value)
+        # Ask first what costs little: Spark writes a double with a dot, or as Infinity.
+        is_within = value.startswith("[") | value.startswith("{")
+        may_be = is_within | value.contains(".") | value.contains("Infinity")
+        return F.when(may_be & value.rlike(_MAYBE_ROUNDED) & text.rlike(_LONG), kept).otherwise(value)
 
     def value_text(self, name: str, index: int) -> Column:
         """Return a value of a record, with its doubles and times as texts."""
