@@ -284,6 +284,8 @@ def spark(endpoint: str) -> Iterator[Any]:
     settings |= {
         "spark.executorEnv.AWS_ENDPOINT_URL": endpoint,
         "spark.ui.enabled": "false",
+        # Many tests make the same queries. By default, Spark remembers the compiled code of only 100 of their parts.
+        "spark.sql.codegen.cache.maxEntries": "2000",
         "spark.python.daemon.module": "tests.support.spark_daemon",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
