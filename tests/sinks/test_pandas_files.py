@@ -8,12 +8,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scripts.helpers.errors import TargetError
+from scripts.helpers.errors import InvalidValueError, TargetError
 from scripts.helpers.protocol.names import BatchId
 from scripts.helpers.sinks.files import FileSink, file_rows, partition_folder, write_arrow
 from scripts.helpers.sinks.given_frames import given_rows
@@ -92,6 +93,47 @@ def test_times_are_in_microseconds_and_the_index_is_left_out_when_rows_are_writt
     assert found.to_pylist() == [{"at": datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)}]
     data = place.read("staged/part-00000.parquet")
     assert pq.ParquetFile(BytesIO(data or b"")).metadata.row_group(0).column(0).compression == "GZIP"
+
+
+DAY, NOON = date(2026, 6, 1), datetime(2026, 6, 1, 12)
+IN_UTC = NOON.replace(tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([DAY, NOON], "'v' has values of several types: date, datetime"),
+        ([NOON, IN_UTC], "'v' has values of several types: aware datetime, datetime"),
+        ([IN_UTC, None, NOON], "'v' has values of several types: aware datetime, datetime"),
+        ([NOON, 20260601], "'v' has values of several types: datetime, int"),
+        (["a", b"b"], "'v' has values of several types: bytes, str"),
+        ([[IN_UTC], [NOON, NOON]], r"'v\[\]' has values of several types: aware datetime, datetime"),
+        ([{"at": DAY}, {"id": 1, "at": NOON}], r"'v\.at' has values of several types: date, datetime"),
+        ([[Decimal("1.5"), Decimal("NaN")]], r"'v' has Decimal\('NaN'\)"),
+        ([pd.Timestamp(1_000_000_001)], "'v' has times with nanoseconds"),
+        (pd.Categorical([DAY, NOON]), "'v' has values of several types: date, datetime"),
+    ],
+    ids=["dates", "plain-aware", "aware-plain", "time-number", "bytes", "lists", "maps", "nan", "nanos", "category"],
+)
+def test_objects_are_refused_when_their_column_would_change_them(place: LocalPlace, values: Any, why: str) -> None:
+    with pytest.raises(InvalidValueError, match=why):
+        write(pd.DataFrame({"v": pd.Series(values, dtype="category" if hasattr(values, "dtype") else "object")}), place)
+
+    assert place.files() == {}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2.5, float("nan")], [1, Decimal("1.5"), None], ["a", float("nan"), pd.NA], [IN_UTC, pd.NaT],
+        [True, np.bool_(False)], [0.5, np.float64(1)], [[1], np.array([2]), [2.5]], [{"a": 1}, {"a": 2.5, "b": "x"}],
+    ],
+    ids=["floats", "decimals", "texts", "times", "booleans", "numpy", "lists", "maps"],
+)  # fmt: skip
+def test_objects_are_written_when_one_type_holds_all_of_them(place: LocalPlace, values: Any) -> None:
+    write(pd.DataFrame({"v": pd.Series(values, dtype="object")}), place)
+
+    assert read(place, "staged/part-00000.parquet").num_rows == len(values)
 
 
 @pytest.mark.parametrize("rows", [pa.table({}), pd.DataFrame()], ids=["pyarrow", "pandas"])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import reduce
-from numbers import Integral
+from itertools import chain
+from numbers import Integral, Real
 from typing import Any, Generic, TypeGuard
 
 from scripts.helpers._lazy import pa, pc, pd
@@ -39,6 +40,11 @@ OBJECTS = "decimal(38,18)"
 NS_PER_US = 1_000
 UNREADABLE = "it holds times outside the years 1 to 9999. Fix or filter those rows."
 FIRST_DAY = EPOCH.toordinal()
+KINDS: dict[str, Any] = {"str": str, "bytes": (bytes, bytearray), "bool": bool, "int": Integral, "float": Real,
+                         "dict": dict, "list": (list, tuple)}  # fmt: skip
+"""Kinds of Python objects, and the classes of each; the first that fits counts."""
+ALIKE = {str, bytes, bool, int, date, time, type(None)}
+"""Types whose values all have one kind, so that one value is enough to find it."""
 HOW_TO_READ = {"RecordBatchReader": "read_all()", "Dataset": "to_table()", "Scanner": "to_table()"}
 """Methods that turn other pyarrow classes with rows into a table. The rows of these classes are read again each time,
 or only once, so a plan and the read after it could see different rows."""
@@ -385,10 +391,10 @@ class PandasRows(MemoryRows["pd.DataFrame"]):
         # Refuse mixed types. pyarrow joins some to one type without an error, such as datetimes with and without
         # zone, which would then compare differently than in their source.
         of_objects = str(series.dtype) == "object"
-        kinds = sorted(set(map(_kind, series.dropna()))) if of_objects else []
+        kinds = {kind_of_object(value) for path, value in values_within(series) if not path} if of_objects else set()
         if len(kinds) > 1:
             raise CursorError(
-                name, f"its values are not all of one type ({series.dtype}): {', '.join(kinds)}. Give it one."
+                name, f"its values are not all of one type ({series.dtype}): {', '.join(sorted(kinds))}. Give it one."
             )
         try:
             array = pa.Array.from_pandas(series)
@@ -405,10 +411,38 @@ class PandasRows(MemoryRows["pd.DataFrame"]):
         return array, of_objects
 
 
-def _kind(value: object) -> str:
+def values_within(values: Iterable[Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a column of objects that are not NULL, and those within lists and maps, each with its path.
+
+    Of the types in `ALIKE`, only the first value of a path is returned.
+    """
+    maps, lists, seen = [], [], set()
+    is_list, is_null = pd.api.types.is_list_like, pd.isna
+    for value in values:
+        kind = type(value)
+        if kind in seen:
+            continue
+        if kind in ALIKE:
+            seen.add(kind)
+        if isinstance(value, dict):
+            maps.append(value)
+        elif is_list(value):
+            # All values of an array have one type, unless they are objects.
+            lists.append(value if getattr(value, "dtype", "O") == "O" else value[:1])
+        # Keep Decimal("NaN"), which pandas treats as a missing value.
+        elif kind is Decimal or not is_null(value):
+            yield path, value
+    yield from ((path, value) for value in (*maps[:1], *lists[:1]))
+    for key in dict.fromkeys(chain.from_iterable(maps)):
+        yield from values_within((value[key] for value in maps if key in value), f"{path}.{key}")
+    if lists:
+        yield from values_within(chain.from_iterable(lists), path + "[]")
+
+
+def kind_of_object(value: object) -> str:
     """Return a name for the kind of an object; objects of the same kind can be compared."""
     if isinstance(value, datetime):
         return "datetime" if value.tzinfo is None else "aware datetime"
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return "int"
-    return type(value).__name__
+    kinds = (name for name, types in KINDS.items() if isinstance(value, types))
+    # Old versions of numpy name a type bool_.
+    return next(kinds, type(value).__name__.rstrip("_"))

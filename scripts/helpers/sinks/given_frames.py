@@ -14,7 +14,7 @@ from scripts.helpers._lazy import DataFrame, F, pd
 from scripts.helpers.errors import InvalidValueError, KeyColumnError, MissingConnectorError
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.dialect import SPARK
-from scripts.helpers.rows.memory import is_arrow, is_pandas
+from scripts.helpers.rows.memory import is_arrow, is_pandas, kind_of_object, values_within
 from scripts.helpers.rows.sql import internal
 from scripts.helpers.sinks.merging import DELETED, Merge
 from scripts.helpers.sinks.staged_rows import columns_of, spark_of
@@ -24,13 +24,14 @@ def given_rows(df: Any, target: str) -> Any:
     """Return the rows that a script writes to a target: a pandas frame as an Arrow table, any other frame unchanged.
 
     For pandas, column labels become texts, and NaN, NaT and None become NULL. An object column gets the type that all
-    its values have, and a categorical column becomes a dictionary. The index is left out.
+    its values have, or that holds all its numbers, and a categorical column becomes a dictionary. The index is left
+    out.
 
     Raises
     ------
     InvalidValueError
         The argument is no frame. Or the frame has two columns of one name, a named index, values of different types in
-        one column, or the value Decimal("NaN"), which pandas treats as a missing value.
+        one column, objects with nanoseconds, or the value Decimal("NaN"), which pandas treats as a missing value.
     """
     if not (is_pandas(df) or is_arrow(df) or isinstance(df, ArrowStream) or spark_of(df) is not None):
         raise InvalidValueError(
@@ -57,11 +58,10 @@ def _arrow_of(df: pd.DataFrame, target: str) -> Any:
             f"The rows for {target!r} have an index named {named[0]!r}, and an index is not written. Call "
             "df.reset_index() first, or df.reset_index(drop=True) to leave it out."
         )
-    for name in df.columns[df.dtypes == "object"]:
-        # Refuse Decimal("NaN"): pandas treats it as a missing value, so it would become NULL.
-        may_be = pd.api.types.infer_dtype(df[name]) in ("decimal", "empty")
-        if may_be and any(isinstance(value, Decimal) and value.is_nan() for value in df[name]):
-            raise InvalidValueError(f"Column {name!r} has Decimal('NaN'), which would become NULL. Replace it.")
+    for name, column in df.items():
+        values = column.cat.categories if column.dtype == "category" else column
+        if values.dtype == "object":
+            _check_objects(name, values)
     try:
         import pyarrow as pa
     except ImportError as error:
@@ -72,6 +72,23 @@ def _arrow_of(df: pd.DataFrame, target: str) -> Any:
         # Show only the last part of pyarrow's error, which names the column. Another part shows a value of the rows.
         shown = "a number is too large" if isinstance(error, OverflowError) else str(error.args[-1]).rstrip(".")
         raise InvalidValueError(f"Rows for {target!r} have no one type for each column: {shown}. Give one.") from None
+
+
+def _check_objects(name: Any, values: Any) -> None:
+    """Raise InvalidValueError if pyarrow would change some of a column's objects without an error."""
+    kinds: dict[str, set[str]] = {}
+    for path, value in values_within(values):
+        kinds.setdefault(path, set()).add(kind_of_object(value))
+        if isinstance(value, Decimal) and value.is_nan():
+            raise InvalidValueError(f"Column {name!r} has Decimal('NaN'), which would become NULL. Replace it.")
+        if getattr(value, "nanosecond", 0):
+            raise InvalidValueError(f"Column {name!r} has times with nanoseconds. Round them first.")
+    for path, found in kinds.items():
+        # pyarrow keeps the values of numbers of several types, or raises an error.
+        if len(found) > 1 and not found <= {"int", "float", "Decimal"}:
+            raise InvalidValueError(
+                f"Column {f'{name}{path}'!r} has values of several types: {', '.join(sorted(found))}. Give it one type."
+            )
 
 
 def events_of(df: DataFrame | pd.DataFrame, merge: Merge, deletes: Any = None, missing: Any = None) -> Any:
