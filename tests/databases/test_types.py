@@ -13,6 +13,7 @@ import pytest
 
 from scripts.helpers.databases.table import JdbcTable
 from scripts.helpers.errors import CursorError, SourceError
+from scripts.helpers.rows import missing_keys
 from scripts.helpers.rows.cursors import CursorColumn
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.spark_frames import DataFrameRows
@@ -159,6 +160,39 @@ def test_both_hours_of_the_change_come_back_as_they_are_when_sessions_are_in_any
     assert rows == [(0, micros[0], skipped), (1, micros[1], repeated)]
     assert window.high == (datetime(2026, 10, 25, 1, 30, 0, 1, tzinfo=UTC),)
     assert by_wall == [0]
+
+
+@pytest.mark.parametrize(
+    ("database", "declared", "values"),
+    [
+        ("maria", "timestamp(6)", AUTUMN),
+        ("maria", "datetime(6)", [*SPRING, *AUTUMN]),
+        ("postgres", "timestamp", [*SPRING, "1500-02-28 00:00:00"]),
+    ],
+)
+def test_only_deleted_keys_are_missing_when_java_is_in_another_zone(
+    jdbc: Any,
+    request: pytest.FixtureRequest,
+    database: str,
+    declared: str,
+    values: list[str],
+    zones: Callable[[str, str], None],
+) -> None:
+    server = request.getfixturevalue(database)
+    name = server.new_table(f"id int NOT NULL, at {declared} NOT NULL, word text")
+    server.sql(
+        *(["SET time_zone = '+00:00'"] if database == "maria" else []),
+        *(f"INSERT INTO {name} VALUES ({number}, '{value}', 'x')" for number, value in enumerate(values)),
+    )
+    source = JdbcTable(jdbc, server.url, name, properties=server.properties, zone="UTC")
+    zones("UTC", "Europe/London")
+    target = source.rows(plan(source, "id")).localCheckpoint()
+    server.sql(f"DELETE FROM {name} WHERE id = 1")
+
+    gone = missing_keys(source, target, ["id", "at"])
+
+    assert "word" not in gone._jdf.queryExecution().executedPlan().toString()
+    assert [row.id for row in gone.collect()] == [1]
 
 
 @pytest.mark.parametrize(

@@ -394,6 +394,8 @@ class DatabaseTable(RowSource):
 
     def _ranges(self, window: RowWindow) -> list[SQL]:
         """Return filters that split a large window by its first column. The outer ranges are open-ended."""
+        if not window.columns:
+            return ONE_QUERY
         first = window.columns[0]
         most = self._partitions or min(MAX_PARTITIONS, self._slots())
         holds_rows = (window.high is not None or window.whole) and not window.is_empty
@@ -551,12 +553,8 @@ class JdbcTable(DatabaseTable):
         return found.selectExpr(*shown_columns(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
 
     def toDF(self) -> DataFrame:  # noqa: N802
-        """Return all rows as Spark's own reader returns them, for `missing_keys`. Only columns in use are read."""
-        relation = self._queries.relation(RowWindow((), None, None, whole=True), ())
-        with self.typed_errors():
-            found = self._read(relation, ONE_QUERY)
-        self._check_names(found)
-        return found
+        """Return all rows as `rows` does, for `missing_keys`. Only columns in use are read."""
+        return self.rows(RowWindow((), None, None, whole=True))
 
     def _check_names(self, df: DataFrame) -> None:
         """Raise SourceError for a column name with a quote: Spark does not escape it, and would run the rest as SQL."""
