@@ -11,6 +11,8 @@ import pytest
 
 from scripts.helpers.errors import TargetError
 from scripts.helpers.protocol.names import BatchId
+from scripts.helpers.sinks.given_frames import events_of
+from scripts.helpers.sinks.merging import Merge
 from tests.support.database_fixtures import written_as
 from tests.support.reasons import because
 from tests.support.staging import staged_by
@@ -106,3 +108,63 @@ def test_value_is_taken_when_its_type_writes_it_in_its_own_way(
     stage(written, table, value)()
 
     assert written.rows(f"SELECT COUNT(*) FROM {table} WHERE v IS NOT NULL") == [(1,)]
+
+
+WALL, PRICE = pd.Timestamp("2026-06-01 10:00:00.6"), Decimal("1.2350")
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "value", "alter"),
+    [
+        ("postgres", "timestamp", WALL, "ALTER v TYPE timestamptz USING v AT TIME ZONE 'Europe/London'"),
+        ("postgres", "timestamp", WALL, "ALTER v TYPE timestamp(0)"),
+        ("postgres", "numeric(12,4)", PRICE, "ALTER v TYPE numeric(9,2)"),
+        ("postgres", "double precision", 0.1, "ALTER v TYPE real"),
+        ("maria", "datetime(6)", WALL, "MODIFY v timestamp(6) NULL"),
+        ("maria", "datetime(6)", WALL, "MODIFY v datetime"),
+        ("maria", "decimal(12,4)", PRICE, "MODIFY v decimal(9,2)"),
+    ],
+    ids=["zone", "seconds", "digits", "float", "zone in MariaDB", "seconds in MariaDB", "digits in MariaDB"],
+)
+@pytest.mark.parametrize("merge", [None, Merge(("id",), ("v",))], ids=["append", "merge"])
+def test_batch_waits_when_a_column_was_altered_to_a_type_that_would_change_it(
+    request: pytest.FixtureRequest, kind: str, declared: str, value: Any, alter: str, merge: Merge | None
+) -> None:
+    written, table = new_table(request, kind, declared)
+    sink = written.sink(table, merge=merge)
+    rows = pd.DataFrame({"id": [1], "v": [value]})
+    output = staged_by(sink, BatchId(JOB, EPOCH, 1), 1, rows if merge is None else events_of(rows, merge))
+    written.sql(f"ALTER TABLE {table} {alter}")
+
+    with pytest.raises(TargetError, check=because("unfit_table"), match=r"'v' is .* now, and the batch was staged"):
+        sink.publish(output)
+    left = written.rows(f"SELECT * FROM {table}")
+    written.sql(f"ALTER TABLE {table} {'ALTER v TYPE' if kind == 'postgres' else 'MODIFY v'} {declared}")
+    sink.publish(output)
+
+    assert left == []
+    assert [row[0] for row in written.rows(f"SELECT v FROM {table}")] == [value]
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "value", "alter"),
+    [
+        ("postgres", "varchar(5)", "abcde", "ALTER v TYPE text"),
+        ("postgres", "numeric(12,4)", PRICE, "ALTER v TYPE numeric(20,6)"),
+        ("postgres", "integer", 5, "ALTER v TYPE bigint"),
+        ("maria", "varchar(5)", "abcde", "MODIFY v varchar(9)"),
+        ("maria", "datetime(3)", WALL, "MODIFY v datetime(6)"),
+        ("maria", "int unsigned", 5, "MODIFY v bigint"),
+    ],
+    ids=["text", "digits", "number", "text in MariaDB", "seconds in MariaDB", "number in MariaDB"],
+)
+def test_batch_is_published_when_a_column_was_altered_to_a_type_that_keeps_it(
+    request: pytest.FixtureRequest, kind: str, declared: str, value: Any, alter: str
+) -> None:
+    written, table = new_table(request, kind, declared)
+    publish = stage(written, table, value)
+    written.sql(f"ALTER TABLE {table} {alter}")
+
+    publish()
+
+    assert written.rows(f"SELECT v FROM {table} WHERE id = 1") == [(value,)]

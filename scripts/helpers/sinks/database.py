@@ -1150,6 +1150,7 @@ class _Log(TableLog):
             if not staged:
                 raise StagedFilesLostError(of.target, version, [table], is_table=True)
             names = [name for name in staged if name not in (DELETED, ROW)]
+            self._check_altered(session, statements, {name: staged[name].declared for name in names})
             if isinstance(change, Append):
                 moves = statements.append(table, names)
             else:
@@ -1163,6 +1164,20 @@ class _Log(TableLog):
                 session.run(move)
             session.commit()
         logger.info("event=rows_published target=%s version=%d rows=%s", self.target, version, of.rows)
+
+    def _check_altered(self, session: Session, statements: Statements, staged: Mapping[str, str]) -> None:
+        """Raise TargetError if a column has another type now than when its rows were staged, and could change them."""
+        # Read the table, so that no ALTER TABLE comes between this check and the end of the transaction.
+        session.rows(sql("SELECT 1 FROM {} WHERE 1 = 0", statements.target))
+        now = self.catalogue(session, [statements.schema, statements.table])
+        for name, declared in staged.items():
+            if name in now and not self.sql.keeps(declared, now[name].declared):
+                raise TargetError(
+                    self.target,
+                    f"column {name!r} is {now[name].declared} now, and the batch was staged for {declared}, so its "
+                    f"values could change. Alter the column back to {declared}, publish the batch, and alter it again.",
+                    reason="unfit_table",
+                )
 
     def check_ties(self, session: Session, query: SQL, rules: Merge, where: str) -> None:
         """Raise InvalidValueError if a query counts tied rows: the same key and sequence, but other values."""

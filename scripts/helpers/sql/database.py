@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import le
 from types import MappingProxyType
 
 from scripts.helpers.errors import CursorError, SourceError, TargetError
@@ -511,6 +512,17 @@ class WritableDatabase(Database):
         if kind == column.base == "decimal":
             return column.scale <= ((*numbers, 0)[1] if numbers else self.open_scale)
         return column.kind == "unknown" or column.base in self.held.get(kind, (kind,))
+
+    def keeps(self, staged: str, declared: str) -> bool:
+        """Return whether an INSERT into a declared type keeps all values of a staging table's type, or raises an error.
+
+        Types are compared, not values: a timestamp equals the timestamptz that it becomes, and is another time.
+        """
+        one, other = Declared.parse(staged), Declared.parse(declared)
+        is_longer = one.plain == other.plain and 0 < len(one.numbers) == len(other.numbers)
+        is_text = self.kind(staged) == "string" and declared.endswith("text")
+        is_longer = is_longer and all(map(le, one.numbers, other.numbers))
+        return staged == declared or is_longer or is_text or {self.kind(staged), self.kind(declared)} <= {*WHOLE}
 
     def step(self, declared: str) -> timedelta:
         """Return the step between two times of a declared type; 0 for any other type."""

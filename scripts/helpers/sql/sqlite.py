@@ -179,6 +179,10 @@ class SQLite(WritableDatabase):
         value = super().arrived(column, declared)
         return sql("{} || '+00:00'", value) if column.kind == "timestamp" else value
 
+    def keeps(self, staged: str, declared: str) -> bool:
+        # SQLite cannot alter a column's type, and its CREATE TABLE AS declares other names of types.
+        return True
+
     def landing_type(self, column: Arriving) -> SQL:
         # Declare no type, so that no affinity changes the values that land.
         return sql("")
