@@ -7,6 +7,7 @@ import struct
 import sys
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,29 @@ def test_float_is_exact_when_mariadb_would_show_six_digits(maria: Any, jdbc: Any
 
 
 @pytest.mark.parametrize(
+    ("declared", "value", "expected"),
+    [
+        ("decimal(18,6)", "123456789012.123456", "123456789012.123460"),
+        ("decimal(20,10)", "-123456.6789012345", "-123456.6789012345"),
+        ("decimal(20,2)", "1234567890123456.75", "1234567890123456.80"),
+        ("decimal(20,0)", "98765432109876543210", "98765432109876540000"),
+        ("decimal(18,6)", "0.1 + 0.2", "0.300000"),
+        ("decimal(18,6)", "'7'", "7.000000"),
+    ],
+)
+def test_decimal_of_sqlite_is_that_of_jdbc_when_it_has_many_digits(
+    sqlite: Any, jdbc: Any, declared: str, value: str, expected: str
+) -> None:
+    """SQLite stores such a number as a double."""
+    name = sqlite.new_table(f"id integer NOT NULL, price {declared}")
+    sqlite.sql(f"INSERT INTO {name} VALUES (1, {value})")
+    of_spark = JdbcTable(jdbc, sqlite.url, name, properties=sqlite.properties)
+
+    for source in (sql_table(sqlite, name), of_spark):
+        assert taken(source, plan(source, "id"), "price") == [Decimal(expected)]
+
+
+@pytest.mark.parametrize(
     ("server", "declared", "value"),
     [
         ("postgres", "numeric", "'NaN'"),
@@ -205,6 +229,8 @@ def test_float_is_exact_when_mariadb_would_show_six_digits(maria: Any, jdbc: Any
         ("sqlite", "integer", "1.5"),
         ("sqlite", "integer", "'secret'"),
         ("sqlite", "decimal(5,2)", "1.555"),
+        ("sqlite", "decimal(18,2)", "12345678901234.567"),
+        ("sqlite", "decimal(5,2)", "'secret'"),
         ("sqlite", "boolean", "70707"),
     ],
     indirect=["server"],

@@ -40,6 +40,8 @@ OPAQUE = {144: "uuid", 156: "inet6", 60: "inet4"}
 """Types that MariaDB sends as text with the flag for unsigned numbers, by their length in bytes of utf8mb4."""
 BYTES, UNSIGNED, ENUM, SET = 63, 32, 256, 2048
 """The character set of binary data, and flags, in MySQL's protocol."""
+DOUBLE_DIGITS = 15
+"""Digits of a decimal that a double always keeps."""
 HELD = {"bigint": int, "double": float, "string": str, "binary": bytes}
 """Python types that values of a SQLite column must have, as it may hold any. pyarrow would silently make 1 of 1.5."""
 
@@ -332,6 +334,9 @@ class _SQLite(_Session):
         return [(name, kind, 0, 0) for name, kind in asked]
 
     def array(self, kind: str, values: Any) -> pa.Array:
+        precision, scale = decimal_type(kind)
+        if precision:
+            values = [_number_text(value, scale) for value in values]
         # Check the types first, because pyarrow would silently make 1 of 1.5.
         if {type(value) for value in values} - {HELD.get(kind, str), type(None)}:
             raise pa.ArrowInvalid
@@ -347,6 +352,16 @@ SESSIONS: Mapping[str, type[_Session]] = {
 def is_sql_url(url: str) -> bool:
     """Return whether `SqlTable` can read the database of a URL."""
     return url.partition(":")[0] in {*SESSIONS, "postgres"}
+
+
+def _number_text(value: Any, scale: int) -> Any:
+    """Return a number as text, and any other value unchanged.
+
+    A double is rounded to 15 digits if they are enough for `scale`, so that 0.1 + 0.2 is 0.3.
+    """
+    if isinstance(value, float) and len(f"{value:.0f}".lstrip("-")) + scale <= DOUBLE_DIGITS:
+        return f"{value:.{DOUBLE_DIGITS}g}"
+    return str(value) if isinstance(value, (int, float)) else value
 
 
 def _text(value: Any) -> str | None:

@@ -114,7 +114,9 @@ class SQLite(WritableDatabase):
         # A column of numbers may also hold text. Read it as text, so that a value that is not a number raises an error.
         kind, _ = self.cursor_type(declared) or (None, None)
         if found.base in ("decimal", "numeric") and found.numbers:
+            # Leave the value as it is: this CAST writes only 15 digits of a number, which is a double.
             kind = found.decimal(None)
+            return None if kind is None else (column, kind)
         kind = "boolean" if found.base in ("boolean", "bool") else kind
         return None if kind is None else (sql("CAST({} AS TEXT)", column), kind)
 
