@@ -173,6 +173,7 @@ def test_oracle_compares_whole_seconds_as_a_date_when_written(micros: int, text:
         (Oracle(), "NUMBER(10,0)", "decimal(10,0)", None),
         (Oracle(), "NUMBER(38,38)", "decimal(38,38)", None),
         (Oracle(), "NUMBER", "decimal(38,10)", None),
+        (Oracle(), "FLOAT", "decimal(38,10)", None),
         (SQLite(), "BIGINT", "bigint", None),
     ],
     ids=shown,
@@ -201,7 +202,8 @@ def test_declared_type_gives_nothing_when_it_has_no_exact_order(database: Any, d
 @pytest.mark.parametrize(
     ("database", "declared", "kind"),
     [(MySQL(), "decimal(65,2)", "decimal(38,2)"), (MySQL(), "decimal(10,2)", None),
-     (Oracle(), "NUMBER", "decimal(38,10)"), (PostgreSQL(), "numeric[]", None), (SQLServer(), "time", "time"),
+     (Oracle(), "NUMBER", "decimal(38,10)"), (Oracle(), "FLOAT", "decimal(38,10)"), (Oracle(), "BINARY_FLOAT", None),
+     (PostgreSQL(), "numeric[]", None), (SQLServer(), "time", "time"),
      (SQLServer(), "date", "date")],
     ids=shown,
 )  # fmt: skip
