@@ -516,6 +516,29 @@ def test_rows_are_counted_as_they_are_written_when_no_reader_of_csv_would_find_t
     assert output.rows == 2
 
 
+@pytest.mark.parametrize(
+    ("zone", "format", "kind", "warns"),
+    [
+        ("Europe/London", "orc", "timestamp", True), ("UTC", "orc", "timestamp", False),
+        ("Europe/London", "orc", "timestamp_ntz", False), ("Europe/London", "parquet", "timestamp", False),
+    ],
+)  # fmt: skip
+def test_job_warns_when_java_in_another_zone_would_read_other_times(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, zone: str, format: str, kind: str, warns: bool
+) -> None:
+    sink = FileSink(str(tmp_path / "raw"), spark=spark, format=format)
+    rows = spark.sql(f"SELECT array(named_struct('at', CAST('2026-06-01 10:00:00' AS {kind}))) AS seen")
+    zones = spark._jvm.java.util.TimeZone
+    before = zones.getDefault()
+    try:
+        zones.setDefault(zones.getTimeZone(zone))
+        sink.publish(staged_by(sink, BATCH, 7, rows))
+    finally:
+        zones.setDefault(before)
+
+    assert ("event=orc_zone" in caplog.text, "zone=Europe/London" in caplog.text) == (warns, warns)
+
+
 @pytest.mark.parametrize("format", ["json", "orc"])
 def test_rows_are_refused_when_a_column_of_another_format_has_another_type(
     spark: Any, tmp_path: Path, format: str

@@ -185,6 +185,8 @@ def _text_of(value: Any) -> str:
 
 FORMATS = ("parquet", "orc", "csv", "json")
 """Endings of file names that show the format. A reader of the target takes all its files for one format."""
+UTC_NAMES = ("UTC", "Etc/UTC", "UCT", "Etc/UCT", "GMT", "Etc/GMT", "Zulu", "Universal", "Z")
+"""Names that Java has for UTC."""
 TEXTS = ("csv", "json")
 """Formats whose files do not store the types of their columns."""
 READER_OPTIONS = {"charset": "encoding", "delimiter": "sep"} | {
@@ -704,8 +706,20 @@ class FileSink:
     def _write(self, rows: Any, schema: FileSchema | None, place: Place, folder: str) -> WrittenFiles | int:
         if spark_of(rows) is not None:
             dialect = {name: text for name, text in (schema.options if schema else {}).items() if name == "escape"}
+            if schema and self._format.lower() == "orc" and "timestamp" in schema.columns.values():
+                self._warn_of_zone(rows.sparkSession)
             return write_spark(rows, place.uri(folder), self._format, {**self._options, **dialect}, self._partition_by)
         return write_arrow(rows, place, folder, self._options, self._partition_by)
+
+    def _warn_of_zone(self, spark: SparkSession) -> None:
+        """Log a WARNING if Java is not in UTC: ORC stores the wall clock of Java's zone, and readers use their own."""
+        zone = spark.sql("SELECT java_method('java.time.ZoneId', 'systemDefault')").collect()[0][0]
+        if zone not in UTC_NAMES:
+            logger.warning(
+                "event=orc_zone target=%s zone=%s: Java is not in UTC, and a Java in another zone reads other times "
+                "from these ORC files. Start Spark's Java with -Duser.timezone=UTC, or write Parquet",
+                self.name, zone,
+            )  # fmt: skip
 
     def _compared(self, rows: Any, ours: Mapping[str, int]) -> tuple[Any, FileSchema | None]:
         """Compare rows with the target's schema; return the rows as they are written, and the merged schema."""
