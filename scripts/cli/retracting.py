@@ -8,7 +8,7 @@ from scripts.cli.progress import progress
 from scripts.cli.screen import show_rows
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.batch.publishing import take_back_now
-from scripts.helpers.decisions.decisions import Decided
+from scripts.helpers.decisions.decisions import Decided, kept_outputs
 from scripts.helpers.display.units import count_of, printable, size_text
 from scripts.helpers.errors import InvalidValueError
 from scripts.helpers.protocol.head import Head
@@ -23,9 +23,7 @@ retract_option = click.option("--retract", is_flag=True, help="Delete the output
 def show_outputs(around: Surroundings, before: Head, decided: Decided, retract: bool) -> None:
     """Show, for the versions that a decision undoes, which output stays at each target and which is deleted."""
     after, targets = decided.after, dict[str, list[Output]]()
-    for output in decided.outputs:
-        if output in before.unpublished or not after.keeps(output):
-            continue
+    for output in kept_outputs(before, after, decided.outputs):
         targets.setdefault(output.target, []).append(output)
     rows = []
     for target, left in targets.items():

@@ -46,14 +46,39 @@ def test_rows_are_at_the_target_once_when_a_reset_took_them_back(world: Director
     assert (decided, begun, world.seen) == ([1, 2, 3], [], [1, 2, 3, 4])
 
 
+@pytest.mark.parametrize("context", [None, "rows"], ids=["job", "context"])
+@pytest.mark.parametrize(
+    ("version", "seen"), [(1, [1, 2, 2, 3, 3, 4]), (0, [1, 1, 2, 2, 3, 3, 4])], ids=["rewind", "reset"]
+)
 def test_rows_stay_and_their_target_is_named_when_nothing_is_taken_back(
-    world: DirectoryCopy, caplog: pytest.LogCaptureFixture
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture, version: int, seen: list[int], context: str | None
 ) -> None:
-    world.watermarks.rewind(JOB, to_version=1, **WHY)
+    if version:
+        world.watermarks.rewind(JOB, to_version=version, transformation_ctx=context, **WHY)
+    else:
+        world.watermarks.reset(JOB, transformation_ctx=context, **WHY)
     world.run_with(4)
 
-    assert world.seen == [1, 2, 2, 3, 3, 4]
-    assert f"event=output_kept job=repairs versions=2-3 targets=file://{world.target}" in caplog.text
+    assert world.seen == seen
+    assert f"event=output_kept job=repairs versions={version + 1}-3 targets=file://{world.target}" in caplog.text
+
+
+def test_target_is_named_when_a_version_that_waits_there_holds_rows_that_one_context_reads_again(
+    world: DirectoryCopy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    monkeypatch.setattr(FileSink, "publish", die)
+    with pytest.raises(KilledError):
+        world.run_with(4)
+    monkeypatch.undo()
+
+    world.watermarks.rewind(JOB, to_version=3, transformation_ctx="rows", **WHY)
+    world.run("jr_again")
+
+    assert world.seen == [1, 2, 3, 4, 4]
+    assert f"event=output_kept job=repairs versions=4-4 targets=file://{world.target}" in caplog.text
 
 
 def test_next_run_takes_back_when_the_process_died_after_the_decision(

@@ -159,7 +159,7 @@ class Decisions:
             entry = self._entry(head, version)
             if context is not None and context not in entry.watermarks and context not in head.watermarks:
                 raise InvalidValueError(f"Neither version {version} nor the present one has a context {context!r}.")
-            outputs = self._outputs_after(head, version, retract) if context is None else ()
+            outputs = self._outputs_after(head, version, retract)
             copied, chunks = self._copied(head, self._in_force(head, entry) if context is None else entry, context)
             after = head.rewound(copied, order, context, outputs, retract=retract)
             gone_back = after.watermarks if context is None else [context]
@@ -176,7 +176,7 @@ class Decisions:
             if context is not None and context not in head.watermarks:
                 known = ", ".join(head.watermarks)
                 raise InvalidValueError(f"Job {job_id!r} has no context {context!r}. It has: {known}.")
-            outputs = self._outputs_after(head, 0, retract) if context is None else ()
+            outputs = self._outputs_after(head, 0, retract)
             return Decided(head.reset(order, context, outputs, retract=retract), outputs=outputs)
 
         return Proposal(job_id, change, made.expected)
@@ -483,13 +483,19 @@ def _unmarked_rows_error(target: str, rows: str, remedy: str = "") -> InvalidVal
     )
 
 
+def kept_outputs(before: Head, after: Head, outputs: Outputs) -> list[Output]:
+    """Return those of `outputs` that are at a target, or are still to be published there, after a decision."""
+    dropped = [output for output in before.unpublished if output not in after.unpublished]
+    return [output for output in outputs if output not in dropped and after.keeps(output)]
+
+
 def _warn_of_outputs(before: Head, after: Head, version: int, outputs: Outputs) -> None:
     """Log a WARNING if a decision leaves output of versions above `version` at the targets."""
-    kept = {output.target for output in outputs if output not in before.unpublished and after.keeps(output)}
-    if kept:
+    if kept := {output.target for output in kept_outputs(before, after, outputs)}:
         logger.warning(
             "event=output_kept job=%s versions=%d-%d targets=%s: the rows of these versions are read again, under "
-            "other batch ids. Decide with retract to delete the published rows first, unless the target merges by key",
+            "other batch ids. Decide with retract, and for all contexts, to delete the published rows first, unless "
+            "the target merges by key",
             before.job_id, version + 1, before.version, ", ".join(sorted(kept)),
         )  # fmt: skip
 
