@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from scripts.helpers.errors import FileContentError, SourceError
 from scripts.helpers.glue.job import Job
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.watermarks import Watermarks
@@ -97,6 +98,21 @@ def test_context_of_files_is_named_when_only_their_number_is_asked_for(
 ) -> None:
     with IncrementalJob(table, "j") as job:
         assert job.new_files(land(tmp_path, "1.json")).count == 1
+
+    assert warned() == ["files"]
+
+
+@pytest.mark.parametrize("is_tried", [False, True], ids=["unread", "failed"])
+def test_files_that_nobody_got_are_named_when_rows_of_another_context_are_written(
+    table: Watermarks, warned: Warned, tmp_path: Path, is_tried: bool
+) -> None:
+    with IncrementalJob(table, "j") as job:
+        rows = job.rows_since(ids(1), "id", transformation_ctx="rows", delay=AT_ONCE)
+        landed = job.new_files(land(tmp_path, "1.json"), transformation_ctx="files")
+        if is_tried:
+            with pytest.raises(FileContentError):
+                landed.read_pandas("parquet")
+        job.write(rows, f"{tmp_path}/rows")
 
     assert warned() == ["files"]
 
@@ -228,6 +244,19 @@ def test_partitions_that_are_read_whole_are_named_when_no_sink_is_given_any_rows
         days.read(spark, "json", schema="id long").count()
 
     assert warned() == ["whole"]
+
+
+def test_small_files_of_spark_are_named_when_they_cannot_be_read_and_another_context_is_written(
+    table: Watermarks, warned: Warned, spark: Any, tmp_path: Path
+) -> None:
+    with IncrementalJob(table, "j", spark=spark) as job:
+        rows = job.rows_since(ids(1), "id", transformation_ctx="rows", delay=AT_ONCE)
+        landed = job.new_files(land(tmp_path, "1.json"), transformation_ctx="files")
+        with pytest.raises(SourceError, match="not one of"):
+            landed.read_small(spark, "parquet", "id long")
+        job.write(rows, f"{tmp_path}/rows")
+
+    assert warned() == ["files"]
 
 
 def test_files_of_spark_are_named_when_only_the_rows_of_another_context_are_written(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from scripts.helpers.errors import InvalidValueError, MisfitError, SchemaChangedError, TargetSchemaError
 from scripts.helpers.job import IncrementalJob
+from scripts.helpers.listing.paths import suffix
 from scripts.helpers.schemas.kept import shown_schemas
 from scripts.helpers.watermarks import Watermarks
 
@@ -67,6 +69,39 @@ def test_run_stops_when_changes_are_refused(nights: Nights, body: str, message: 
         nights.take(body, on_schema_change="raise")
 
     assert list(nights.kept["pandas:csv"]) == ["id", "bay"]
+
+
+def test_refused_files_come_in_the_next_run_when_the_script_goes_on_without_them(nights: Nights) -> None:
+    nights.take(FIRST, on_schema_change="raise")
+    (nights.folder / "1.csv").write_text(NEW)
+    (nights.folder / "1.json").write_text('{"id": 3}')
+
+    def load(policy: Any) -> list[int]:
+        found: list[int] = []
+        with IncrementalJob(nights.watermarks, "parking") as job:
+            parts = job.new_files(f"{nights.folder}/", transformation_ctx="files").split(suffix)
+            with suppress(SchemaChangedError):
+                found += parts["csv"].read_pandas("csv", on_schema_change=policy)["ID"].tolist()
+            found += parts["json"].read_pandas("json")["id"].tolist()
+        return found
+
+    with pytest.raises(SchemaChangedError, match="'colour' is new"):
+        load("raise")
+
+    assert load("take") == [2, 3]
+
+
+def test_refused_files_are_committed_when_the_script_reads_them_in_another_way(nights: Nights) -> None:
+    nights.take(FIRST, on_schema_change="raise")
+    (nights.folder / "1.csv").write_text(NEW)
+
+    with IncrementalJob(nights.watermarks, "parking") as job:
+        landed = job.new_files(f"{nights.folder}/", transformation_ctx="files")
+        with pytest.raises(SchemaChangedError):
+            landed.read_pandas("csv", on_schema_change="raise")
+        assert landed.read_pandas("csv", on_schema_change="add")["id"].tolist() == [2]
+
+    assert nights.take("", on_schema_change="add").empty
 
 
 def test_columns_are_those_of_earlier_batches_when_nothing_is_new(nights: Nights) -> None:

@@ -498,6 +498,20 @@ def test_type_of_parquet_stops_the_run_or_is_rescued_when_it_does_not_fit(nights
     ]
 
 
+@pytest.mark.parametrize("way", ["read", "read_small"])
+def test_refused_files_come_in_the_next_run_when_the_script_goes_on_without_them(nights: Nights, way: str) -> None:
+    nights.remember("1.json", id="integer")
+    nights.put("2.json", {"id": 2, "colour": "red"})
+    nights.way = way
+
+    with pytest.raises(SchemaChangedError), IncrementalJob(nights.watermarks, "parking", spark=nights.spark) as job:
+        delta = nights.delta(job)
+        with pytest.raises(SchemaChangedError):
+            getattr(delta, way)(nights.spark, "json", on_schema_change="raise")
+
+    assert nights.run("json", on_schema_change="take") == [{"colour": "red", "id": 2}]
+
+
 # --- many small files ------------------------------------------------------------------------------------------------
 
 

@@ -242,6 +242,7 @@ class Batch:
         self.left_out: dict[str, dict[str, Any]] = {}
         self._states: dict[str, Mapping[str, Any]] = {}
         self._given: list[tuple[str, ReferenceType[Any]]] = []
+        self._read: set[str] = set()
         self._written: set[str] = set()
         self._readers: list[RowReader] = []
         self._watched: list[tuple[Readings, bool]] = []
@@ -485,6 +486,7 @@ class Batch:
         is_recognisable
             Whether a write can be traced to this frame: by the object itself, or by the files in Spark's plan.
         """
+        self._read.add(context or "")
         if rows is None:
             self._written.add(context or "")
         elif context and is_recognisable and hasattr(rows, "sparkSession"):
@@ -498,10 +500,11 @@ class Batch:
         """Note which contexts have rows in `df`, the frame that a sink gets, so that no WARNING is logged for them.
 
         Note `contexts`, which were found in Spark's plan, and the contexts for which `give` noted `df`. If there are
-        none, note all contexts. Always note a context whose rows cannot be traced to a frame.
+        none, note all contexts. Always note a context whose rows were read and cannot be traced to a frame.
         """
         found = contexts.union(context for context, given in self._given if given() is df)
         shown = {*self.frames, *self.counts.names.values(), *(context for context, _ in self._given)}
+        shown |= {name for name, planned in self.contexts.items() if planned["kind"] == "files"} - self._read
         self._written |= self.contexts.keys() - (shown - found if found else set())
 
     # --- the run --------------------------------------------------------------------------------

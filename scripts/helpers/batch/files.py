@@ -130,9 +130,12 @@ class FileSource:
         kept = SchemaKeeping(self.batch)
         # Hide whole partitions from `contexts_of`, so that it does not warn of their aggregates, which miss no rows.
         on_read = partial(self.batch.give, self.context, is_recognisable=not whole)
-        return KeptSchemas(
+        schemas = KeptSchemas(
             self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
         )
+        if self.context and self.batch.saves:
+            self.batch.end.before_commit(schemas.check_taken)
+        return schemas
 
     def taken(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -187,7 +188,6 @@ class FileDelta(ReadableWhenSmall):
     def _read_small(self, spark: SparkSession, asked: Asked, on_changed: OnChanged) -> DataFrame:
         from scripts.helpers.reading.small_files import SmallFiles, check_small_files, try_small_files
 
-        self._note_read()
         # Check the options before anything is fetched to infer a schema.
         check_small_files(self.location, asked.format, asked.schema or "inferred", on_changed, asked.options)
         small = SmallFiles(spark, self.location, asked.format, asked.path_column, on_changed, self.request_payer)
@@ -196,7 +196,9 @@ class FileDelta(ReadableWhenSmall):
             # Fetch on the driver first: a task that fails kills its Python worker, which costs seconds.
             try_small_files(self.location, table, request_payer=self.request_payer)
 
-        return self.read_with(spark, asked, small, look=fetch, skip_changed=on_changed == "skip")
+        frame = self.read_with(spark, asked, small, look=fetch, skip_changed=on_changed == "skip")
+        self._note_read()
+        return frame
 
     def read_with(
         self,
@@ -249,13 +251,14 @@ class FileDelta(ReadableWhenSmall):
                 one = keys[0] if len(keys) == 1 else f"one of {len(keys)} files"
                 raise FileContentError(str(self.location), one, asked.format, str(error)) from error
 
-        with typed_read_errors(str(self.location)):
+        refusal = nullcontext() if kept is None else kept.noting_refusal(self.part)
+        with refusal, typed_read_errors(str(self.location)):
             check_values(spark, asked.format, asked.options)
             frame: DataFrame = self._watched(asked.format, read, exhaust)
         # Store the columns only now, because `read` also runs for parts of the batch, to find an unreadable file.
         if kept is not None and self.readable.num_rows:
             kept.keep(name, decisions[-1])
-            kept.on_read(frame)
+            self._note_read(frame)
         return frame
 
     def read_pandas(
@@ -307,7 +310,8 @@ class FileDelta(ReadableWhenSmall):
         of_files = frame if path_column is None else frame.drop(columns=path_column, errors="ignore")
         decision = Decision(known or {}, known or {})
         if self.readable.num_rows:
-            decision = self._decided_by_names(of_files, format, known, on_schema_change)
+            with self.schemas.noting_refusal(self.part):
+                decision = self._decided_by_names(of_files, format, known, on_schema_change)
             self.schemas.keep(name, decision)
         if known is None or on_schema_change in (None, "take"):
             return frame
@@ -336,7 +340,7 @@ class FileDelta(ReadableWhenSmall):
     def _note_read(self, rows: Any = None) -> None:
         """Report to the job that files were read. `rows` is the frame; None if the caller reads the files by itself."""
         if self.schemas is not None:
-            self.schemas.on_read(rows)
+            self.schemas.note_read(self.part, rows)
 
     def _watched(self, format: str, read: Callable[[pa.Table], Any], exhaust: Callable[[Any, pa.Table], None]) -> Any:
         """Read the files. With `readings`, also set aside the files that cannot be read."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
+from scripts.helpers.errors import SchemaChangedError
 from scripts.helpers.schemas.kinds import Columns
 from scripts.helpers.schemas.policy import Decision
 
@@ -30,6 +33,7 @@ class KeptSchemas:
     on_kept: Callable[[str, Decision], None]
     on_read: Callable[..., None] = lambda rows=None: None
     _now: dict[str, Columns] = field(default_factory=dict)
+    _refused: dict[str, Callable[[], SchemaChangedError]] = field(default_factory=dict)
 
     def of(self, name: str) -> Columns | None:
         """Return the columns that are stored under a schema name; None if there are none yet."""
@@ -39,6 +43,27 @@ class KeptSchemas:
         """Store the columns that a read has decided on. The next read of this batch compares its columns with them."""
         self._now[name] = decision.kept
         self.on_kept(name, decision)
+
+    def note_read(self, part: str, rows: object = None) -> None:
+        """Report that a part of the files was read, as `on_read` does. A part of "" is all files."""
+        self._refused = {other: made for other, made in self._refused.items() if part and other not in ("", part)}
+        self.on_read(rows)
+
+    @contextmanager
+    def noting_refusal(self, part: str) -> Iterator[None]:
+        """Note that a policy refused the columns of a part, unless the script reads that part in another way later."""
+        try:
+            yield
+        except SchemaChangedError as error:
+            # Keep no error: its traceback would keep the script's job from being garbage-collected.
+            made = partial(SchemaChangedError, error.source, error.context, error.changes, error.policy)
+            self._refused[part] = made
+            raise
+
+    def check_taken(self) -> None:
+        """Raise the SchemaChangedError again if a script caught it and goes on to commit files that it did not read."""
+        for made in self._refused.values():
+            raise made()
 
 
 def schema_name(format: str, part: str) -> str:
