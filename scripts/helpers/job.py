@@ -283,6 +283,8 @@ class IncrementalJob:
         ------
         PlanConflictError
             The run was aborted.
+        UnpublishedError
+            The batch is committed, but is not at its target yet. Call this again, or run the job, to publish it.
         """
         return self._begun.commit(self.metrics)
 

@@ -215,6 +215,49 @@ def test_batch_is_committed_and_the_error_says_so_when_it_cannot_be_published(
     assert (world.seen, world.watermarks.latest(JOB).version) == ([1, 2, 3, 4], 2)
 
 
+@pytest.mark.parametrize("mode", ["enable", "pause"])
+def test_second_commit_publishes_when_the_first_one_could_not(
+    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    def refuse(sink: FileSink, *_: Any) -> None:
+        raise TargetError(sink.target.uri(""), "s3:PutObject: AccessDenied")
+
+    with IncrementalJob(world.watermarks, JOB, "jr_1", mode=mode) as job:
+        rows = job.rows_since(pd.DataFrame({"id": world.source}), "id")
+        job.write(rows, str(world.target.with_name("first")))
+        job.write(rows, str(world.target))
+        publish = FileSink.publish
+        monkeypatch.setattr(
+            FileSink, "publish", lambda sink, output: (refuse if "raw" in sink.name else publish)(sink, output)
+        )
+        for _ in range(2):
+            with pytest.raises((UnpublishedError, TargetError)):
+                job.commit()
+        monkeypatch.undo()
+        assert job.commit() == {"enable": "done", "pause": "unsaved"}[mode]
+
+    assert (world.seen, world.staged) == ([1, 2, 3], [])
+
+
+def test_second_commit_publishes_nothing_when_another_run_has_published(
+    world: DirectoryCopy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(sink: FileSink, *_: Any) -> None:
+        raise TargetError(sink.target.uri(""), "s3:PutObject: AccessDenied")
+
+    with world.job() as job:
+        world.stage(job)
+        monkeypatch.setattr(FileSink, "publish", refuse)
+        with pytest.raises(UnpublishedError):
+            job.commit()
+        monkeypatch.undo()
+        world.run_with(4)
+        caplog.clear()
+        assert job.commit() == "done"
+
+    assert (world.seen, [record.getMessage() for record in caplog.records]) == ([1, 2, 3, 4], [])
+
+
 def test_run_goes_on_and_warns_when_the_staged_folder_cannot_be_cleared(
     world: DirectoryCopy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

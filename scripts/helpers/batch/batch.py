@@ -533,7 +533,7 @@ class Batch:
             raise run_closed(self.run.job_id, self.run.run_id, how, verb)
 
     def commit(self, metrics: dict[str, Any]) -> str:
-        """Commit all planned sources in one write and add the counts to `metrics`. A second call changes nothing."""
+        """Commit all planned sources in one write and add the counts to `metrics`. A second call only publishes."""
         if self._outcome is None:
             self.check_open("commit")
             for readings, _ in self._watched:
@@ -550,6 +550,8 @@ class Batch:
                 self.publication.publish()
             finally:
                 self.end.committed(metrics)
+        else:
+            self.publication.publish_again()
         return self._outcome
 
     def _commit(self, metrics: dict[str, Any]) -> str:

@@ -426,9 +426,11 @@ class Publication:
             The batch is committed and cannot be published now.
         """
         if isinstance(self.run, UnsavedRun):
-            for sink, output in self.staged:
+            while self.staged:
+                sink, output = self.staged[0]
                 sink.publish(output)
                 sink.clear(output)
+                del self.staged[0]
             return
         for sink, output in self.staged:
             if output in self.run.outputs:
@@ -440,7 +442,16 @@ class Publication:
         # waits for a script that writes to its target.
         own = [output for _, output in self.staged]
         # Leave out `own`, which was handled above, even if an operator took some of it back meanwhile.
-        waiting = tuple(output for output in self.run.unpublished if output not in own)
+        self._publish_all([output for output in self.run.unpublished if output not in own])
+
+    def publish_again(self) -> None:
+        """Publish what an earlier call of `publish` could not, unless another run has published it meanwhile."""
+        if isinstance(self.run, UnsavedRun):
+            self.publish()
+        else:
+            self._publish_all([output for output in self.run.unpublished if self.run.is_unpublished(output)])
+
+    def _publish_all(self, waiting: Sequence[Output]) -> None:
         for output in self._proven(waiting):
             given = (sink for sink, _ in self.staged if is_sink_of(sink, output))
             winner = opened(output, self._spark, self._s3_client) or next(given, None)
