@@ -16,6 +16,7 @@ from scripts.cli.screen import released_text, show_folded, show_table
 from scripts.cli.surroundings import Surroundings
 from scripts.helpers.display.units import printable
 from scripts.helpers.protocol.head import Release
+from scripts.helpers.protocol.history import History
 
 MODES = {"": ("limit", "before"), "diff": ("version", "other"), "runs": ("limit", "glue")}
 
@@ -62,16 +63,18 @@ def history(
 
 def _show_versions(around: Surroundings, job: str, limit: int, before: int | None) -> None:
     with progress(around, "reading versions"):
-        entries = around.watermarks.history(job, limit, before)
+        head = around.watermarks.latest(job)
+        entries = History(around.watermarks.lookups.versions(head, limit, before), job)
+    releases = head.releases if before is None else ()
     if around.is_json:
         history = [entry_json(entry) for entry in entries]
-        emit({"job": job, "history": history, "releases": releases_json(entries.releases)})
+        emit({"job": job, "history": history, "releases": releases_json(releases)})
         return
     if entries:
         show_table(around.out, entries)
     else:
         around.out.print("No versions yet.")
-    _show_releases(around, "Since then", entries.releases)
+    _show_releases(around, "Since then", releases)
     for entry in entries:
         _show_releases(around, f"Before version {entry.version:,}", entry.change.releases)
     if not entries:

@@ -27,7 +27,7 @@ from scripts.helpers.rows.verification import RECENT, SAMPLED, Choice, Verificat
 from scripts.jobs.exit_codes import FAILED
 
 VERSIONS = 100
-"""How many versions of a job are searched for its targets, in one request."""
+"""How many versions of a job are searched for its targets."""
 FORMATS = {"files": "parquet", "delta": "delta", "iceberg": "iceberg"}
 """The format that each kind of sink writes. Files may have another; parquet is the usual one."""
 NAME = "verify"
@@ -127,7 +127,7 @@ def _width(column: CursorColumn, text: str | None) -> Tick | None:
 def _target(around: Surroundings, job: str, given: str | None, format: str | None) -> tuple[str, str]:
     """Return the target and its format: as given, or from the job's versions after an operator confirms it."""
     written: dict[str, str] = {}
-    for entry in around.watermarks.history(job, limit=VERSIONS):
+    for entry in around.watermarks.lookups.versions(around.watermarks.latest(job), VERSIONS):
         for output in entry.change.outputs:
             written.setdefault(output.target, output.sink)
     is_found = given is None

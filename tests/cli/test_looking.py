@@ -438,6 +438,20 @@ def test_history_has_the_same_columns_as_in_a_repl_when_they_are_filled(run: Com
         assert (text in shown[2], text in printed[3]) == (True, True)
 
 
+@pytest.mark.usefixtures("dynamodb")
+def test_history_has_as_many_versions_as_asked_for_when_they_are_more_than_a_page_of_dynamodb(
+    run: Command, watermarks: Watermarks
+) -> None:
+    for number in range(24):
+        commit(watermarks, "libraries", f"jr_{number}", {"note": "x" * 60_000})
+
+    shown = run(watermarks, "history", "libraries", "--limit", "22")
+    found = document(run(watermarks, "history", "libraries", "--limit", "30", "--output", "json"))
+
+    assert "For older versions: --before 3" in shown.stdout
+    assert [one["version"] for one in found["history"]] == list(range(24, 0, -1))
+
+
 def test_history_goes_on_where_it_ended_when_told_before(run: Command, world: Watermarks) -> None:
     first = run(world, "history", "parking-permits", "--limit", "2")
     older = document(run(world, "history", "parking-permits", "--before", "2", "--output", "json"))

@@ -117,6 +117,21 @@ def test_command_says_what_is_wrong_before_spark_is_started(
     assert (done.exit_code, text in done.stderr + capsys.readouterr().err) == (code, True), done.output
 
 
+@pytest.mark.usefixtures("dynamodb")
+def test_all_targets_are_named_when_the_versions_are_more_than_a_page_of_dynamodb(
+    run: Command, watermarks: Watermarks
+) -> None:
+    for number in range(24):
+        held = watermarks.begin(JOB, f"jr_{number}")
+        window = {**rows_state(None), "low": None, "high": NOW}
+        held.freeze({"rows": window}, {"rows": rows_state(NOW), "note": "x" * 60_000})
+        held.commit((output_of_run(held, "s3://a" if number == 0 else "s3://b"),))
+
+    done = run(watermarks, "verify", JOB, "--", "--source", "x")
+
+    assert "wrote to 2 targets: s3://b, s3://a" in done.stderr
+
+
 @pytest.fixture
 def lacking(watermarks: Watermarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the target of a job of numbers, which lacks a row of its source. Neither needs Spark."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -359,14 +360,8 @@ class Decisions:
         At most `most` versions are read.
         """
         left = head.version - version if most is None else min(most, head.version - version)
-        found: list[Output] = []
-        page = self._lookups.history_of(head, left) if left > 0 else ()
-        # DynamoDB ends a page after 1 MB, so read on until a page has no entry above `version`.
-        while entries := [entry for entry in page if entry.version > version]:
-            found += (output for entry in entries for output in entry.change.outputs)
-            left -= len(entries)
-            page = self._lookups.history_of(head, left, before=entries[-1].version) if left > 0 else ()
-        return tuple(found)
+        entries = takewhile(lambda entry: entry.version > version, self._lookups.versions(head, left))
+        return tuple(output for entry in entries for output in entry.change.outputs)
 
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
         """Return the output of all versions above `version`; without `retract`, of the newest only, for a WARNING."""

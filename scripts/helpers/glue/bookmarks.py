@@ -140,7 +140,8 @@ class JobBookmarks:
         if NextToken is not None and (type(NextToken) is not int or NextToken < ALL_RETURNED):
             raise InvalidInputException(f"NextToken is {NextToken!r}; give that of the page before.", operation)
         with _glue_errors(operation, JobName, None):
-            found = self._versions(JobName, MaxResults + 1, NextToken)
+            head = self._watermarks.latest(JobName)
+            found = list(self._watermarks.lookups.versions(head, MaxResults + 1, NextToken))
             if not found and NextToken is None:
                 raise UnknownJobError(JobName, self._watermarks.table_name)
             shown = found[:MaxResults]
@@ -216,17 +217,6 @@ class JobBookmarks:
         entry = found[0]
         states = {name: self._watermarks.lookups.stored_at(entry, name) for name in entry.watermarks}
         return replace(entry, watermarks=states)
-
-    def _versions(self, job_id: str, count: int, below: int | None) -> list[LogEntry]:
-        """Return up to `count` versions, newest first, with as many requests as that takes."""
-        found: list[LogEntry] = []
-        while len(found) < count and below != 1:
-            page = self._watermarks.history(job_id, limit=count - len(found), before=below)
-            if not page:
-                break
-            found += page
-            below = page[-1].version
-        return found
 
     def _entry_of(self, head: Head) -> Json:
         """Return the entry of a head; if a run is at work, `Attempt` counts the failed runs before that run."""

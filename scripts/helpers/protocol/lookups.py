@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cache, partial
 from typing import Any
@@ -125,6 +125,12 @@ class Lookups:
         if before is None:
             found.releases = head.releases
         return found
+
+    def versions(self, head: Head, most: int, before: int | None = None) -> Iterator[LogEntry]:
+        """Yield up to `most` versions as `history_of` does, but read on where DynamoDB ends a page, after 1 MB."""
+        while most > 0 and before != 1 and (page := self.history_of(head, most, before)):
+            yield from page
+            most, before = most - len(page), page[-1].version
 
     def version_of(self, head: Head, run_id: str) -> int:
         """Return the version that a run made; UnknownRunError if none is known."""
