@@ -171,6 +171,32 @@ def test_fields_in_lists_and_in_another_case_are_found_as_asked_when_they_are_ma
         frame.apply_mapping([("bays[].p", "int", "bays[].r", "int")])
 
 
+@pytest.mark.parametrize(
+    ("mappings", "found"),
+    [
+        ([("s.p", "place.p"), ("s.t.q", "place.t.q")], [((1, (2,)),), ((None, None),), (None,)]),
+        ([("s.p", "a.p"), ("s.t.q", "b.c.q")], [((1,), ((2,),)), ((None,), (None,)), (None, None)]),
+        ([("id", "a.id"), ("s.p", "a.p")], [((1, 1),), ((2, None),), ((3, None),)]),
+    ],
+    ids=["moved", "divided", "joined by a column"],
+)
+def test_struct_is_null_when_all_structs_that_it_is_mapped_from_are_null(
+    glue_context: GlueContext, spark: Any, mappings: Any, found: Any
+) -> None:
+    kind = "id int, s struct<p:int,t:struct<q:int>>"
+    df = spark.createDataFrame([(1, (1, (2,))), (2, (None, None)), (3, None)], kind)
+    frame = DynamicFrame.fromDF(df, glue_context, "frame")
+
+    assert frame.apply_mapping(mappings).toDF().collect() == found
+
+
+def test_struct_stays_null_when_its_fields_are_selected(glue_context: GlueContext, spark: Any) -> None:
+    df = spark.createDataFrame([((1, (2, 3)),), ((1, None),), (None,)], "s struct<p:int,t:struct<q:int,r:int>>")
+    frame = DynamicFrame.fromDF(df, glue_context, "frame")
+
+    assert frame.select_fields(["s.t.q"]).toDF().collect() == [(((2,),),), ((None,),), (None,)]
+
+
 def test_pairs_come_with_all_columns_when_frames_are_joined(glue_context: GlueContext, spark: Any) -> None:
     persons = DynamicFrame.fromDF(spark.sql("SELECT 7 AS id, 'Ada' AS name"), glue_context, "persons")
     members = DynamicFrame.fromDF(spark.sql("SELECT 7 AS person_id, 'x' AS name"), glue_context, "members")

@@ -17,7 +17,7 @@ from scripts.helpers.glue.job import Job
 from scripts.helpers.glue.paths import glue_option_error
 from scripts.helpers.glue.records import kept, mapped
 from scripts.helpers.relational.relations import untracked
-from scripts.helpers.rows.sql import sql
+from scripts.helpers.rows.sql import joined, sql
 from scripts.helpers.schemas.spark_frames import quoted, united
 from scripts.helpers.sinks.spark_files import exact_texts
 from scripts.helpers.spark.inferred import inferred_schema
@@ -163,7 +163,7 @@ class DynamicFrame(Named):
             if steps and field_at(self._df.schema, steps) is None:
                 raise NotOffGlueError(f"To select {path!r}, a field inside a list or a map,", INSTEAD)
             if steps:
-                wanted[steps] = F.col(expression(steps))
+                wanted[steps] = steps, F.col(expression(steps))
         # Ignore a field if the struct that contains it is selected, too.
         whole = {steps: value for steps, value in wanted.items() if not _is_within(steps, wanted)}
         return self._with(self._df.select(_as_structs(whole)))
@@ -217,7 +217,7 @@ class DynamicFrame(Named):
             A target is inside a list, or its type is ``array``, ``struct`` or ``map`` and the value's is not.
         """
         given = [mappings] if isinstance(mappings, tuple) else list(mappings)
-        targets: dict[tuple[str, ...], Any] = {}
+        targets: dict[tuple[str, ...], tuple[tuple[str, ...], Any]] = {}
         for mapping in given:
             if not 2 <= len(mapping) <= 4:
                 raise glue_option_error("mappings", f"has {mapping!r}. Each is (source, its type, target, its type).")
@@ -232,7 +232,7 @@ class DynamicFrame(Named):
                 )
             steps = self._steps(source)
             if steps and (not case_sensitive or ".".join(steps) == source.replace("`", "").replace("[]", "")):
-                targets[path] = self._mapped(source, steps, kind)
+                targets[path] = steps, self._mapped(source, steps, kind)
         return self._with(self._df.select(_as_structs(targets)))
 
     applyMapping = apply_mapping  # noqa: N815
@@ -625,15 +625,24 @@ def _is_within(steps: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> boo
     return any(len(other) < len(steps) and steps[: len(other)] == other for other in others)
 
 
-def _as_structs(targets: Mapping[tuple[str, ...], Any]) -> list[Any]:
-    """Return columns for target paths: ``bay.id`` and ``bay.name`` become one struct column ``bay`` with two fields."""
+def _as_structs(targets: Mapping[tuple[str, ...], tuple[tuple[str, ...], Any]]) -> list[Any]:
+    """Return columns for target paths: ``bay.id`` and ``bay.name`` become one struct column ``bay`` with two fields.
+
+    `targets` has for each path the steps to its source, and the value.
+    """
     columns = []
     for first in dict.fromkeys(path[0] for path in targets):
         if (first,) in targets:
             if sum(path[0] == first for path in targets) > 1:
                 raise glue_option_error("mappings", f"names {first!r} as a column and as a struct.")
-            columns.append(targets[(first,)].alias(first))
+            columns.append(targets[(first,)][1].alias(first))
         else:
             inner = {path[1:]: value for path, value in targets.items() if path[0] == first}
-            columns.append(F.struct(*_as_structs(inner)).alias(first))
+            value = F.struct(*_as_structs(inner))
+            # Keep NULL structs: without the condition, each would become a struct of NULLs.
+            parents = dict.fromkeys(steps[: -len(path)] for path, (steps, _) in inner.items())
+            if all(parents):
+                present = (sql("{} IS NOT NULL", expression(each)) for each in parents)
+                value = F.when(F.expr(joined(" OR ", present)), value)
+            columns.append(value.alias(first))
     return columns
