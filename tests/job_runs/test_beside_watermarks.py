@@ -183,6 +183,37 @@ def test_bookmark_goes_with_its_job_when_that_is_deleted(
         parked.get_job(JobName="parking")
 
 
+@pytest.mark.parametrize("where", ["DefaultArguments", "NonOverridableArguments"])
+def test_bookmark_goes_with_its_job_when_the_definition_names_its_namespace(
+    make_parked: Callable[..., Jobs], table: Watermarks, where: str
+) -> None:
+    jobs = make_parked()
+    command = {"Name": "pythonshell", "ScriptLocation": "/jobs/parking.py"}
+    jobs.create_job(Name="parking", Command=command, **{where: {"--BOOKMARK_CONTEXT": "north"}})
+    for name in ("parking@@north", "parking@@south"):
+        with table.begin(name, "jr_1") as run:
+            run.freeze({}, {"up_to": 7})
+            run.commit()
+
+    jobs.delete_job(JobName="parking")
+
+    found = [table.latest(name).watermarks for name in ("parking@@north", "parking@@south")]
+    assert found == [{}, {"up_to": 7}]
+
+
+def test_job_is_deleted_when_its_definition_names_a_namespace_that_no_run_can_have(
+    make_parked: Callable[..., Jobs],
+) -> None:
+    jobs = make_parked()
+    command = {"Name": "pythonshell", "ScriptLocation": "/jobs/parking.py"}
+    jobs.create_job(Name="parking", Command=command, DefaultArguments={"--BOOKMARK_CONTEXT": "a*"})
+
+    jobs.delete_job(JobName="parking")
+
+    with pytest.raises(jobs.exceptions.EntityNotFoundException):
+        jobs.get_job(JobName="parking")
+
+
 def test_bookmark_stays_when_a_job_without_definition_is_deleted(parked: Jobs, table: Watermarks) -> None:
     parked.delete_job(JobName="parking")
     with table.begin("parking", "jr_1") as run:

@@ -6,11 +6,17 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar, cast
 
-from scripts.helpers.errors import InvalidValueError, StoreUnavailableError, UnknownJobError, WatermarkError
+from scripts.helpers.errors import (
+    InvalidIdError,
+    InvalidValueError,
+    StoreUnavailableError,
+    UnknownJobError,
+    WatermarkError,
+)
 from scripts.helpers.glue_api import errors as glue_errors
 from scripts.helpers.glue_api.errors import (
     AlreadyExistsException,
@@ -29,7 +35,7 @@ from scripts.helpers.job_runs.job_record import JobRecord
 from scripts.helpers.job_runs.run_record import TERMINAL, RunRecord
 from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.job_runs.scheduler import START_LEASE, Scheduler
-from scripts.helpers.protocol.names import check_job_id
+from scripts.helpers.protocol.names import check_job_id, name_in_table
 from scripts.helpers.protocol.races import Lost, Written
 from scripts.helpers.watermarks import DEFAULT_TABLE, Watermarks
 
@@ -188,12 +194,18 @@ class JobRuns:
     def delete_job(self, **request: Any) -> Answer:
         """Delete the definition of `JobName` and its bookmark, so a new job of that name reads everything again.
 
-        Runs at work continue and can no longer commit. A second call deletes nothing.
+        If the definition's arguments have a ``--BOOKMARK_CONTEXT``, the bookmark of that namespace is deleted, too.
+        Those of other namespaces stay: delete each with ``reset("JobName@@namespace", why=…)`` of `Watermarks`. Runs at
+        work continue and can no longer commit. A second call deletes nothing.
         """
         name = request["JobName"]
         job = self._records.job(name)
         if job is not None and job.definition is not None:
             self._delete_bookmark(name)
+            if namespace := job.arguments({}).get("--BOOKMARK_CONTEXT"):
+                # No run can begin under a name that is refused, so it has no bookmark.
+                with suppress(InvalidIdError):
+                    self._delete_bookmark(name_in_table(name, namespace))
 
         def delete(job: JobRecord | None) -> JobRecord | None:
             # Keep the record, because runs may still be in its lists.

@@ -88,20 +88,22 @@ class JobRecord:
         active, waiting = ([entry for entry in of if entry not in ended] for of in (self.active, self.waiting))
         return self.changed(active=tuple(active), waiting=tuple(waiting))
 
+    def arguments(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the arguments of a run that is started with the arguments `given`."""
+        definition = self.definition or {}
+        # Merge as Glue does: a start overrides the defaults, and nothing overrides the job's NonOverridableArguments.
+        return {
+            **definition.get("DefaultArguments", {}), **given, **definition.get("NonOverridableArguments", {}),
+        }  # fmt: skip
+
     def new_run(self, run_id: str, request: Mapping[str, Any], now: datetime) -> RunRecord:
         """Return the record of a first attempt before its start: the definition, with the request's overrides."""
         definition = self.definition or {}
-        # Merge as Glue does: a start overrides the defaults, and nothing overrides the job's NonOverridableArguments.
-        arguments = {
-            **definition.get("DefaultArguments", {}),
-            **request.get("Arguments", {}),
-            **definition.get("NonOverridableArguments", {}),
-        }
         asked = {**definition, **request}
         told = {name: asked[name] for name in TOLD if name in asked}
         command = definition.get("Command", {})
         longest = STREAMING_TIMEOUT if command.get("Name") == "gluestreaming" else DEFAULT_TIMEOUT
-        told["Attempt"], told["Arguments"] = 0, arguments
+        told["Attempt"], told["Arguments"] = 0, self.arguments(request.get("Arguments", {}))
         told["Timeout"] = asked.get("Timeout") or longest
         return RunRecord(
             job_name=self.name,
