@@ -56,12 +56,11 @@ class KeptSchemas:
             yield
         except SchemaChangedError as error:
             # Keep no error: its traceback would keep the script's job from being garbage-collected.
-            made = partial(SchemaChangedError, error.source, error.context, error.changes, error.policy)
-            self._refused[part] = made
+            self._refused[part] = partial(SchemaChangedError, error.source, error.context, error.changes, error.policy)
             raise
 
     def check_taken(self) -> None:
-        """Raise the SchemaChangedError again if a script caught it and goes on to commit files that it did not read."""
+        """Raise a SchemaChangedError again if the script caught it and commits without having read those files."""
         for made in self._refused.values():
             raise made()
 
