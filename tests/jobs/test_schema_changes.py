@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from scripts.helpers.errors import (
     InvalidValueError,
@@ -510,6 +511,28 @@ def test_refused_files_come_in_the_next_run_when_the_script_goes_on_without_them
             getattr(delta, way)(nights.spark, "json", on_schema_change="raise")
 
     assert nights.run("json", on_schema_change="take") == [{"colour": "red", "id": 2}]
+
+
+OTHER_TYPES = {"narrower": (pa.array([2], pa.int32()), 2, None), "text": (pa.array(["x"]), None, '{"n":"x"}')}
+
+
+@pytest.mark.parametrize(("values", "read", "rescued"), OTHER_TYPES.values(), ids=OTHER_TYPES)
+@pytest.mark.parametrize(("format", "write"), [
+    pytest.param("parquet", pq.write_table, id="parquet"), pytest.param("orc", orc.write_table, id="orc"),
+])  # fmt: skip
+def test_file_of_another_type_is_read_and_not_set_aside_when_the_first_attempt_died(
+    nights: Nights, format: str, write: Any, values: pa.Array, read: int | None, rescued: str | None
+) -> None:
+    nights.options = {"on_unreadable": "set_aside"}
+    nights.remember(f"1.{format}", n="long")
+    write(pa.table({"n": values}), str(nights.folder / f"2.{format}"))
+    with pytest.raises(RuntimeError), IncrementalJob(nights.watermarks, "parking") as job:
+        nights.delta(job)
+        job.freeze()
+        raise RuntimeError
+
+    assert nights.run(format, on_schema_change="add", rescue=True) == [{"n": read, "_rescued": rescued}]
+    assert set_aside_of(nights.state) == {}
 
 
 # --- many small files ------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from scripts.helpers.spark.progress import time_limit
 # Modules that read files are imported at the first read, so a run without new files does not import them.
 if TYPE_CHECKING:
     from scripts.helpers.files.readings import Readings
-    from scripts.helpers.reading.by_schema import Asked, ReadFiles
+    from scripts.helpers.reading.by_schema import Asked, Part, ReadFiles
     from scripts.helpers.reading.small_files import OnChanged
 
 K = TypeVar("K")
@@ -231,12 +231,11 @@ class FileDelta(ReadableWhenSmall):
             spark, self.location, asked, read_files, kept.of(name) if kept else None, kept.context if kept else None,
             self.s3_client, self.request_payer, skip_changed,
         )  # fmt: skip
-        decisions: list[Decision] = []
+        decided: list[tuple[Decision, list[Part]]] = []
 
         def read(table: pa.Table) -> DataFrame:
-            decision, parts = reader.decided(table)
-            decisions.append(decision)
-            return reader.read(decision, parts)
+            decided.append(reader.decided(table))
+            return reader.read(*decided[-1])
 
         def exhaust(frame: DataFrame, table: pa.Table) -> None:
             if look is not None:
@@ -245,7 +244,7 @@ class FileDelta(ReadableWhenSmall):
             try:
                 with time_limit(spark, 0 if self.readings is None else self.readings.seconds):
                     # With noop, Spark computes all columns of all rows, and stores none.
-                    reader.read(*reader.again(decisions[-1], table)).write.format("noop").mode("overwrite").save()
+                    reader.read(*reader.again(*decided[-1], table)).write.format("noop").mode("overwrite").save()
             except TimeoutError as error:
                 keys = table.column("key").to_pylist()
                 one = keys[0] if len(keys) == 1 else f"one of {len(keys)} files"
@@ -257,7 +256,7 @@ class FileDelta(ReadableWhenSmall):
             frame: DataFrame = self._watched(asked.format, read, exhaust)
         # Store the columns only now, because `read` also runs for parts of the batch, to find an unreadable file.
         if kept is not None and self.readable.num_rows:
-            kept.keep(name, decisions[-1])
+            kept.keep(name, decided[-1][0])
             self._note_read(frame)
         return frame
 

@@ -211,14 +211,12 @@ class SchemaReader:
             check_related(str(self.location), kept, {_first_key(part): _columns_of_files(part) for part in parts})
         return decision, parts
 
-    def again(self, decision: Decision, table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Return the arguments of `read` for some of the files: the decision for all files, and the table's parts."""
+    def again(self, decision: Decision, parts: list[Part], table: pa.Table) -> tuple[Decision, list[Part]]:
+        """Return the arguments of `read` for some of the files. `decision` and `parts` are those of all files."""
         if self.asked.finds_by_header or self.asked.format == "avro":
             return decision, [self._found(*part) for part in self._groups(table)]
-        if self.asked.is_text:
-            return decision, [Part(table, decision.target)]
-        schema = struct_of(decision.target)
-        return decision, [Part(table, decision.target, self._frame(table, schema))]
+        # Read Parquet and ORC by the types in the files: Spark cannot read each of them as the type of the decision.
+        return decision, [Part(table, decision.target if self.asked.is_text else parts[0].columns)]
 
     def read(self, decision: Decision, parts: list[Part]) -> DataFrame:
         """Return the rows of the files, lazily, with the columns of a decision."""
@@ -235,8 +233,8 @@ class SchemaReader:
             # If the caller gave a schema, read the files with it: `frame`, read to find the header, has inferred types.
             if frame is None or asked.schema is not None:
                 # In an empty batch use the decided columns: there are no files to infer columns from.
-                schema = asked.schema if part.table.num_rows else struct_of(part.columns)
-                frame = self._frame(part.table, schema)
+                schema = asked.schema if part.table.num_rows else None
+                frame = self._frame(part.table, schema or struct_of(part.columns))
             if not as_it_is or len(parts) > 1:
                 beside = [] if asked.path_column is None else [asked.path_column]
                 frame = fitted(frame, decision, asked.rescue, beside)
