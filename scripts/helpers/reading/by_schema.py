@@ -332,8 +332,7 @@ class SchemaReader:
         alike = differing_by_case(found)
         if alike:
             raise MisfitError(str(self.location), None, ", ".join(alike), MisfitError.CASE)
-        corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
-        if found.pop(corrupt, None) is not None and asked.rescue is None:
+        if found.pop(self._corrupt, None) is not None and asked.rescue is None:
             raise MisfitError(str(self.location), None, asked.format)
         return Part(table, found, frame, header)
 
@@ -426,7 +425,15 @@ class SchemaReader:
             elif self.asked.format == "csv" or self.asked.rescue is not None:
                 # Read this column although it is left out: CSV values are found by position, or it is to be rescued.
                 kinds[name] = kind
+        if kinds and self._corrupt in decision.target and not self._looks_at_values:
+            kinds.setdefault(self._corrupt, decision.target[self._corrupt])
         return kinds
+
+    @property
+    def _corrupt(self) -> str:
+        """The name of the column to which Spark writes the text of records that it cannot read."""
+        named = self.asked.option("columnNameOfCorruptRecord")
+        return str(named or self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
 
     @property
     def _looks_at_values(self) -> bool:
@@ -435,5 +442,4 @@ class SchemaReader:
         if asked.rescue is not None:
             return True
         given = self._given_columns() or {}
-        corrupt = str(self.spark.conf.get("spark.sql.columnNameOfCorruptRecord"))
-        return not (asked.handles_misfits or asked.policy == "take" or corrupt in given)
+        return not (asked.handles_misfits or asked.policy == "take" or self._corrupt in given)

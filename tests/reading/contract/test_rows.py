@@ -182,6 +182,33 @@ def test_record_is_rescued_when_a_name_differs_from_a_column_only_by_case(way: s
     assert (sorted(rescued), len(rows)) == (sorted(OTHER_CASE), len(OTHER_CASE) + len(ONE_CASE))
 
 
+BAD_RECORDS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
+    "csv": ("csv", ["1,A", "x7,B", "3,C,more", "4"], {}),
+    "csv by header": ("csv", ["id,bay", "1,A", "x7,B", "3,C,more", "4"], {"header": True}),
+    "json": ("json", ['{"id":1,"bay":"A"}', '{"id":"x7","bay":"B"}'], {}),
+    "json with new columns": ("json", ['{"id":1,"bay":"A"}', '{"id":"x7","bay":"B"}'], {"on_schema_change": "add"}),
+}
+
+
+@pytest.mark.parametrize("column", ["_corrupt_record", "bad"])
+@pytest.mark.parametrize(("format", "lines", "options"), BAD_RECORDS.values(), ids=BAD_RECORDS)
+@pytest.mark.parametrize("way", OWN)
+def test_bad_records_are_in_the_column_of_the_schema_that_spark_writes_them_to(
+    way: str, format: str, lines: list[str], options: dict[str, Any], column: str, spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "1").write_text("\n".join(lines))
+    (tmp_path / "2").write_text("")
+    if column == "bad":
+        options = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": column}
+
+    delta = FileBookmark(str(tmp_path)).new_files()
+    rows = getattr(delta, way)(spark, format, schema=f"id INT, bay STRING, {column} STRING", **options).collect()
+
+    good = 2 if "header" in options else 1
+    assert sorted(row[column] for row in rows if row[column] is not None) == sorted(lines[good:])
+    assert (1, "A", None) in rows
+
+
 FRACTIONS = {
     '{"t":12345678901234567.89}': "12345678901234567.89",
     '{"t":"1e3","x":0.1000000000000000000001}': "1e3",
