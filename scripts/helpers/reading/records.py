@@ -61,6 +61,10 @@ _CUT = f"\x1e{_END}\x1e"
 """Separates two objects: JSON allows this control character neither inside strings nor outside them."""
 _MIDNIGHT = r"^\s*[^T\s]+(?:[T ](?:0?0(?::0?0){0,2}(?:\.0*)?)?\s*(?:[A-Z]\S*|[+-][\d:]+)?)?\s*$"
 """Matches a date without a time of day, or at midnight, in any zone."""
+_FAR = 253_402_300_800
+"""Seconds from 1970 to the year 10,000."""
+_OVERFLOWS = r"(?<!\d)(?:9[2-9]\d{11}|\d{14})"
+"""Matches JSON text that may have a whole number of seconds whose microseconds a long does not hold."""
 _WITHOUT_ZONE = r"[T ]\d{1,2}(?::\d{1,2}){0,2}(?:\.\d*)?\s*$"
 _DEPTH = 10
 """How deep lists may be nested inside an object of a list. A record with deeper lists counts as unparsable."""
@@ -416,10 +420,21 @@ class _Json(_Syntax):
         """Return whether a record has, at any depth, a name that differs from a column's name only by case."""
         return F.coalesce(_has_other_case(F.col(name), self.fields, self.options or None), F.lit(False))
 
+    def kind_to_parse(self, kind: T.DataType) -> T.DataType:
+        # Spark's parser accepts up to 255 for a byte, and returns 200 as -56.
+        wide = super().kind_to_parse(kind)
+        return _with_each(wide, lambda one: T.ShortType() if isinstance(one, T.ByteType) else one)
+
     def converted(self, index: int, *, is_inferred: bool) -> Column | None:
-        if not isinstance(self.fields[index].dataType, T.StringType):
-            return super().converted(index, is_inferred=is_inferred)
-        value, text = F.col(f"value_{index}"), F.col("text")
+        kind, value, text = self.fields[index].dataType, F.col(f"value_{index}"), F.col("text")
+        found = super().converted(index, is_inferred=is_inferred)
+        if "timestamp" in kind.simpleString():
+            # Parse the record again to get the number, but only for times that are rare.
+            is_rare = _any_lost(_is_far, kind, value, value)
+            is_lost = _any_lost(_is_far_number, kind, value, self.value_text("text", index))
+            return F.when(~F.when(is_rare, is_lost).otherwise(F.lit(False)), found)
+        if not isinstance(kind, T.StringType):
+            return found
         schema = T.StructType([self.fields[index]])
         exact = F.from_json(with_long_as_text(text), schema, self.options or None).getField(self.fields[index].name)
         # In a list or an object, only the quotes may differ.
@@ -644,6 +659,26 @@ def _is_cut(kind: T.DataType, value: Column, _: Column) -> Column | None:
 
 def _is_large(kind: T.DataType, value: Column, _: Column) -> Column | None:
     return F.abs(value) >= _EXACT_TO if kind.typeName() == "double" else None
+
+
+def _is_far(kind: T.DataType, value: Column, _: Column) -> Column | None:
+    """Return whether a time may be that of too large a number. One that overflowed nearly always has a fraction."""
+    if not isinstance(kind, T.TimestampType):
+        return None
+    seconds = value.cast("long")
+    may_overflow = F.when(seconds.cast(kind) != value, F.col("text").rlike(_OVERFLOWS)).otherwise(F.lit(False))
+    return (F.abs(seconds) >= _FAR) | may_overflow
+
+
+def _is_far_number(kind: T.DataType, value: Column, text: Column) -> Column | None:
+    """Return whether a time after the year 9999 was read from a number of seconds, or one that overflowed.
+
+    Spark multiplies the number by a million, as a long. Digits may also be the text of a time in a format of the user.
+    """
+    number, range_of_long = text.cast("decimal(20,0)"), F.lit(Decimal(2**64))
+    left = (number - value.cast("long")) * 10**6 % range_of_long
+    is_number = (F.abs(number) >= _FAR) & ((left + range_of_long) % range_of_long < 10**6)
+    return F.when(text.rlike(r"^-?\d{12,19}$"), is_number) if isinstance(kind, T.TimestampType) else None
 
 
 def _is_rounded(kind: T.DataType, value: Column, text: Column) -> Column | None:

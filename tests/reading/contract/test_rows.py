@@ -245,6 +245,44 @@ def test_fraction_of_json_is_rescued_with_its_digits_when_it_does_not_fit(way: s
     assert found[0] == (None, f'{{"x":"{exact}"}}')
 
 
+TOO_LARGE: list[dict[str, Any]] = [
+    {"n": 200}, {"n": -129}, {"l": [1, 200]},
+    *({"t": number} for number in (253402300800, 1709200800000, 1709200800000000, -9223372036855)),
+    {"s": {"t": 1709200800000000000, "u": "2024-02-29 10:00:00"}},
+]  # fmt: skip
+"""Numbers that Spark's parser wraps around, and times in other units than seconds."""
+FITS = [
+    {"n": -128, "l": [127], "t": 253402300799, "id": 1709200800000000000},
+    {"t": "2024-02-29 10:00:00", "id": 1709200800000000000, "s": {"t": -1, "u": None}},
+]
+
+
+@pytest.mark.parametrize("way", OWN)
+def test_number_of_json_is_rescued_when_its_type_is_too_narrow(way: str, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text("\n".join(json.dumps(row) for row in [*TOO_LARGE, *FITS]))
+    schema = "n TINYINT, l ARRAY<TINYINT>, t TIMESTAMP, s STRUCT<t: TIMESTAMP, u: TIMESTAMP>, id BIGINT"
+    delta = FileBookmark(str(tmp_path)).new_files()
+
+    frame = getattr(delta, way)(spark, "json", schema=schema, rescue=True)
+    rows = frame.selectExpr("_rescued", "CAST(t AS BIGINT)", "n").collect()
+
+    lost = [{name: json.dumps(value, separators=(",", ":"))} for row in TOO_LARGE for name, value in row.items()]
+    assert [json.loads(row[0]) for row in rows if row[0] is not None] == lost
+    assert [row[1:] for row in rows if row[0] is None] == [(253402300799, -128), (1709200800, None)]
+
+
+@pytest.mark.parametrize("way", OWN)
+def test_digits_of_json_are_a_time_when_a_format_for_them_is_given(way: str, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text('{"t":"20240229100000"}\n{"t":20240229100000}\n{"t":1709200800}\n')
+    delta = FileBookmark(str(tmp_path)).new_files()
+
+    frame = getattr(delta, way)(spark, "json", schema="t TIMESTAMP", timestampFormat="yyyyMMddHHmmss", rescue=True)
+
+    assert frame.selectExpr("CAST(t AS STRING)", "_rescued").collect() == [
+        ("2024-02-29 10:00:00", None), (None, '{"t":"20240229100000"}'), ("2024-02-29 10:00:00", None)
+    ]  # fmt: skip
+
+
 OVER_LINES = (
     'id,t,n\n1,"first\n2,of,3\n\u00e4,""x"", y\nlast",9\n4,x,5\n5,"y ""z",6\n9,5" pipe,1\n6,"never\n7,closed,8\n'
 )
