@@ -17,7 +17,7 @@ from scripts.helpers.reading.dialects import check_reader_options, format_name, 
 from scripts.helpers.reading.fetched_lines import GZIP, NAMED_WRONG, marked
 from scripts.helpers.reading.headers import avro_schema, can_compare, csv_header, grouped_by_header
 from scripts.helpers.reading.misfits import Misfits, check_related, differing
-from scripts.helpers.reading.probe import nanosecond_columns
+from scripts.helpers.reading.probe import check_numbers, nanosecond_columns
 from scripts.helpers.reading.records import REASON, RECORD, lowered, marker
 from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_case
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
@@ -274,6 +274,8 @@ class SchemaReader:
                 raise InvalidValueError(
                     f"on_schema_change={asked.policy!r} does not go with schema= here: {why}. Leave one of them out."
                 )
+            if asked.format == "parquet" and (self.location.is_local or self.location.is_s3):
+                check_numbers(self.location, table, wanted, self.client, self.request_payer)
             return Decision(wanted, wanted), [Part(table, wanted)]
         if asked.format != "csv" and asked.policy in (None, "take"):
             # Do not look for other columns in the files: the schema may select only some of them on purpose.

@@ -7,7 +7,7 @@ middle, is found only when Spark reads the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ from scripts.helpers.errors import (
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import GZIP, NAMED_WRONG
+from scripts.helpers.schemas.frames import kind_of_arrow
+from scripts.helpers.schemas.kinds import Columns, Kind, common, is_number, kind_text
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
@@ -40,6 +42,8 @@ _OF_OBJECT = ("InvalidRequest", "400", "BadRequest")
 """S3's error codes for an object whose encryption needs a key in the request. HeadObject returns only 400."""
 _PACKED = {"gz": b"\x1f\x8b", "bz2": b"BZh"}
 """The first bytes of compressed files, by the extension for which Hadoop decompresses them."""
+_UNSIGNED = {"uint8": "short", "uint16": "integer", "uint32": "long", "uint64": "decimal(20,0)"}
+"""The types that Spark infers for whole numbers without a sign."""
 _TEXT_FORMATS = ("csv", "json", "text", "xml")
 
 Reasons = dict[str, str]
@@ -145,6 +149,62 @@ def _metadata(footer: bytes) -> pq.FileMetaData:
     return pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
 
 
+def _footers(
+    location: Location, table: pa.Table, client: S3Client | None, request_payer: bool
+) -> Iterator[tuple[str, pq.FileMetaData]]:
+    """Yield the key and the footer of each planned Parquet file, except footers that are damaged or encrypted."""
+    fetcher = fetcher_of(location, client, WORKERS_HERE, request_payer)
+
+    def look(one: Planned) -> pq.FileMetaData | None:
+        end = fetcher.ends(one, 0, 8)[1]
+        if end[4:] != b"PAR1":
+            return None
+        try:
+            return _metadata(fetcher.ends(one, 0, int.from_bytes(end[:4], "little") + 8)[1])
+        except (*DAMAGE, pa.ArrowException):
+            return None
+
+    planned = [one for one in planned_of(table) if one.size]
+    with ThreadPoolExecutor(WORKERS_HERE) as pool:
+        for one, footer in zip(planned, pool.map(look, planned), strict=True):
+            if footer is not None:
+                yield one.key, footer
+
+
+def check_numbers(
+    location: Location, table: pa.Table, given: Columns, client: S3Client | None, request_payer: bool = False
+) -> None:
+    """Raise MisfitError for a number type in a schema that does not fit a Parquet file: Spark would wrap its values."""
+    fields = [{"name": name, "type": kind} for name, kind in given.items()]
+    for key, footer in _footers(location, table, client, request_payer):
+        try:
+            found = pa.struct(list(footer.schema.to_arrow_schema()))
+        except (*DAMAGE, pa.ArrowException):
+            continue  # Let Spark read it, which does not look at what pyarrow writes into footers.
+        for path, asked, kind in _unfit("", {"type": "struct", "fields": fields}, found):
+            name = path.removeprefix(".")
+            detail = f"column {name!r} is {kind_text(kind)} in key {key!r}, and schema has it as {kind_text(asked)}."
+            raise MisfitError(str(location), name, kind_text(asked), detail=detail)
+
+
+def _unfit(path: str, asked: Kind, found: pa.DataType) -> Iterator[tuple[str, Kind, Kind]]:
+    """Yield the paths of numbers that a type does not hold, with their types in the schema and in the file."""
+    match asked:
+        case {"fields": fields} if pa.types.is_struct(found):
+            within = {field.name.lower(): field.type for field in found}
+            for field in fields:
+                if field["name"].lower() in within:
+                    yield from _unfit(f"{path}.{field['name']}", field["type"], within[field["name"].lower()])
+        case {"elementType": element} if pa.types.is_list(found) or pa.types.is_large_list(found):
+            yield from _unfit(f"{path}[]", element, found.value_type)
+        case {"valueType": value} if pa.types.is_map(found):
+            yield from _unfit(f"{path}{{value}}", value, found.item_type)
+        case str():
+            kind = _UNSIGNED.get(str(found)) or kind_of_arrow(str(found))
+            if is_number(asked) and is_number(kind) and common(asked, kind) != asked:
+                yield path, asked, kind
+
+
 def nanosecond_columns(
     location: Location, table: pa.Table, client: S3Client | None, request_payer: bool = False
 ) -> dict[str, bool]:
@@ -155,31 +215,21 @@ def nanosecond_columns(
     MisfitError
         A column has nanoseconds in some files only, or inside a struct, a list or a map.
     """
-    fetcher = fetcher_of(location, client, WORKERS_HERE, request_payer)
-
-    def look(one: Planned) -> dict[str, bool | None]:
-        footer = fetcher.ends(one, 0, 8)[1]
-        footer = fetcher.ends(one, 0, int.from_bytes(footer[:4], "little") + 8)[1]
-        schema, found = _metadata(footer).schema, {}
-        for column in map(schema.column, range(len(schema))):
-            kind = json.loads(column.logical_type.to_json())
-            is_time = kind["Type"] == "Timestamp" and kind["timeUnit"] == "nanoseconds"
-            if is_time and column.path != column.name:
-                raise mixed(one.key, column.path, "which have nanoseconds within another column")
-            found[column.name] = bool(kind["isAdjustedToUTC"]) if is_time else None
-        return found
 
     def mixed(key: str, name: str, why: str) -> MisfitError:
         detail = f"key {key!r} has times {name!r}, {why}. Read them by nanoseconds='bigint'. Or: {ADVICE.get().part}"
         return MisfitError(str(location), name, "timestamp", detail=detail)
 
-    planned = [one for one in planned_of(table) if one.size]
     columns: dict[str, bool | None] = {}
-    with ThreadPoolExecutor(WORKERS_HERE) as pool:
-        for one, found in zip(planned, pool.map(look, planned), strict=True):
-            for name, is_utc in found.items():
-                if columns.setdefault(name, is_utc) != is_utc:
-                    raise mixed(one.key, name, "which are of another type in files before it")
+    for key, footer in _footers(location, table, client, request_payer):
+        for column in map(footer.schema.column, range(len(footer.schema))):
+            kind = json.loads(column.logical_type.to_json())
+            is_time = kind["Type"] == "Timestamp" and kind["timeUnit"] == "nanoseconds"
+            if is_time and column.path != column.name:
+                raise mixed(key, column.path, "which have nanoseconds within another column")
+            is_utc = bool(kind["isAdjustedToUTC"]) if is_time else None
+            if columns.setdefault(column.path, is_utc) != is_utc:
+                raise mixed(key, column.name, "which are of another type in files before it")
     return {name: is_utc for name, is_utc in columns.items() if is_utc is not None}
 
 

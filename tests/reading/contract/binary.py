@@ -127,6 +127,13 @@ US, US_UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 BIG = 2**53 + 1
 NESTED = pa.struct([("n", pa.int64()), ("tags", pa.list_(pa.string()))])
 
+TOO_NARROW = {
+    "n SMALLINT": pa.int32(), "n TINYINT": pa.int16(), "N INT": pa.uint32(), "n INT": pa.decimal128(9, 2),
+    "n BIGINT": pa.decimal128(18, 2), "n STRUCT<n: SMALLINT>": pa.struct([("n", pa.int32())]),
+    "n ARRAY<TINYINT>": pa.list_(pa.int64()), "n MAP<STRING, SMALLINT>": pa.map_(pa.string(), pa.int32()),
+}  # fmt: skip
+"""Types of Parquet whose numbers Spark wraps, or reads without their point, by the schema that is given."""
+
 COLUMNAR = [
     *columnar(
         "NULL in whole numbers",
@@ -247,6 +254,18 @@ COLUMNAR = [
         schema="n INT",
         ways=["read"],
     ),
+    *(
+        case
+        for schema, kind in TOO_NARROW.items()
+        for case in one(f"{kind} for {schema} of the schema", [{"n": A([], kind)}], None, schema=schema, ways=["read"])
+    ),
+    *one(
+        "numbers that fit, and types of the file alone",
+        [{"n": A([7], pa.int8()), "x": A([Decimal("1.50")], pa.decimal128(9, 2)), "t": A([1], pa.time64("us"))}],
+        rows("n x", ("7", "1.50")),
+        schema="n INT, x DECIMAL(9,2)",
+        ways=["read"],
+    ),
     *columnar(
         "int and bigint for which the schema has a bigint",
         [{"n": A([1], pa.int32())}, {"n": A([2**40])}],
@@ -275,6 +294,13 @@ COLUMNAR = [
             ("1915-11-03T13:59:59.999999", "1915-11-03T13:59:59.999999Z"),
             ("1970-01-01T00:00:00", "1969-12-31T23:59:59.999999Z"),
         ),
+        options={"nanoseconds": "microseconds"},
+    ),
+    *one(
+        "nanoseconds beside another column of their name within a struct",
+        [{"t": A([NANOS], NS), "s": A([{"t": "x"}])}],
+        rows("t s", ("2024-02-29T10:00:00.000001", "{'t': 'x'}")),
+        ways=["read"],
         options={"nanoseconds": "microseconds"},
     ),
     *one(
