@@ -18,7 +18,7 @@ from scripts.helpers.reading.fetched_lines import GZIP, NAMED_WRONG, marked
 from scripts.helpers.reading.headers import avro_schema, can_compare, csv_header, grouped_by_header
 from scripts.helpers.reading.misfits import Misfits, check_related, differing
 from scripts.helpers.reading.probe import check_numbers, nanosecond_columns
-from scripts.helpers.reading.records import REASON, RECORD, lowered, marker
+from scripts.helpers.reading.records import REASON, RECORD, TIME_OF_DAY, lowered, marker
 from scripts.helpers.schemas.kinds import Columns, Kind, common, differing_by_case
 from scripts.helpers.schemas.policy import Decision, Given, OnSchemaChange, check_policy, decide
 from scripts.helpers.schemas.spark_frames import check_rescue, columns_of_schema, fitted, quoted, struct_of, type_of
@@ -336,6 +336,12 @@ class SchemaReader:
             raise MisfitError(str(self.location), None, ", ".join(alike), MisfitError.CASE)
         if found.pop(self._corrupt, None) is not None and asked.rescue is None:
             raise MisfitError(str(self.location), None, asked.format)
+        times = [name for name, kind in found.items() if kind == "timestamp"]
+        if times and asked.option("timestampFormat") is None:
+            # Spark infers 09:00 as a timestamp of the present day. Look at few rows: `Misfits` finds it in the others.
+            texts = self._frame(table, struct_of(found | dict.fromkeys(times, "string")))
+            rows = texts.select(*(quoted(name).rlike(TIME_OF_DAY) for name in times)).take(100)
+            found |= {name: "string" for place, name in enumerate(times) if any(row[place] for row in rows)}
         return Part(table, found, frame, header)
 
     def _merged(self, parts: list[Part]) -> dict[str, Kind]:

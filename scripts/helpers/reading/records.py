@@ -21,7 +21,7 @@ from scripts.helpers.errors import MisfitError
 from scripts.helpers.reading.dialects import NO_QUOTE
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, joined, sql, whole
-from scripts.helpers.schemas.spark_frames import in_backticks, quoted
+from scripts.helpers.schemas.spark_frames import EXACT_TIMES, in_backticks, quoted
 from scripts.helpers.spark.inferred import inferred_schema
 
 logger = logging.getLogger(__name__)
@@ -65,6 +65,14 @@ _FAR = 253_402_300_800
 """Seconds from 1970 to the year 10,000."""
 _OVERFLOWS = r"(?<!\d)(?:9[2-9]\d{11}|\d{14})"
 """Matches JSON text that may have a whole number of seconds whose microseconds a long does not hold."""
+TIME_OF_DAY = r"^\W*T?\d{1,2}:"
+"""Matches a time without a date, to which Spark adds the date on which it reads it."""
+_WITHIN_JSON = r"""["'][ \t]*T?(?:\d{0,2}\\[^"\\/]|\d{1,2}:)"""
+"""Matches a record that may have such a time, perhaps with escapes. A class of few characters first is fast."""
+_WITHIN_CSV = r"(?:^|[^\w .:+/\\-])[ \t]*T?\d{1,2}:"
+_COMMA = (r",[\d.]", r"\\u00[23]")
+"""Match a record of JSON that may have a comma before a digit in a string, or has characters as escapes."""
+_POWER = r"""[:\[, \t\n"'][+-]?\d*\.?\d*[eE][+-]?\d++[\s"',\]}]"""
 _WITHOUT_ZONE = r"[T ]\d{1,2}(?::\d{1,2}){0,2}(?:\.\d*)?\s*$"
 _DEPTH = 10
 """How deep lists may be nested inside an object of a list. A record with deeper lists counts as unparsable."""
@@ -308,6 +316,8 @@ class _Syntax:
 
     as_text: tuple[str, ...] = ()
     """Types with values at which Spark 3's parser raises an error by default: parsed as texts, then cast."""
+    time_of_day = _WITHIN_JSON
+    """Matches a record that may have a time without a date."""
 
     def __init__(self, fields: T.StructType, options: Mapping[str, str], instant: SQL) -> None:
         self.fields, self.options, self.instant = fields, dict(options), instant
@@ -323,6 +333,8 @@ class _Syntax:
         return _with_each(kind, lambda one: T.StringType() if self._is_as_text(one) else _widened(one))
 
     def _is_as_text(self, kind: T.DataType) -> bool:
+        if isinstance(kind, T.DecimalType) and self.option("locale") is not None:
+            return False
         return kind.typeName() in self.as_text and self._is_plain(kind)
 
     def _is_plain(self, kind: T.DataType) -> bool:
@@ -333,37 +345,58 @@ class _Syntax:
     def converted(self, index: int, *, is_inferred: bool) -> Column | None:
         """Return a parsed value in its column's type, or NULL if it does not fit; None if it needs no conversion."""
         kind, value = self.fields[index].dataType, F.col(f"value_{index}")
+        text, doubtful = F.col("text"), [F.lit(False)]
+        if "decimal" in kind.simpleString() and self.option("locale") is None:
+            doubtful += map(text.rlike, _doubtful_decimals(kind))
         is_decimal = isinstance(kind, T.DecimalType)
         if is_decimal or self._is_as_text(kind):
             kept = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
+            if self._is_as_text(kind):
+                return F.when(~_any_lost(self._is_inexact, kind, kept, value), kept)
             # Compare with the value before the cast, which may round: this costs a tenth of computing a remainder.
-            return F.when(kept == value if is_decimal else ~_any_lost(self._is_inexact, kind, kept, value), kept)
+            return F.when((kept == value) & ~self._is_inexact_text(index, kept, doubtful), kept)
         lost, wide = [], _with_each(kind, _widened)
         if wide != self.kind_to_parse(kind):
             cast = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(wide, self.instant)))
             lost += [_any_lost(_is_gone, wide, cast, value), _any_lost(self._is_inexact, wide, cast, value)]
             value = cast
         if "timestamp" in kind.simpleString():
-            skipped = _any_lost(self._is_inexact, kind, value, self.value_text("text", index))
-            lost.append(F.when(_any_lost(self._is_near_change, kind, value, value), skipped).otherwise(F.lit(False)))
+            is_of_day = _any_lost(_is_of_today, kind, value, value) & text.rlike(self.time_of_day)
+            doubtful += [_any_lost(self._is_near_change, kind, value, value), is_of_day]
         if "decimal" in kind.simpleString():
             lost.append(_any_lost(_is_cut, kind, value, value))
+        if doubtful[1:]:
+            lost.append(self._is_inexact_text(index, value, doubtful))
         if "double" in kind.simpleString() and is_inferred:
             # Parse the record again to get the text, but only for large values, which are rare.
             rounded = _any_lost(_is_rounded, kind, value, self.value_text("text", index))
             lost.append(F.when(_any_lost(_is_large, kind, value, value), rounded).otherwise(F.lit(False)))
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
 
+    def _is_inexact_text(self, index: int, value: Column, doubtful: Sequence[Column]) -> Column:
+        """Return whether a value is not that of its text. Parse the record again only if it is doubtful."""
+        inexact = _any_lost(self._is_inexact, self.fields[index].dataType, value, self.value_text("text", index))
+        return F.when(reduce(or_, doubtful), inexact).otherwise(F.lit(False))
+
     def _is_inexact(self, kind: T.DataType, value: Column, text: Column) -> Column | None:
-        """Return whether a date had a time of day, or a time is skipped by the clocks of the session's zone."""
+        """Return whether a value is not that of its text.
+
+        A date had a time of day, a time has no date or is skipped by the clocks of the session's zone, or a decimal has
+        more digits than its type.
+        """
         text = text.cast("string")
+        if isinstance(kind, T.DecimalType):
+            return _is_shortened(value, text, kind.scale)
         if isinstance(kind, T.DateType) and self._is_plain(kind):
             return ~text.rlike(_MIDNIGHT)
-        if not isinstance(kind, T.TimestampType) or not self._is_plain(kind):
+        if not isinstance(kind, T.TimestampType) or self.option("timestampformat") is not None:
             return None
+        is_inexact = text.rlike(TIME_OF_DAY)
+        if not self._is_plain(kind):
+            return is_inexact
         # Compare both as times in UTC, where every time exists.
         given, kept = (F.concat(F.trim(one), F.lit("Z")).cast(kind) for one in (text, value.cast("string")))
-        return F.when(value.isNotNull() & text.rlike(_WITHOUT_ZONE), given != kept)
+        return is_inexact | F.when(value.isNotNull() & text.rlike(_WITHOUT_ZONE), given != kept)
 
     def _is_near_change(self, kind: T.DataType, value: Column, _: Column) -> Column | None:
         """Return whether the session's zone changed its offset in the 24 hours before a time. If not, it is exact."""
@@ -446,11 +479,11 @@ class _Json(_Syntax):
         return F.when(may_be & value.rlike(_MAYBE_ROUNDED) & text.rlike(_LONG), kept).otherwise(value)
 
     def value_text(self, name: str, index: int) -> Column:
-        """Return a value of a record, with its doubles and times as texts."""
-        field, texts = self.fields[index], (T.DoubleType, T.TimestampType)
+        """Return a value of a record, with its fractions and times as texts."""
+        field, texts = self.fields[index], (T.DecimalType, T.FloatType, T.DoubleType, T.TimestampType)
         as_text = _with_each(field.dataType, lambda kind: T.StringType() if isinstance(kind, texts) else kind)
         schema = T.StructType([T.StructField(field.name, as_text)])
-        return F.from_json(name, schema, self.options or None).getField(field.name)
+        return F.from_json(with_long_as_text(F.col(name)), schema, self.options or None).getField(field.name)
 
 
 class _Xml(_Syntax):
@@ -491,19 +524,19 @@ class _Xml(_Syntax):
         return F.aggregate(value, nothing, lambda found, one: F.coalesce(found, self.first(kind, within, one)))
 
     def converted(self, index: int, *, is_inferred: bool) -> Column | None:
-        kind, text = self.fields[index].dataType, F.col(f"value_{index}")
-        wide = _with_each(kind, _widened)
-        in_cast = _with_each(wide, lambda one: one if self._is_plain(one) else T.StringType())
+        kind, text = _with_each(self.fields[index].dataType, lambda one: one), F.col(f"value_{index}")
+        in_cast = _with_each(kind, lambda one: one if self._is_plain(one) else T.StringType())
         value = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(in_cast, self.instant)))
-        if in_cast != wide:
+        if in_cast != kind:
             # Use the JSON parser: the XML parser for Spark 3 reads 30.02.2024 as the day before.
-            schema = T.StructType([T.StructField(ROW, wide)])
-            value = F.from_json(F.to_json(F.struct(value.alias(ROW))), schema, self.options).getField(ROW)
-        lost = [F.col(f"lost_{index}"), _any_lost(_is_gone, wide, value, text), _any_lost(_is_cut, kind, value, value)]
+            schema = T.StructType([T.StructField(ROW, kind)])
+            text_of_all = F.to_json(F.struct(value.alias(ROW)), EXACT_TIMES)
+            value = F.from_json(text_of_all, schema, self.options).getField(ROW)
+        lost = [F.col(f"lost_{index}"), _any_lost(_is_gone, kind, value, text)]
         lost.append(_any_lost(self._is_inexact, kind, value, text))
         if is_inferred:
             lost.append(_any_lost(_is_rounded, kind, value, text))
-        return F.when(~reduce(or_, lost), value.cast(_with_each(kind, lambda one: one)))
+        return F.when(~reduce(or_, lost), value.cast(kind))
 
 
 def csv_patterns(options: Mapping[str, str]) -> tuple[str, str]:
@@ -657,8 +690,31 @@ def _is_cut(kind: T.DataType, value: Column, _: Column) -> Column | None:
     return value % F.lit(Decimal(1).scaleb(-kind.scale)) != 0 if isinstance(kind, T.DecimalType) else None
 
 
+def _is_shortened(value: Column, text: Column, scale: int) -> Column:
+    """Return whether the text of a decimal has more digits after the point than `scale`, or a comma."""
+    digits = F.regexp_replace(F.regexp_replace(text, r"[eE].*|\D", ""), "0+$", "")
+    places = F.length(digits) - F.length(F.regexp_extract(text, r"^[^\d.]*(\d*)", 1))
+    power = F.when(text.rlike("[eE]"), F.regexp_extract(text, r"[eE](\S+)", 1).cast("int")).otherwise(0)
+    is_shortened = text.contains(",") | (digits != "") & (places - power > scale)
+    return F.when(value.isNotNull() & ~text.rlike(rf"^\s*[+-]?\d*\.?\d{{0,{scale}}}0*\s*$"), is_shortened)
+
+
+def _doubtful_decimals(kind: T.DataType) -> list[str]:
+    """Return patterns for records of JSON with decimals from which Spark's parser may drop digits or a comma."""
+    of_kind = re.findall(r"decimal\((\d+),(\d+)\)", kind.simpleString())
+    # Types of up to 18 digits are parsed with 20 more digits after the point: see `_widened`.
+    parsed = [38 - int(digits) + int(scale) for digits, scale in of_kind if int(digits) > 18]
+    # Each pattern is searched alone, because Java is slow at several for each character.
+    return [*_COMMA, *([rf"\.\d{{{min(parsed) + 1}}}", _POWER] if parsed else [])]
+
+
 def _is_large(kind: T.DataType, value: Column, _: Column) -> Column | None:
     return F.abs(value) >= _EXACT_TO if kind.typeName() == "double" else None
+
+
+def _is_of_today(kind: T.DataType, value: Column, _: Column) -> Column | None:
+    """Return whether a time is of a day on which Spark may be reading it, in any zone."""
+    return F.abs(F.datediff(value, F.current_date())) <= 1 if isinstance(kind, T.TimestampType) else None
 
 
 def _is_far(kind: T.DataType, value: Column, _: Column) -> Column | None:
@@ -726,7 +782,8 @@ def _has_other_case(text: Column, kind: Any, options: dict[str, str] | None) -> 
 
 
 class _Csv(_Syntax):
-    as_text = ("date", "timestamp")
+    as_text = ("date", "timestamp", "decimal")
+    time_of_day = _WITHIN_CSV
 
     def with_end(self) -> Column:
         """Return a line with one more value, which is lost if a quote is not closed."""
