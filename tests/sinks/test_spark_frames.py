@@ -188,7 +188,7 @@ LINES = gzip.compress(b"".join(b'{"id":%d}\n' % number for number in range(20_00
         ("1.json.gz", LINES[: len(LINES) // 2], "id BIGINT", r"Spark cannot read (it|one of them) \(EOFException\)"),
         ("1.parquet", ROWS[:-20], "id BIGINT", r"1\.parquet'?: Spark cannot read it"),
         ("1.parquet", b"id\n1\n", "id BIGINT", r"1\.parquet'?: Spark cannot read it"),
-        ("1.parquet", ROWS, "id INT", r"1\.parquet'?: Spark cannot read it \(.*id.*INT64"),
+        ("1.parquet", ROWS, "id STRING", r"1\.parquet'?: Spark cannot read it \(.*id.*INT64"),
         ("1.orc", b"junkjunk", "id BIGINT", r"1\.orc'?: Spark cannot read it"),
     ],
     ids=["no-gzip", "cut-off", "footer", "no-parquet", "other-type", "no-orc"],
