@@ -189,9 +189,10 @@ LINES = gzip.compress(b"".join(b'{"id":%d}\n' % number for number in range(20_00
         ("1.parquet", ROWS[:-20], "id BIGINT", r"1\.parquet'?: Spark cannot read it"),
         ("1.parquet", b"id\n1\n", "id BIGINT", r"1\.parquet'?: Spark cannot read it"),
         ("1.parquet", ROWS, "id STRING", r"1\.parquet'?: Spark cannot read it \(.*id.*INT64"),
+        ("1.parquet", ROWS, "id INT", r"'id' is bigint in key '1\.parquet', and schema has it as int"),
         ("1.orc", b"junkjunk", "id BIGINT", r"1\.orc'?: Spark cannot read it"),
     ],
-    ids=["no-gzip", "cut-off", "footer", "no-parquet", "other-type", "no-orc"],
+    ids=["no-gzip", "cut-off", "footer", "no-parquet", "other-type", "narrower-type", "no-orc"],
 )
 def test_error_names_the_file_when_spark_cannot_read_it(
     target: str, name: str, data: bytes, schema: str, said: str, tmp_path: Path, watermarks: Watermarks,

@@ -43,7 +43,7 @@ class Misfits:
     has_reasons: bool = False
 
     def checked(self, name: str) -> Column:
-        """Return a column that raises a MisfitError in the Spark job when it reads a lost value."""
+        """Return a column that fails the Spark job (MisfitError) where text was read as NULL or the record is bad."""
         value = quoted(name)
         kind = self.columns.get(name)
         if kind is None:
@@ -71,17 +71,17 @@ class Misfits:
                 lost.append(F.when(self._is_lost(name, kind), self._text(name)).alias(name))
         values = whole
         if lost:
-            # If a record was kept but no single value was lost, rescue the whole record.
+            # If `RECORD` has a record, but no single value of it is known to be lost, return the whole record.
             is_any_lost = ~self._is_bad() & json_of_values(lost).isNotNull()
             values = F.when(is_any_lost, json_of_values([*left_out, *lost])).otherwise(whole)
         return F.when(record.isNull(), json_of_values(left_out)).otherwise(values)
 
     def _may_lose(self, kind: Kind) -> bool:
-        """Return whether values of a type can be lost. Text cannot in CSV, but in XML if an element is repeated."""
+        """Return whether a type's values can be lost (become NULL). Text in CSV cannot; repeated XML elements can."""
         return kind != "string" or self.format != "csv"
 
     def _is_lost(self, name: str, kind: Kind) -> Column:
-        """Return whether a value is NULL but has a text. For a nested value the text is enough: a part may be lost."""
+        """Return whether a value is NULL but has a text. A nested value with a text counts as lost: a part may be."""
         has_text = self._text(name).isNotNull()
         return has_text if is_nested(kind) else quoted(name).isNull() & has_text
 
@@ -97,7 +97,7 @@ class Misfits:
         return self._texts()[f"c{list(self.columns).index(name)}"]
 
     def _texts(self) -> Column:
-        """Return the values of a kept record as texts."""
+        """Return the values of the record in `RECORD` as texts."""
         record = F.col(RECORD)
         options = record_options(self.options)
         if self.format != "csv":
@@ -151,11 +151,20 @@ def differing(source: str, name: str, key: str, kind: Kind, before: Kind) -> Mis
     return MisfitError(source, name, now, detail=f"{detail} {ADVICE.get().part}")
 
 
+def narrowed(source: str, name: str, key: str, kind: Kind, asked: Kind) -> MisfitError:
+    """Return the error for a number column whose type in the schema does not hold every value of its type in a file."""
+    detail = (
+        f"column {name!r} is {kind_text(kind)} in key {key!r}, and schema has it as {kind_text(asked)}, which does not "
+        "hold all its values. Give it a wider type there, or set the file aside with on_unreadable='set_aside'."
+    )
+    return MisfitError(source, name, kind_text(asked), detail=detail)
+
+
 def unpacked_line(source: str, line: Column) -> Column:
     """Return a line of text; fail the Spark job at a line that begins like a gzip file, which is not text."""
     detail = f"a file is not text: {NAMED_WRONG}. Rename it, or set it aside with on_unreadable='set_aside'."
     fails = F.raise_error(F.lit(marked(MisfitError(source, None, "text", detail=detail))))
-    # Compare the first and the third character: the second depends on the encoding.
+    # A gzip file begins with 1f 8b 08. Skip the second character, because 8b depends on the encoding.
     return F.when(line.startswith("\x1f") & (line.substr(3, 1) == "\b"), fails).otherwise(line)
 
 

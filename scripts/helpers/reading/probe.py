@@ -25,8 +25,9 @@ from scripts.helpers.errors import (
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import GZIP, NAMED_WRONG
+from scripts.helpers.reading.misfits import narrowed
 from scripts.helpers.schemas.frames import kind_of_arrow
-from scripts.helpers.schemas.kinds import Columns, Kind, common, is_number, kind_text
+from scripts.helpers.schemas.kinds import Columns, Kind, is_number, narrowed_numbers
 
 if TYPE_CHECKING:
     from scripts.helpers.listing.listing import Location
@@ -175,34 +176,25 @@ def check_numbers(
     location: Location, table: pa.Table, given: Columns, client: S3Client | None, request_payer: bool = False
 ) -> None:
     """Raise MisfitError for a number type in a schema that does not fit a Parquet file: Spark would wrap its values."""
-    fields = [{"name": name, "type": kind} for name, kind in given.items()]
     for key, footer in _footers(location, table, client, request_payer):
         try:
-            found = pa.struct(list(footer.schema.to_arrow_schema()))
+            found = footer.schema.to_arrow_schema()
         except (*DAMAGE, pa.ArrowException):
-            continue  # Let Spark read it, which does not look at what pyarrow writes into footers.
-        for path, asked, kind in _unfit("", {"type": "struct", "fields": fields}, found):
-            name = path.removeprefix(".")
-            detail = f"column {name!r} is {kind_text(kind)} in key {key!r}, and schema has it as {kind_text(asked)}."
-            raise MisfitError(str(location), name, kind_text(asked), detail=detail)
+            continue  # Let Spark read the file: it does not use the Arrow schema in the footer, which is damaged here.
+        for path, asked, kind in narrowed_numbers(given, {field.name: _kind_of(field.type) for field in found}):
+            if is_number(kind):
+                raise narrowed(str(location), path, key, kind, asked)
 
 
-def _unfit(path: str, asked: Kind, found: pa.DataType) -> Iterator[tuple[str, Kind, Kind]]:
-    """Yield the paths of numbers that a type does not hold, with their types in the schema and in the file."""
-    match asked:
-        case {"fields": fields} if pa.types.is_struct(found):
-            within = {field.name.lower(): field.type for field in found}
-            for field in fields:
-                if field["name"].lower() in within:
-                    yield from _unfit(f"{path}.{field['name']}", field["type"], within[field["name"].lower()])
-        case {"elementType": element} if pa.types.is_list(found) or pa.types.is_large_list(found):
-            yield from _unfit(f"{path}[]", element, found.value_type)
-        case {"valueType": value} if pa.types.is_map(found):
-            yield from _unfit(f"{path}{{value}}", value, found.item_type)
-        case str():
-            kind = _UNSIGNED.get(str(found)) or kind_of_arrow(str(found))
-            if is_number(asked) and is_number(kind) and common(asked, kind) != asked:
-                yield path, asked, kind
+def _kind_of(found: pa.DataType) -> Kind:
+    """Return the type that Spark infers for a column of Parquet, in the form of Spark's JSON."""
+    if pa.types.is_struct(found):
+        return {"type": "struct", "fields": [{"name": field.name, "type": _kind_of(field.type)} for field in found]}
+    if pa.types.is_list(found) or pa.types.is_large_list(found):
+        return {"type": "array", "elementType": _kind_of(found.value_type)}
+    if pa.types.is_map(found):
+        return {"type": "map", "keyType": _kind_of(found.key_type), "valueType": _kind_of(found.item_type)}
+    return _UNSIGNED.get(str(found)) or kind_of_arrow(str(found))
 
 
 def nanosecond_columns(

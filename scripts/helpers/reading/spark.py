@@ -6,16 +6,17 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from scripts.helpers._lazy import DataFrame, F, SparkSession, T, pa
 from scripts.helpers.errors import FileContentError, MisfitError, SourceError
 from scripts.helpers.listing.paths import folder_columns
 from scripts.helpers.reading.dialects import NO_QUOTE, nanoseconds_of
-from scripts.helpers.reading.misfits import differing, unpacked_line
+from scripts.helpers.reading.misfits import differing, narrowed, unpacked_line
 from scripts.helpers.reading.packages import is_xml_of_spark_3, read_xml, typed_errors
 from scripts.helpers.reading.records import RECORD, ROW, columns_of_lines, lowered, mark_quoted, parsed, plain, texts_of
-from scripts.helpers.schemas.kinds import Columns, common, is_number, kind_text
+from scripts.helpers.schemas.kinds import Columns, narrowed_numbers
 from scripts.helpers.schemas.spark_frames import columns_of_schema, quoted
 from scripts.helpers.spark.jvm import is_connect, without_code
 from scripts.helpers.spark.settings import (
@@ -161,19 +162,14 @@ def read_files(
 def _check_orc(spark: SparkSession, location: Location, paths: Mapping[str, str], given: Columns) -> None:
     """Raise MisfitError for a number type in the schema that does not fit a file: Spark would round or drop values."""
     reader = spark.read.format("orc")
-    try:
-        found = [("one of the files", reader.option("mergeSchema", "true").load(list(paths.values())).schema)]
-    except Exception:
-        found = [
-            (f"key {key!r}", reader.option("mergeSchema", "false").load(path).schema) for key, path in paths.items()
-        ]
-    wanted = {name.lower(): kind for name, kind in given.items()}
-    for where, schema in found:
-        for name, kind in columns_of_schema(schema).items():
-            asked = wanted.get(name.lower(), kind)
-            if is_number(asked) and common(asked, kind) != asked:
-                detail = f"column {name!r} is {kind_text(kind)} in {where}, and schema has it as {kind_text(asked)}."
-                raise MisfitError(str(location), name, kind_text(asked), detail=detail)
+    with suppress(Exception):  # Spark cannot merge all schemas of files.
+        merged = reader.option("mergeSchema", "true").load(list(paths.values())).schema
+        if not any(narrowed_numbers(given, columns_of_schema(merged))):
+            return
+    for key, path in paths.items():
+        schema = reader.option("mergeSchema", "false").load(path).schema
+        for name, asked, kind in narrowed_numbers(given, columns_of_schema(schema)):
+            raise narrowed(str(location), name, key, kind, asked)
 
 
 def _fault(
@@ -215,10 +211,10 @@ def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: M
         return True
     is_marked = isinstance(schema, T.StructType) and RECORD in schema.names and "inferred" in schema[RECORD].metadata
     if format not in ("csv", "xml") or not is_marked:
-        # Leave other formats, and schemas without the marker, to Spark's own reader.
+        # Leave other formats to Spark's reader, and schemas without the field `RECORD`, which asks to find lost values.
         return False
     asked = lowered(options)
-    # With enforceSchema=False, Spark's own reader compares the header.
+    # Leave CSV to Spark if values may have line breaks (multiLine) or it must compare headers (enforceSchema=False).
     is_cut = asked.get("multiline", "").lower() != "true" and asked.get("enforceschema", "").lower() != "false"
     return is_cut or format == "xml"
 
@@ -254,7 +250,7 @@ def _read_by_lines(
 ) -> DataFrame:
     """Read and parse lines (CSV without its header), whole files of JSON, or elements of XML.
 
-    If the schema has the field of `marker`, values that do not fit are found. For XML the schema always has it here.
+    Mark records that lose a value if the schema has `RECORD`, the field of `marker`. For XML it always has this field.
     """
     folders = {name.lower() for name in check_folders(location, table.column("key").to_pylist())}
     whole = T.StructType([]) if schema is None else _no_rows(spark, schema).schema
@@ -275,9 +271,9 @@ def _read_by_lines(
     elif format == "xml":
         line_format, of_files, one = format, dict(options), texts_of(in_files, options)
     else:
-        # Read each line as one CSV value; if a line contains the separator \x01, RECORD has the whole line. ISO-8859-1
-        # loses no byte, because each byte is a character.
-        # Name the column like the header, because Spark logs a WARNING for each file where they differ.
+        # Read each line as one CSV value; Spark puts a line with the separator \x01 into RECORD, as corrupt. Decode
+        # bytes as ISO-8859-1, in which each byte is a character, so none is lost. Name the column as the header of the
+        # files: otherwise Spark logs a WARNING for each file.
         header = whole[RECORD].metadata["header"] if _is_utf8(options) else ""
         line = header if header and header.lower() not in folders else LINE
         line_format, one = "csv", T.StructType().add(line, "string").add(RECORD, "string")
@@ -294,7 +290,7 @@ def _read_by_lines(
     others = [name for name in lines.columns if name not in one.names]
     records = lines if format == "xml" else lines.select(*map(quoted, others), data.alias("record"))
     if format != "xml" and not _is_utf8(options):
-        # Spark replaces bytes that are invalid in the encoding: make the record invalid in UTF-8 there.
+        # Spark reads invalid bytes as U+FFFD. Replace U+FFFD by FF, invalid in UTF-8, so that a check finds the record.
         with_ff = F.expr("cast(replace(cast(record AS string), '\ufffd', cast(X'FF' AS string)) AS binary)")
         records = records.withColumn("record", with_ff)
     if format == "csv" and whole[RECORD].metadata.get("rescues"):

@@ -41,7 +41,8 @@ def known_kind(found: Any, depth: int = 0) -> Kind:
     """Return a type if all names and shapes in it are known; InvalidValueError for any other type.
 
     A user-defined type (UDT) is replaced by its storage type, because Spark imports the class that a UDT names, and
-    some versions unpickle it. Metadata of fields is dropped: this package does not read it, but Spark 4 does.
+    some versions unpickle it. Metadata of fields is dropped: this package does not read it, but Spark 4 does, so forged
+    metadata could change how texts are compared (their collation).
     """
     if isinstance(found, str) and (_NAME.fullmatch(found) or decimal_size(found)):
         return found
@@ -113,6 +114,15 @@ def _walk(path: str, kind: Kind) -> Iterator[tuple[str, Kind]]:
     yield path, kind
     for mark, within in parts.items():
         yield from _walk(path + mark, within)
+
+
+def narrowed_numbers(given: Columns, found: Columns) -> Iterator[tuple[str, Kind, Kind]]:
+    """Yield path and both types of each number in `given` that cannot hold every value of its type in `found`."""
+    there = {path.lower(): kind for column in found.items() for path, kind in _walk(*column)}
+    for path, kind in (at for column in given.items() for at in _walk(*column)):
+        other = there.get(path.lower(), kind)
+        if is_number(kind) and common(kind, other) != kind:
+            yield path, kind, other
 
 
 def kind_with(kind: Kind, wanted: Mapping[str, Kind], path: str) -> Kind:

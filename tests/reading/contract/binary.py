@@ -127,10 +127,13 @@ US, US_UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 BIG = 2**53 + 1
 NESTED = pa.struct([("n", pa.int64()), ("tags", pa.list_(pa.string()))])
 
+TOO_NARROW_WITHIN = {
+    "n STRUCT<n: SMALLINT>": pa.struct([("n", pa.int32())]), "n ARRAY<TINYINT>": pa.list_(pa.int64()),
+    "n MAP<STRING, SMALLINT>": pa.map_(pa.string(), pa.int32()),
+}  # fmt: skip
 TOO_NARROW = {
     "n SMALLINT": pa.int32(), "n TINYINT": pa.int16(), "N INT": pa.uint32(), "n INT": pa.decimal128(9, 2),
-    "n BIGINT": pa.decimal128(18, 2), "n STRUCT<n: SMALLINT>": pa.struct([("n", pa.int32())]),
-    "n ARRAY<TINYINT>": pa.list_(pa.int64()), "n MAP<STRING, SMALLINT>": pa.map_(pa.string(), pa.int32()),
+    "n BIGINT": pa.decimal128(18, 2), **TOO_NARROW_WITHIN,
 }  # fmt: skip
 """Types of Parquet whose numbers Spark wraps, or reads without their point, by the schema that is given."""
 
@@ -258,6 +261,13 @@ COLUMNAR = [
         case
         for schema, kind in TOO_NARROW.items()
         for case in one(f"{kind} for {schema} of the schema", [{"n": A([], kind)}], None, schema=schema, ways=["read"])
+    ),
+    *(
+        case
+        for schema, kind in TOO_NARROW_WITHIN.items()
+        for case in columnar(
+            f"{kind} for {schema}", [{"n": A([], kind)}], None, formats=["orc"], schema=schema, ways=["read"]
+        )
     ),
     *one(
         "numbers that fit, and types of the file alone",
