@@ -32,7 +32,7 @@ def main() -> int:
     """Run all steps once, print the seconds of each, and compare their sum with the goal."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     job, session = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[:2]
-    packages = re.findall(r"`pip install ('.*')` in the clone", readme)[0].strip("'")
+    packages = re.findall(r"`pip install ('.*?')`", readme)[0].strip("'")
     git, python = shutil.which("git"), getattr(sys, "_base_executable", sys.executable)
     taken: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as empty:

@@ -32,6 +32,6 @@ def judge(goals: Iterable[Goal]) -> int:
     missed = 0
     for goal in goals:
         sign, verdict = ">=" if goal.more else "<=", "" if goal.is_met else " (missed)"
-        say(f"goal: {goal.text} {sign} {goal.wanted:,g}; measured: {goal.measured:,.1f}{verdict}")
+        say(f"goal: {goal.text} {sign} {goal.wanted:,g}; measured: {goal.measured:,.2f}{verdict}")
         missed += not goal.is_met
     return 1 if missed else 0

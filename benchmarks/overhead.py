@@ -23,6 +23,7 @@ from typing import Any
 
 import boto3
 
+from benchmarks.goals import Goal, judge
 from scripts.helpers.protocol.dynamodb import CLIENT_CONFIG
 from scripts.helpers.watermarks import Watermarks
 
@@ -189,11 +190,12 @@ def main() -> int:
         out(f"{name:<30}{wall:>6.2f} s ({wall / listing:.2f}), CPU {cpu:.2f} s ({cpu / listing_cpu:.2f})\n")
     worst = max(ours / theirs for ours, theirs, _ in measured.values())
     added = import_milliseconds()
-    out(f"goal: ratio <= {GOAL_RATIO}; measured: {worst:.2f} (the worst of the medians)\n")
-    out(f"goal: import <= {GOAL_IMPORT_MS:.0f} ms beside boto3's; measured: {added:.1f} ms\n")
-    out(f"goal: nothing new <= {GOAL_BESIDE_LISTING} times a listing by boto3; measured: {whole / listing:.2f}\n")
-    is_met = worst <= GOAL_RATIO and added <= GOAL_IMPORT_MS and whole / listing <= GOAL_BESIDE_LISTING
-    return 0 if is_met else 1
+    goals = [
+        Goal("the worst ratio of the medians", worst, GOAL_RATIO, more=False),
+        Goal("import beside boto3's, ms", added, GOAL_IMPORT_MS, more=False),
+        Goal("nothing new beside a listing by boto3", whole / listing, GOAL_BESIDE_LISTING, more=False),
+    ]
+    return judge(goals)
 
 
 if __name__ == "__main__":
