@@ -74,7 +74,7 @@ def backfill(
 ) -> None:
     """Show what a job has read and the gaps that it never read, or print the commands that read them.
 
-    The first table has the cursor values that live runs and backfills have read, whatever --low says.
+    The list "Read:" has all cursor values that live runs and backfills have read, also values below --low.
 
     With "-- --source URI --target URI", print a "watermarks ingest-table" command for each slice, first
     for slices that have begun and are not done. Further ARGUMENTS of ingest-table, such as --jdbc-table,
@@ -152,7 +152,7 @@ def _abandon(around: Surroundings, job: str, context: str | None, slice_job: str
     decide(around, said, before, around.watermarks.decisions.reset(slice_job, said.of(before)))
 
 
-# --- how it is shown ----------------------------------------------------------------------------
+# --- how gaps and slices are shown --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ class _Work:
         return [{"low": low, "high": high} for low, high in placed(self.state, spans)]
 
     def _is_to_finish(self, one: _BegunSlice) -> bool:
-        """Return whether reading a begun slice stores no row twice: the target merges, or only slices read its rows."""
+        """Return whether finishing a begun slice stores no row twice: the target merges, or the job skips the slice."""
         low, high = map(range_end, one.bounds)
         return self.merges or self.state.is_left_to_slices((low, high or None))
 

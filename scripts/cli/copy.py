@@ -78,7 +78,7 @@ def copy(
                 copied[job_id] = Copied(0, 1)
 
     def copy_named(name: str) -> None:
-        # Slices can begin until the backfills' record is copied. So list twice: slices and record, then new slices.
+        # New slices can begin until the record that lists slices is copied. So list again after that, for new slices.
         for _ in range(2):
             for job_id in around.watermarks.progress.jobs_of_backfills(name):
                 if job_id not in copied:

@@ -28,14 +28,14 @@ KEPT = "The reason, for the history."
 
 @dataclass(frozen=True)
 class Said:
-    """The options of a decision: the reason and the name for the history, and whether to skip the confirmation."""
+    """The values of --why and --who, which the history stores, and of --yes, which skips the confirmation."""
 
     why: str
     who: str | None
     yes: bool
 
     def of(self, before: Head, context: str | None = None, *, retract: bool = False) -> JobDecision:
-        """Return the parameters of a decision, which is refused if the job has changed since `before` was read."""
+        """Return the arguments of a decision, such as a rewind: refused if the job has changed since `before`."""
         return JobDecision(self.why, self.who, before, context, retract)
 
 
@@ -56,10 +56,7 @@ def deciding(*, why_needed: bool = True, why: str = KEPT) -> Callable[[Any], Any
 
 
 def decide(around: Surroundings, said: Said, before: Head, proposal: Proposal, *, retract: bool = False) -> None:
-    """Show what a decision would change, ask for confirmation, and carry it out.
-
-    `retract` is whether to delete retracted output at once.
-    """
+    """Show what a change of a job does, ask, and carry it out; with `retract`, delete retracted output at once."""
     decisions = around.watermarks.decisions
     with progress(around, f"reading {printable(before.job_id)}"):
         decided = decisions.preview(proposal)
@@ -124,10 +121,10 @@ def asked(around: Surroundings, question: str, yes: bool = False, otherwise: str
 
 
 def confirm_place(around: Surroundings, what: str, place: str, instead: str) -> None:
-    """Show a place that only a job's items name, and ask before reading it. --yes does not skip this question.
+    """Show a place (a URI) that the job's items name and the operator did not. Ask before it is read, even with --yes.
 
     Anybody who may write the job's items could name any place there, and it would be read with the operator's rights.
-    `instead` are the arguments with which a program names the place.
+    `instead` are the arguments with which a script, which cannot answer, names the place.
     """
     place = printable(place)
     around.shown.print(f"The job's items say that its {what} is {place}.")

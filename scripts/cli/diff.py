@@ -90,7 +90,7 @@ def show_differences(console: Console, changes: Sequence[WatermarkDifference]) -
     rows: list[list[Cell]] = []
     for name, old, new in changes:
         then, now = (NONE if state is None else state_text(state) for state in (old, new))
-        # Show both states in full if their short texts are equal, for example because only the coverage differs.
+        # Show both states in full if their short texts are equal, as when only the ranges of the rows read differ.
         if then == now:
             then, now = value_text(with_spans(old)), value_text(with_spans(new))
         rows.append([name, then, now, _moved(typed(old), typed(new))])

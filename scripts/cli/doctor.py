@@ -109,7 +109,7 @@ def doctor(
             around.shown.print("\n".join(["A new epoch is started; an open plan is dropped.", *answers]))
         if forget:
             forget_target(around.watermarks, job, forget)
-        # Publish first, because publishing a batch may show that its target has lost earlier batches.
+        # Publish before the doctor looks, so that it also reports earlier batches that publishing finds to be lost.
         published = publish_waiting(around.watermarks, job) if publish else []
         # Do not report again what publishing has already reported.
         details = {one.detail for one in published}

@@ -65,7 +65,7 @@ def as_json(value: Any) -> Any:
 
 
 def with_spans(state: Any) -> Any:
-    """Return a state of rows with its coverage unpacked to ranges of cursor values; any other state unchanged."""
+    """Return a state of rows with `covered`, the ranges that were read, as cursor values; any other state unchanged."""
     found = typed(state)
     if not isinstance(found, RowsState):
         return state
@@ -150,8 +150,8 @@ def entry_json(entry: LogEntry) -> dict[str, Any]:
 def last_run(head: Head) -> tuple[str, datetime] | None:
     """Return the run that began last, and when it began or committed; None if the head does not have it.
 
-    A head stores the run that owns the job and the run that made its last version. It only counts the runs that ended
-    without a version. After an operator's decision, the earlier runs are only in the history.
+    A head stores the run that owns the job and the run that made its last version; of the runs that ended without a
+    version, only the number. After an operator's decision, such as a rewind, earlier runs are only in the history.
     """
     if head.claim is not None:
         return head.claim.run_id, head.claim.since

@@ -173,7 +173,7 @@ class _Listing:
         """Return whether --fail-on with this level, `missing` or `late`, makes the command fail."""
         if level == "missing":
             return any(one.word in ("problem", "missing") for one in self.conditions.values())
-        # Do not fail for a job without a head, whose condition is NEVER_COMMITTED: its runs never save watermarks.
+        # Ignore a job of condition NEVER_COMMITTED: it has no head, as its runs save no watermarks, so it is not late.
         return any(
             one.needs_somebody or (one.word == "no commit yet" and one != NEVER_COMMITTED)
             for one in self.conditions.values()

@@ -51,8 +51,8 @@ def plan(around: Surroundings, job: str, context: str | None, source: str | None
     """Show what the next run would take. Changes nothing.
 
     If a plan is open, the next run takes exactly that plan. Otherwise the command lists sources of files: without
-    --source, it shows the source and asks first. For sources of rows and of table versions, it shows where the next
-    run starts to read.
+    --source, it asks before it lists a source that the job's state names. For sources of rows and of table versions,
+    it shows where the next run starts to read.
     """
     head = read_job(around, job)
     # If the open plan is the first to read a context, the plan has this context, but the watermarks do not have it yet.
@@ -120,7 +120,7 @@ def _ahead(
 def _files(
     around: Surroundings, name: str, state: FilesState, given: dict[str, Any], source: str | None
 ) -> dict[str, Any]:
-    """List the source, once the operator has named or confirmed it, and return what is new. Writes no ledger."""
+    """List the source, once the operator has named or confirmed it, and return what is new. Record nothing as taken."""
     bookmark_of = file_bookmark()
     if source is None:
         confirm_place(around, "source", state.source, f"--context {quote(name)} --source {quote(state.source)}")

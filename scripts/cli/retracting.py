@@ -1,4 +1,4 @@
-"""Show what a decision would delete at the targets of a job, and delete it afterwards."""
+"""Show which output a rewind or another decision would delete at a job's targets, and delete it afterwards."""
 
 from __future__ import annotations
 

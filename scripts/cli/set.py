@@ -102,7 +102,7 @@ def _rename_cursor(around: Surroundings, job: str, context: str | None, old: str
             f"Context {name!r} of job {job!r} has the cursor columns {', '.join(state.names)}. "
             "OLD must be one of them, and NEW must not."
         )
-    # Store the coverage explicitly. Otherwise it would be dropped, as for a change to a different cursor column.
+    # Pass the coverage (the ranges that were read) with the state, otherwise a new column name would discard it.
     kept = state.with_coverage(state, [], "")
     columns = tuple(replace(column, name=new) if column.name == old else column for column in state.columns)
     after = renamed(replace(kept, columns=columns).to_store(), old, new)
@@ -130,7 +130,7 @@ def _new_state(names: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
 
 
 def _assigned(text: str, state: Mapping[str, Any], where: str) -> tuple[str, Any]:
-    """Parse NAME=VALUE or NAME:TYPE=VALUE. Raise ImplausibleError, with `where`, if the state's columns are damaged."""
+    """Parse NAME=VALUE or NAME:TYPE=VALUE, a watermark by `state`'s cursor columns: ImplausibleError if damaged."""
     found = _ASSIGNMENT.fullmatch(text)
     if found is None:
         raise click.UsageError(f"{text!r} is not NAME=VALUE.")

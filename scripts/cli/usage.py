@@ -60,7 +60,7 @@ class Commands(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Parse the other arguments and run the command."""
+        """Parse the arguments of the chosen command, and run it."""
         try:
             with _said(ctx.meta[_IS_JSON]):
                 return super().invoke(ctx)

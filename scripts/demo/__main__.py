@@ -220,7 +220,7 @@ def tell(demo: Demo, flights: pa.Table, weather: pa.Table) -> None:
 
 
 def compare(source: pa.Table, target: pa.Table) -> pd.DataFrame:
-    """Return for each month the rows of source and target, and the distinct rows whose counts differ between them."""
+    """Count for each month the source's rows, the target's rows, and the distinct rows whose two counts differ."""
     there = target.select(source.column_names).cast(source.schema).to_pandas().assign(source=0, target=1)
     rows = pd.concat([source.to_pandas().assign(source=1, target=0), there])
     counts = rows.groupby(source.column_names, dropna=False)[["source", "target"]].sum()

@@ -10,7 +10,7 @@ from pathlib import Path
 JARS = ("hadoop-aws-3.3.1.jar", "aws-java-sdk-bundle-1.11.901.jar")
 SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    # Without these options the JVM verifies the code of each class outside the archive, such as those of connectors.
+    # Without these options the JVM verifies the bytecode of classes that are not in `CLASSES`, such as connectors.
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
     # Allow more compiled code: with one compiler the default is 48 MB, and the JVM would keep looking for code to drop.
     "-XX:ReservedCodeCacheSize=240m"

@@ -14,7 +14,7 @@ from scripts.demo.local_s3 import CLASSES, SHORT_LIVED
 
 
 def main() -> None:
-    """Write and read a little data, then exit the JVM normally, because it writes the archive at its exit."""
+    """Write and read a few rows, then exit the JVM normally: at its exit it archives the classes that it has loaded."""
     CLASSES.unlink(missing_ok=True)
     os.environ["SPARK_SUBMIT_OPTS"] = f"{SHORT_LIVED} -Xlog:disable -XX:ArchiveClassesAtExit={CLASSES}"
     settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}

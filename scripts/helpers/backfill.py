@@ -247,7 +247,7 @@ class Backfill:
             self._check_live()
         elif not self.run.unpublished:
             return 0
-        # A done slice writes no row, but publishes staged rows here: the command line cannot log in to some targets.
+        # If the slice is done, only publish its staged rows: the command `doctor --publish` has no login to a database.
         return self.job.write(df, path, **options)
 
     def commit(self) -> str:
@@ -269,7 +269,7 @@ class Backfill:
 
     @property
     def job(self) -> IncrementalJob:
-        """The job of the slice. Raises PlanConflictError before the ``with`` statement begins it."""
+        """The job that reads this backfill's rows. Raises PlanConflictError before the ``with`` statement begins it."""
         if self._job is None:
             raise PlanConflictError(self.live_job_id, "the backfill has not begun. Use it in a `with` statement.")
         return self._job
@@ -288,7 +288,7 @@ class Backfill:
     # --- internals of a slice -------------------------------------------------------------------
 
     def _head(self, job_id: str) -> Head:
-        """Return the head of a slice; an empty one if it was never begun."""
+        """Return the head of the job that reads a slice of the backfill; an empty head if that job never began."""
         try:
             return self._watermarks.latest(job_id)
         except UnknownJobError:
@@ -305,15 +305,15 @@ class Backfill:
         return head.plan is not None or self.transformation_ctx in head.watermarks
 
     def _check_live(self) -> None:
-        """Raise PlanConflictError if the live job was reset or set back: its next runs then read the slice's rows."""
+        """Raise PlanConflictError if the backfilled job was reset or set back: its runs then read the slice's rows."""
         now = None
         with suppress(NothingThereError):
             now = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
-        # A reset gives the state of the live job another `origin`, even if it starts over at the same value.
+        # A reset gives the live job another `origin` (the period since the last reset), even if its value is the same.
         is_other = now is None or now.origin != self._live.origin
-        # Rows are appended, so the live job's watermark must be past the slice, and the live job must not have read it.
+        # With "append", the slice would arrive twice if the live job (of new rows) has read part of it, or will.
         if now is None or is_other or (self._disposition == "append" and not now.is_left_to_slices(self._bounds)):
-            # A reset makes earlier slices count as unread, so then the user need not abandon this slice.
+            # After a reset (`is_other`), the record that this slice began does not count, so it need not be abandoned.
             abandon = "." if is_other else f", {self._command_to_abandon(self.job_id)}"
             raise PlanConflictError(
                 self.job_id,
@@ -353,7 +353,7 @@ class Backfill:
         return record.finish(self._name, self._bounds)
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
-        """Return overlapping slices that read no row. BoundsError if one may have, or a part of this range was read."""
+        """Return overlapping slices that read no row; BoundsError if one may have, or this slice is partly covered."""
         if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:

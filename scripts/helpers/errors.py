@@ -232,7 +232,7 @@ line's JSON and the stored failure of a run contain it next to the class.
 class _Sentences(Formatter):
     """Formats messages. In a placeholder such as ``{known!l}``, the conversion `l` joins up to ten names.
 
-    `p` joins a path of fields, `k` quotes and joins keys, `c` counts names, `n` is `rows_have`, `q` quotes for a shell.
+    `p` joins a path of fields, `k` quotes and joins keys, `c` counts names, `n` is '2 rows have', `q` is for a shell.
     """
 
     OWN: Mapping[str, Callable[[Any], str]] = {
@@ -274,7 +274,7 @@ class WatermarkError(Exception):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Declare for type checkers that an error has attributes for the facts of its reason."""
+            """Let type checkers accept attributes such as `job_id`: `__init__` sets one for each of `facts`."""
 
 
 # --- it does not exist: start from the beginning, or check the name ---------------------------
@@ -303,10 +303,7 @@ class UnknownJobError(NothingThereError, IndexError, KeyError):
 
 
 class NoWatermarkError(NothingThereError, IndexError):
-    """The job exists, but none of its runs has committed yet, as in its first run.
-
-    Scripts for the original class catch it as an IndexError.
-    """
+    """The job exists, but no run has committed, as in a first run. Scripts for the original class catch IndexError."""
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
@@ -316,10 +313,7 @@ class NoWatermarkError(NothingThereError, IndexError):
 
 
 class UnknownRunError(NothingThereError, KeyError):
-    """The job exists, but this run of it does not: it never committed, or has expired.
-
-    Scripts for the original class catch it as a KeyError.
-    """
+    """The job exists, but the run never committed, or has expired. Scripts for the original class catch a KeyError."""
 
     def __init__(self, job_id: str, run_id: str) -> None:
         self.job_id, self.run_id = job_id, run_id
@@ -580,7 +574,7 @@ class TargetAheadError(TargetError):
     Attributes
     ----------
     ahead
-        For each epoch, the first and the last version that the table of watermarks lacks.
+        The first and the last version that the table lacks, by epoch: a new epoch starts after each restore.
     by_script
         Whether only the job's own script can connect to the target, so that the remedy is a call in Python.
     """

@@ -228,7 +228,7 @@ class IncrementalJob:
         end = EndOfRun(run, self._reporters, self._clock)
         publication = Publication(run, self.spark, self._s3_client, self._watermarks.clock)
         try:
-            # First publish batches whose run died after its commit: no later run might publish them.
+            # First publish batches whose run died after its commit: perhaps no later run writes to their targets.
             publication.finish_earlier()
         except BaseException as error:
             run.__exit__(type(error), error, None)
@@ -260,8 +260,8 @@ class IncrementalJob:
     def freeze(self) -> FrozenBatch:
         """Store the plan of all sources so far, and return the batch: its id and its time. May be called again.
 
-        The call declares that the script writes the rows itself. Without it, a run that commits a source whose rows no
-        sink got logs a WARNING, ``event=nothing_written``.
+        The call declares that the script writes the rows itself. Without the call, the run logs a WARNING,
+        ``event=nothing_written``, if it commits a source without having written its rows to a sink.
 
         Raises
         ------
@@ -306,7 +306,7 @@ class IncrementalJob:
     def rows_since(
         self, source: Frame, cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
     ) -> Frame: ...
-    @overload  # mypy reports this overload where pandas and pyarrow have no type hints: the one above takes any value.
+    @overload  # Without type hints of pandas and pyarrow, `Frame` above is any type, so this overload is unreachable.
     def rows_since(  # type: ignore[overload-cannot-match]
         self, source: Any, cursor_column: str | Sequence[str] | None = None, **options: Unpack[RowsSinceGiven]
     ) -> Any: ...
@@ -335,9 +335,9 @@ class IncrementalJob:
             table that is read by its versions.
         on_schema_change
             What to do if the columns differ from those of earlier batches: ``add``, ``warn``, ``raise`` or ``take``,
-            as for `FileDelta.read`; types are treated like those of Parquet files. The columns are stored with the
-            watermark. None reads the columns that the source has, and stores none of them. A change that the policy
-            does not allow raises a SchemaChangedError before anything is written.
+            as for `FileDelta.read`. ``add`` and ``take`` allow a wider type; only ``take`` allows one that is neither
+            wider nor narrower. The columns are stored with the watermark. None reads the source's columns and stores
+            nothing. A change that is not allowed raises a SchemaChangedError before anything is written.
         **options
             `delay`, `lookback`, `high`, `settled`, `start_from`, `nulls`, `descending`, `strings`,
             `write_disposition`, `on_behind`, `on_late`, `on_changed`, `max_rows`: see `RowOptions`. `plan_window`
@@ -438,14 +438,14 @@ class IncrementalJob:
             for the first time, was created again, or its records have expired, a WARNING is logged, and the source is
             listed, by `listing` if given. For ranges of runs and disabled jobs the source is listed anyway.
         relist
-            With events or metadata: list the source in a first run, and when the last listing that left no file for a
-            later batch is this old. A run that lists the source leaves its messages in the queue for the next run.
+            With events or metadata: list the source in a first run, and when this time has passed since the last
+            listing that left no file for a later batch. A run that lists the source leaves its messages for the next.
         on_changed
             ``raise``: if a planned file was overwritten or deleted before the commit, raise a ChangedObjectError that
-            names it, unless `read_pandas` had read all files. Nothing is committed, and the replay raises it at once.
-            ``skip``: the same, but the replay leaves that file out, and the next batch takes its new content. It is
-            refused if the next batch might miss the file; see `unchanged.check_on_changed`. None: nothing is checked.
-            Use it if files never change, or if the job itself moves them away.
+            names it, unless `read_pandas` had read all files. Nothing is committed; the replay raises before it writes.
+            ``skip``: the same, but the replay leaves that file out, and the next batch takes its new content. ``skip``
+            is refused if the next batch might miss the file; see `unchanged.check_on_changed`. None: nothing is
+            checked. Use None if files never change, or if the job itself moves them away.
         after_commit, archive_to, min_age
             What to do with files that were taken; see `AfterCommit`.
         **options
@@ -514,8 +514,8 @@ class IncrementalJob:
         nulls
             How to treat a partition of NULL: ``raise`` a SourceError, ``take`` it, or ``skip`` it with a WARNING.
         start_from
-            The partition at which a first run starts, as a value or a list of values. Files that smaller partitions
-            then have are never taken, those that arrive later are. ``"now"`` and an aware datetime: as in `new_files`.
+            The partition at which a first run starts, as one value or a list. Files that this run finds in partitions
+            of smaller values are ignored; later files are taken. ``"now"`` and an aware datetime: as in `new_files`.
         max_partitions
             Maximum partitions of one batch, smallest first; `PartitionDelta.has_more` is True if some are left.
         on_changed
@@ -529,7 +529,7 @@ class IncrementalJob:
         SourceError
             A file is not in a folder of each column, or a folder's value is not of the column's type.
         InvalidValueError
-            Options that exclude each other; texts whose order is unknown; a range of runs with `whole`.
+            Options that exclude each other; texts whose order is unknown; `whole` in a job that has a `from_run`.
         PlanConflictError
             The open plan was made by another call.
         """
@@ -551,7 +551,7 @@ class IncrementalJob:
         on_changed: Literal["raise"] | None = "raise",
         **options: Unpack[PartitionOptionsGiven],
     ) -> PartitionDelta:
-        """Return the largest partition, for tables in which each partition is a snapshot of everything.
+        """Return the partition with the largest value, for tables in which each partition is a snapshot of everything.
 
         Its files are in the plan, so a replay reads the same files, even if a larger partition exists by then. A
         partition of NULL is never the largest. The state stores the partition's value and a hash of its files.
@@ -653,8 +653,8 @@ class IncrementalJob:
         beside_others
             Whether `target` may hold files that no job of this package wrote.
         batch_column
-            For ``delta`` and ``iceberg``: a column that holds the batch id of each row, so that a decision with
-            ``retract=True`` can delete published rows.
+            For ``delta`` and ``iceberg``: a column that holds the batch id of each row, so that `rewind`, `reset` or
+            `after_restore` with ``retract=True`` can delete published rows.
         **options
             Options of Spark's writer, or of `pyarrow.parquet.write_table`.
 

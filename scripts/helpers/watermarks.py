@@ -133,7 +133,7 @@ class Watermarks:
 
     @cached_property
     def decisions(self) -> Decisions:
-        """The decisions of operators."""
+        """The object that carries out operators' decisions, such as a rewind."""
         return Decisions(self._changes, self.progress)
 
     def __repr__(self) -> str:
@@ -378,16 +378,16 @@ class Watermarks:
         Returns
         -------
         Spans
-            A list of (low, high) as for `coverage`, none of them past the live watermark; empty if
-            nothing is missing. A slice that has begun and is not done is a separate gap.
+            A list of (low, high) as for `coverage`, none of them past the job's watermark; empty if nothing is
+            missing. The slice of a backfill that has begun and is not done is a separate gap.
         """
         return self.progress.gaps(job_id, transformation_ctx, start)
 
     def complete_up_to(self, job_id: str, transformation_ctx: str) -> Any:
         """Return the cursor value below which every row was taken, for a scheduler that waits for complete data.
 
-        The value is the start of the first gap or, without gaps, the watermark. If the last run left no new rows of a
-        database unread, the value may be past the watermark, up to the database's time at that run less ``delay``. Set
+        The value is the start of the first gap or, without gaps, the watermark. If the last run read all new rows of
+        a database, the value may be past the watermark, up to the database's time at that run less ``delay``. Set
         ``delay`` so long that each row appears within it. If a row appears later, the next run still takes it if it is
         above the watermark, but this value has then been wrong.
 
@@ -434,7 +434,7 @@ class Watermarks:
     ) -> Head:
         """Go back to the watermarks of an earlier version or run. The next runs read again what later versions read.
 
-        They also read again rows past that watermark that a backfill has read: a WARNING says where they are listed.
+        Rows of a backfill past that watermark are read again: a WARNING names the job whose history lists the backfill.
 
         Parameters
         ----------

@@ -152,7 +152,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
         )
     spark = session.make_session(job.job_id, arguments.spark_conf)
     frames: list[DataFrame] = []
-    # Pass each option to the formats that have it. Pass an option that no format has to every reader, to be refused.
+    # Pass each option only to the formats that have it. If no format has an option, pass it to all readers: they raise.
     unused = {one: set(unknown_options(one, arguments.reader_options)) for one in FORMATS}
     wrong = {option for option in arguments.reader_options if all(option in each for each in unused.values())}
     for name, part in sorted(formats.items()):

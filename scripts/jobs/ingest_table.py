@@ -208,7 +208,7 @@ def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options
 
 
 def fill(backfill: Backfill, arguments: argparse.Namespace) -> bool:
-    """Read the rows of one slice and write them under its batch id. Return False, because a slice is one batch."""
+    """Read a backfill's slice and write it under its batch id. Return False: after one batch, no rows are left."""
     source = source_of(session_for(backfill.job_id, arguments), arguments)
     rows = backfill.rows(source, arguments.cursor_column, nulls=arguments.nulls, strings=arguments.strings)
     backfill.write(rows, arguments.target)
@@ -216,7 +216,7 @@ def fill(backfill: Backfill, arguments: argparse.Namespace) -> bool:
 
 
 def value_of(source: RowSource, arguments: argparse.Namespace, name: str) -> object:
-    """Return a bound of a live job, parsed by the types of the source's cursor columns; None if it is not given."""
+    """Return a bound of a job (no backfill), parsed by the types of the source's cursor columns; None if not given."""
     if getattr(arguments, name) is None:
         return None
     return option_bound(source.columns(arguments.cursor_column, arguments.strings), arguments, name)

@@ -73,7 +73,7 @@ def area(chart_id: str, title: str, description: str, values: Sequence[float | N
 
 
 def spark(values_by_range: Mapping[str, Sequence[float | None]]) -> Markup:
-    """Draw a sparkline of lags in seconds for each time range. The page shows one range at a time, beside its text."""
+    """Draw a sparkline of lags in seconds for each time range. The page shows one range at a time, beside the lag."""
     lines = []
     for name, values in values_by_range.items():
         scaled = [None if value is None else _spark_share(value) for value in values]

@@ -24,7 +24,7 @@ from scripts.helpers.tables.spans import TableState
 
 @dataclass(frozen=True)
 class Context:
-    """One source of a job: its name, kind and cursor, and its gaps (None if they could not be read)."""
+    """One source of a job: name, kind, cursor, and gaps (ranges never read; None if they could not be looked up)."""
 
     name: str
     kind: str
@@ -45,7 +45,7 @@ class JobFacts:
     entries
         Versions, newest first: all since a time, or the newest ones. `is_whole` is True if there are no older ones.
     gaps
-        The gaps of each rows context; None if they could not be read.
+        For each context that reads rows, the ranges of its cursor that no run read; None if they could not be read.
     unsuccessful
         Those of the newest job runs that ended without success; empty if `JobRuns` has no records of the job.
     threshold
@@ -80,13 +80,13 @@ class JobFacts:
 
     @property
     def tells_more(self) -> bool:
-        """Whether to show the condition's reason, because the state and the count of failed runs do not show it."""
+        """Whether to show the reason of `condition`: some do not show in the state and the count of failed runs."""
         unsaid = ("missing", "late", "unpublished", "files set aside", "unusually small", "unusually large")
         return self.condition.word in unsaid or (bool(self.gap_count) and not self.condition.needs_somebody)
 
     @property
     def rank(self) -> float:
-        """The job's place by urgency, 0 first. A gap blocks no run, so it ranks just above "no commit yet"."""
+        """The job's place by urgency, 0 first. A gap (a range never read) blocks no run: just above "no commit yet"."""
         condition = self.condition
         has_gap = bool(self.gap_count) and not condition.needs_somebody
         return WORDS.index("no commit yet") - 0.5 if has_gap else condition.rank

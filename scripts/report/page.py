@@ -69,14 +69,14 @@ def build_report(
     Parameters
     ----------
     jobs
-        Names of jobs; by default all jobs of the table, without the slices of backfills.
+        Names of jobs; by default all jobs of the table, without those of backfills.
     since
         Only versions since this time; by default the newest 1,000 of each job.
     now
         The time at which ages and lags are measured; by default the system's time.
     values
-        Whether to show watermarks and the ends of gaps, which may be personal data. By default the page shows only
-        how many gaps there are and how long they are.
+        Whether to show watermarks and the ends of gaps (ranges that no run has read), which may be personal data. By
+        default the page shows only how many gaps there are and how long they are.
     thresholds
         When a job counts as late, by job name or pattern. Other jobs are compared with their usual rhythm.
 
@@ -190,7 +190,7 @@ def _columns(entries: Sequence[JobEntry]) -> dict[str, bool]:
     all_facts = [entry.facts for entry in entries]
     return {
         "trend": any(entry.spark for entry in entries),
-        # This also decides whether the page shows the last version, because the age is the time since that version.
+        # With the age, the page also shows the column of the last version: the age is the time since that version.
         "age": any(facts.age is not None for facts in all_facts),
         "lag": any(facts.lag is not None or facts.why_no_lag for facts in all_facts),
         "plan": any(facts.plan_age is not None for facts in all_facts),
@@ -269,7 +269,7 @@ class OverTime:
 
 
 def _over_time(facts: JobFacts) -> list[OverTime]:
-    """Return the job over each time range; empty for a job without a version."""
+    """Return the charts and figures of a job for each time range; empty for a job without a version."""
     made = []
     for name, span in RANGES.items():
         found = in_periods(facts, MOST if span is None else MAX_PERIODS_IN_RANGE, span)

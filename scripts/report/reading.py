@@ -106,7 +106,7 @@ def damaged(job_id: str, now: datetime, error: BaseException) -> JobFacts:
 
 
 def _shown(state: Any) -> Any:
-    """Return a state that was in chunks without its packed fields, which may be megabytes for each job."""
+    """Return a state that was stored in chunks, without its compressed fields, which may be megabytes for each job."""
     found = typed(state, unpacks=False)
     if isinstance(found, FilesState):
         aside = found.aside and replace(found.aside, data=b"")
@@ -139,7 +139,7 @@ def _unsuccessful(watermarks: Watermarks, job_id: str, since: datetime | None) -
 
 
 def _gaps(lookups: BoundedLookups, job_id: str, context: str) -> Sequence[ShownRange] | None:
-    """Return the gaps of a rows context; None if its state or its record of backfills is damaged or too large."""
+    """Return the cursor ranges that no run read; None if the state or record of backfills is damaged or too large."""
     try:
         return RowsProgress(lookups).gaps(job_id, context)
     except (InvalidValueError, *SINGLE_JOB_ERRORS):

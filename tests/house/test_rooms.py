@@ -200,8 +200,8 @@ def test_private_name_stays_in_its_room_when_files_are_read() -> None:
     assert shown(files_below(SCRIPTS), private_names_imported) == []
 
 
-def test_room_says_what_it_may_not_know_when_its_face_is_read() -> None:
-    assert [label(path) for path in FACES if "May not know:" not in (ast.get_docstring(parse(path)) or "")] == []
+def test_room_says_what_it_must_not_depend_on_when_its_face_is_read() -> None:
+    assert [label(path) for path in FACES if "Must not depend on" not in (ast.get_docstring(parse(path)) or "")] == []
 
 
 def test_test_uses_private_names_only_of_its_own_room_when_read() -> None:

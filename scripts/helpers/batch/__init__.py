@@ -1,6 +1,6 @@
 """One run from its plan to its commit, for any kind of source and in any mode.
 
-May not know: Glue's names, and who started the run.
+Must not depend on Glue's names or who started the run.
 """
 
 from typing import TYPE_CHECKING

@@ -75,7 +75,7 @@ def add_written(metrics: dict[str, Any], rows: int, size: int | None) -> None:
 
 
 def counts_to_save(counted: Mapping[str, Any], following: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the counts to save at the commit: all of them, if they fit into one item with the new watermarks."""
+    """Return the counts to save at the commit: without those by source if the run's item would be too large."""
     # A run's item has counts and watermarks in one map. If a watermark was stored by hand under a count's name, drop
     # the count. Keep the user's own metrics: the commit refuses one that has the name of a watermark.
     kept = {name: count for name, count in counted.items() if name not in METRICS or name not in following}
@@ -114,10 +114,10 @@ class FrozenBatch:
     planned_at
         The time in UTC when the plan was frozen. Use it for columns such as ``import_date``.
 
-        Every attempt at the batch has the same time, so a replay writes to the same partition even a day later, where
-        the current time would be in another one. Each version has a later time than the one before. If the clock is
-        more than five minutes behind that, ``event=clock_behind`` is logged as a WARNING. A retry of a paused or
-        disabled run has a new time. For another zone: ``batch.planned_at.astimezone(ZoneInfo("Europe/London"))``.
+        Every attempt at the batch has the same time, so a replay writes to the same partition even a day later. Each
+        version has a later time than the version before. If the clock is more than five minutes behind that earlier
+        version's time, ``event=clock_behind`` is logged as a WARNING. A retry of a paused or disabled run has a new
+        time. For another zone: ``batch.planned_at.astimezone(ZoneInfo("Europe/London"))``.
     """
 
     id: BatchId
@@ -197,8 +197,8 @@ class Batch:
     may_be_empty
         Whether a clean exit commits although the job read no source.
     writes_itself
-        Whether the script writes rows without a sink, as after `freeze` or with Glue's names. Then, and in a run that
-        saves nothing, which cannot lose rows, no WARNING is logged about rows that no sink got.
+        Whether the script writes rows without a sink, as after `freeze` or with Glue's own writers. If it does, no
+        WARNING is logged about rows that no sink got. Nor does a run that saves nothing log it: it cannot lose rows.
 
     Attributes
     ----------
@@ -252,7 +252,7 @@ class Batch:
     # --- planning -------------------------------------------------------------------------------
 
     def take(self, context: str | None, source: Source[T]) -> T:
-        """Return what is new in a source, or what the frozen plan holds for it, and add it to the plan."""
+        """Return what is new in a source and add it to the plan; in a replay, return what the frozen plan has of it."""
         stored = self.settled(context)
         if stored == NOTHING:
             return source.nothing()
@@ -284,11 +284,11 @@ class Batch:
     def settled(self, context: str | None) -> Mapping[str, Any] | None:
         """Return the plan that an earlier attempt froze for a source; None if the source has to be planned now.
 
-        Return `NOTHING` if the source is not to be read: the inherited plan or the range of runs lacks its context.
+        Return `NOTHING` to skip a source that the replayed plan, or the past runs that are read again, did not read.
         """
         if not context:
             self.check_open("read")
-            # Do not track a source without a context. Commit the run even if it has no other source.
+            # A source without a context stores no plan or watermark. Let the run commit even if it has no other source.
             self.may_be_empty = True
             return None
         stored = self.inherited(context)
@@ -308,7 +308,7 @@ class Batch:
         PlanConflictError
             The context is planned already, or comes after the plan is frozen.
         InvalidValueError
-            The context has the name of a count.
+            The context has the reserved name of a count of the run, such as ``rows_collected``.
         """
         self.check_open("read")
         check_context(context)
@@ -429,7 +429,7 @@ class Batch:
             try:
                 readings.set_aside(found)
             except UnreadableFilesError:
-                pass  # `set_aside` always raises this error if files were read before. It is raised again below.
+                pass  # Frames read before may have rows of these files. The error is raised below, after `freeze`.
             except WatermarkError as told:
                 if readings.is_spoiled:
                     self.freeze()
@@ -456,7 +456,7 @@ class Batch:
         try:
             return readings.found(error)
         except Exception as failure:
-            # Only log that the search failed: the operator has to see `error`, which ended the run.
+            # Only log that the search for bad files failed: the operator has to see `error`, which ended the run.
             logger.warning("event=search_failed job=%s error=%s", self.run.job_id, type(failure).__name__)
             return {}
 
@@ -497,10 +497,10 @@ class Batch:
                 self._given.append((context, ref(rows)))
 
     def wrote(self, df: Any, contexts: set[str]) -> None:
-        """Note which contexts have rows in `df`, the frame that a sink gets, so that no WARNING is logged for them.
+        """Note which contexts have rows in `df`, the frame that a sink gets; the others get a WARNING at the commit.
 
-        Note `contexts`, which were found in Spark's plan, and the contexts for which `give` noted `df`. If there are
-        none, note all contexts. Always note a context whose rows were read and cannot be traced to a frame.
+        Note the `contexts` that were found in Spark's plan, and those whose frame (see `give`) is `df`. If there are
+        none, note all contexts of the batch. Always note contexts whose rows were read and cannot be traced to a frame.
         """
         found = contexts.union(context for context, given in self._given if given() is df)
         shown = {*self.frames, *self.counts.names.values(), *(context for context, _ in self._given)}

@@ -75,7 +75,7 @@ class FileSource:
         return FileDelta(Location.parse(self.source))
 
     def bookmark(self, reach: Reach, partitions: PartitionRule | None = None, *, clears: bool = False) -> FileBookmark:
-        """Return the bookmark that finds files within a `Reach`. Refuse options that do not work with `on_changed`."""
+        """Return a bookmark that finds what a run of this `reach` reads. Refuse options unfit for `on_changed`."""
         made = FileBookmark(
             self.source,
             s3_client=self.batch.client(Location.parse(self.source)),
@@ -88,7 +88,7 @@ class FileSource:
         return made
 
     def reaching(self, reach: Reach, name: str) -> dict[str, Any]:
-        """Return the arguments of `FileBookmark` for a run of this reach: the state to start from, and the options."""
+        """Return the arguments of `FileBookmark`: the state from which a run of this `reach` reads, and options."""
         run, options = self.batch.run, self.options
         if reach.everything:
             # Ignore `start_from`, because this run reads all files, including those before it.
@@ -128,7 +128,7 @@ class FileSource:
             Whether the delta has all rows of its partitions.
         """
         kept = SchemaKeeping(self.batch)
-        # Hide whole partitions from `contexts_of`, so that it does not warn of their aggregates, which miss no rows.
+        # Hide whole partitions from `contexts_of`, which warns of aggregates of new rows alone: these have all rows.
         on_read = partial(self.batch.give, self.context, is_recognisable=not whole)
         schemas = KeptSchemas(
             self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
@@ -243,7 +243,7 @@ class NewFiles(FileSource):
         relist, listed = self.relist, bookmark.listed
         is_due = relist is not None and (listed is None or self.batch.clock() - listed >= relist)
         if is_due and self.listing is not None and listed is not None and self.listing.created <= listed:
-            # Do not read the same inventory report in every run: meanwhile events would stay unread, and expire.
+            # Do not read the same report in every run: a run that reads it reads no events, which would expire.
             is_due = False
             logger.warning(
                 "event=report_too_old job=%s source=%s created=%s: the source was not listed for %s, and the report of "

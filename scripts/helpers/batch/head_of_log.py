@@ -1,4 +1,4 @@
-"""Rebuild a head that is unreadable or gone from the log of its job, after an operator has seen the result."""
+"""Rebuild a job's head, if it is unreadable or missing, from the job's log. An operator sees it before the write."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _check_states(watermarks: Watermarks, entry: LogEntry) -> None:
 
 
 def _waiting(job_id: str, since: Sequence[LogEntry], asked: Sequence[Sink]) -> Outputs:
-    """Return the output that may not be published yet: all output that is still staged. Publishing twice is harmless.
+    """Return the output that might be unpublished: all output that is still staged. Publishing twice is harmless.
 
     For a target that only the job's script can reach, return its newest output, which the script's next run checks.
     """

@@ -82,7 +82,7 @@ def examine_targets(
                 findings += looked.seen(sink)
         except (InvalidValueError, TargetError) as error:
             findings.append(Finding("target not seen", f"{target}: {error}", "Look from where it can be reached."))
-    # Remove duplicates, because a table may have had another name in an earlier version.
+    # Remove duplicates: outputs in the history may name one table as `repairs` and as `public.repairs`.
     return list(dict.fromkeys(findings))
 
 
@@ -180,7 +180,7 @@ class _Look:
     output: Output
 
     def recorded(self) -> Iterator[Finding]:
-        """Find versions that the target has recorded and the job does not know, and published ones that it lost."""
+        """Find versions that the target recorded and the job lacks, and published versions that the target lost."""
         newest = newest_at(self.sink, self.head)
         recorded = self.sink.recorded(mark_of(self.head.job_id), newest=newest)
         for first, last in ahead_of(recorded.epochs, self.head, self.sink).values():

@@ -97,14 +97,14 @@ def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | No
     for entry in _history(watermarks, head.job_id, below):
         if entry.change.op in SUCCESS and entry.change.run_id == run_id:
             return entry
-        # With `below`, the first entry is the version that the run's item names. If it is not the commit, give up.
+        # With `below`, look at one entry only: its version is the one that the run's item names as its last commit.
         if below is not None:
             break
     return None
 
 
 def _history(watermarks: Watermarks, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
-    """Yield a job's versions, newest first. With `below`, yield only older ones; the first request reads only one."""
+    """Yield a job's versions, newest first; with `below`, only lower ones, and the first request reads one version."""
     page = PAGE if below is None else 1
     while entries := watermarks.history(job_id, limit=page, before=below):
         yield from entries
@@ -180,7 +180,7 @@ class UnsavedRun:
 
     @property
     def until_version(self) -> int:
-        """The version that ends the range; 0 if nothing had been processed by then."""
+        """The last version of the range of runs to read again; 0 without a range, or if no run succeeded by its end."""
         return self._until.version if self._until else 0
 
     def state(self, context: str) -> Any:
@@ -188,7 +188,7 @@ class UnsavedRun:
         return self._watermarks.lookups.state_at(self._at, context) if self._at else None
 
     def until(self, context: str) -> Any:
-        """Return the watermark that ends the range; None if the range took nothing of the context."""
+        """Return a context's watermark at the end of the past runs to read again; None if they took nothing of it."""
         # If both ends stand for one version, the range has no run in it, even though the context has a watermark.
         if self._until is None or self.until_version == self.version:
             return None
@@ -237,7 +237,7 @@ class UnsavedRun:
         """Return None: this run stores no watermark."""
 
     def check(self) -> None:
-        """Raise PlanConflictError if the run has ended. It holds no lease, so no other run can take over."""
+        """Raise PlanConflictError if the run has ended. Check nothing else: it has no lease that others could take."""
         if self._closed:
             raise run_closed(self.job_id, self.run_id, self._closed, "check")
 
@@ -375,7 +375,7 @@ class Mode:
         nothing. ``disable`` reads everything and saves nothing.
     from_run, to_run
         Run ids, only with ``pause``: read what the runs after `from_run` took, up to and including `to_run`. For a run
-        that failed, the last success before it counts. Without ``pause``, one of them alone is ignored, as in Glue.
+        that failed, the last success before it counts. As in Glue, one without ``pause`` is ignored, both are an error.
 
     Examples
     --------
@@ -406,8 +406,7 @@ class Mode:
     def from_args(cls, args: Mapping[str, Any]) -> Mode:
         """Return the mode that resolved job arguments ask for. Without ``job_bookmark_option`` the job saves.
 
-        Glue's own `getResolvedOptions` always sets that key: to ``job-bookmark-disable`` if the job has no
-        such option.
+        Glue's own `getResolvedOptions` always sets that key: to ``job-bookmark-disable`` if the job has no such option.
 
         Raises
         ------

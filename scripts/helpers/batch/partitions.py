@@ -1,4 +1,4 @@
-"""Take the partitions of a source that changed, or the largest one."""
+"""Take the partitions in which something is new, or the one with the largest value, such as the latest day."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def latest_partition(
     types: Mapping[str, str] | None,
     on_same: OnSame,
 ) -> PartitionDelta:
-    """Return the largest partition; see `IncrementalJob.latest_partition`."""
+    """Return the partition with the largest value, such as the latest day; see `IncrementalJob.latest_partition`."""
     asked.check_options("columns", "types", "on_same", refused=NOT_LATEST)
     known = _checked(asked, NOT_LATEST, columns, types, whole=True)
     check_choice("on_same", on_same, get_args(OnSame))

@@ -40,7 +40,7 @@ COLUMN = re.compile(r"(?:^|, )([^,]+?)#\d+L?")
 
 @dataclass
 class Node:
-    """A node of a plan. `below` has its children, without the plans of subqueries.
+    """A node of Spark's plan for a frame. `below` has its children, without the plans of subqueries.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ def _hides_sources(node: Node) -> bool:
 def _found(batch: Batch, sink: Sink, df: DataFrame) -> Part:
     marks = {f"CollectMetrics {name}": context for name, context in batch.counts.names.items()}
     for context, frames in batch.frames.items():
-        # Print only the leaves of the plan, because the expressions of a frame of CSV or JSON are long.
+        # Print only the leaves of the plan, which read the files: other nodes of CSV and JSON have long expressions.
         leaves = "".join(analysed_plan(frame).collectLeaves().mkString() for frame in frames)
         marks |= {node.text: context for node in _nodes(leaves, {})}
     nodes = _nodes(analysed_plan(df).toString(), marks)
@@ -92,7 +92,7 @@ def _found(batch: Batch, sink: Sink, df: DataFrame) -> Part:
 
 
 def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
-    """Return the nodes of a plan; `marks` maps the text of each node that reads new rows or files to its context."""
+    """Return the nodes of Spark's plan; `marks` maps the text of a node that reads new rows or files to its context."""
     nodes: list[Node] = []
     path: list[Node] = []
     for line in plan.splitlines():
@@ -109,7 +109,7 @@ def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
 
 
 def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
-    """Return the contexts whose new rows reach a node, and the operations whose input is new rows alone.
+    """Return the contexts whose new rows reach a node of Spark's plan, and the joins and aggregates of only such rows.
 
     Parameters
     ----------

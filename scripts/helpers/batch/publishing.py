@@ -54,13 +54,13 @@ class Witness:
         self._lost: dict[str, tuple[Output, int]] = {}
 
     def ask_last(self) -> None:
-        """Ask the targets of the last commit; see `ask_if_reachable`."""
+        """Compare what the targets of the last commit have recorded with the head; see `ask_if_reachable`."""
         last = self._run.head.last if isinstance(self._run, Run) else None
         for output in last.outputs if last is not None else ():
             self.ask_if_reachable(output)
 
     def ask_if_reachable(self, output: Output | Retraction, sink: Sink | None = None) -> None:
-        """Ask the target of `output`, through `sink` or a sink opened here. If that is not possible, only log why."""
+        """Call `ask` for the target of `output`, with `sink` or one opened here. If it is unreachable, only log why."""
         try:
             sink = sink or opened(output, self._spark, self._s3_client)
             if sink is not None:
@@ -68,7 +68,7 @@ class Witness:
         except (TargetAheadError, StaleError, StoreUnavailableError):
             raise
         except WatermarkError as error:
-            # Continue: when the script writes, the run asks again through the script's sink, and then raises the error.
+            # Continue: when the script writes, the run asks this target again, with its sink, and raises the error.
             logger.info("event=target_not_asked job=%s target=%s error=%s", self._run.job_id, output.target, error)
 
     def ask(self, sink: Sink) -> None:
@@ -371,17 +371,17 @@ class Publication:
             Output cannot be deleted, or cannot be published.
         """
         for record in self._proven(self.due):
-            # Skip retractions that `finish_earlier` has done without the script. Publish all earlier output first,
-            # because a table that has recorded this run's batch accepts no earlier one.
+            # Skip a retraction if its target can be opened without the script's sink: `finish_earlier` has done it.
+            # Publish all earlier output now: a table that has recorded this run's batch accepts no earlier batch.
             is_new = isinstance(record, Output) or opened(record, self._spark, self._s3_client) is None
             if is_new and is_sink_of(sink, record):
                 self._finish(sink, record)
 
     def publish_waiting(self, sinks: Sequence[Sink]) -> Iterator[tuple[Output, WatermarkError | None]]:
-        """Delete and publish all that is due; yield each output, with the error if it could not be published.
+        """Delete output taken back, publish waiting output, and yield each waiting one with its error, if it failed.
 
-        After a failure, later records of the same target are not tried: a table that has recorded a version accepts no
-        earlier one.
+        After a failure at a target, nothing later is tried there: a table that has recorded a version accepts no
+        earlier version.
         """
         assert isinstance(self.run, Run)
         failed: list[tuple[Output | Retraction, WatermarkError]] = []
@@ -409,10 +409,7 @@ class Publication:
             self._resume(sink, record)
 
     def commit(self, metrics: Mapping[str, Any], plan: Plan | None = None) -> str:
-        """Commit the run with its staged output, and with `plan` if it is not frozen yet; return the outcome.
-
-        This publishes nothing.
-        """
+        """Commit the run with its staged output, and `plan` if not frozen yet; publish nothing. Return the outcome."""
         # From here on, `drop` keeps the staged output: the commit may take effect even if its answer is lost.
         self.is_tried = True
         return self.run.commit(tuple(output for _, output in self.staged), plan, **metrics)
@@ -438,8 +435,8 @@ class Publication:
                 self._sweep(sink, output)
             else:
                 self._clear(sink.drop, output)
-        # If another attempt won the commit, publish its output. Output of earlier versions was published before, or
-        # waits for a script that writes to its target.
+        # If another attempt won the commit, `unpublished` has that attempt's output: publish it. Output of earlier
+        # versions that is still unpublished waits for a script that writes to its target.
         own = [output for _, output in self.staged]
         # Leave out `own`, which was handled above, even if an operator took some of it back meanwhile.
         self._publish_all([output for output in self.run.unpublished if output not in own])
@@ -459,7 +456,7 @@ class Publication:
                 self._publish(winner, output)
 
     def drop(self) -> None:
-        """Delete the staged output, as the run ends without a commit. Only log a failure, because no reader sees it."""
+        """Delete the staged output of a run without a commit. Only log a failed deletion: no reader sees the output."""
         if self.is_tried:
             return
         for sink, output in self.staged:
@@ -578,7 +575,7 @@ def take_back_now(watermarks: Watermarks, job_id: str, sink: Sink, retraction: R
     newest = newest_at(sink, head)
     lost = lacking(newest, sink.recorded(mark_of(job_id), newest=newest).held, head)
     if lost is not None:
-        # Store the loss before deleting: the target records the deletion, which then hides that versions are missing.
+        # First store that a version is missing at the target: the target records the deletion, which would hide that.
         noted = head.published(lost[:1], lost[1])
         if head.claim is not None or isinstance(watermarks.store.swap(head, noted), Lost):
             return None

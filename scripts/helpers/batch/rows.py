@@ -51,7 +51,7 @@ def rows_since(
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
     with batch.withdrawing(context):
         rows = SchemaKeeping(batch).rows(context, name, found, policy)
-    # Do not track a Spark frame as an object: `contexts_of` finds it by the node of the plan that counts its rows.
+    # To find the source of written Spark rows, `contexts_of` looks for the node that counts them, not for `rows`.
     batch.give(context, rows, is_recognisable=not hasattr(rows, "sparkSession"))
     return rows
 
@@ -71,7 +71,7 @@ def _source_of(
                 "give a DataFrame of the table.",
             )
         return TableCommits(batch, source, context, TableOptions.of(options))
-    # Let the error for an unknown option suggest these arguments too, as for a misspelt `cursor_column`.
+    # Pass the names of other arguments, so that the error for a misspelt `cursor_column` suggests the right name.
     chosen = options_of(RowOptions, options, ("cursor_column", "transformation_ctx", "on_schema_change"))
     names = [cursor_column] if isinstance(cursor_column, str) else list(cursor_column or ())
     if not names:
@@ -248,7 +248,7 @@ class NestedRows:
     kind = KIND
 
     def plan(self, reach: Reach) -> SourcePart[dict[str, DataFrame]]:
-        """Fix the first id that this batch gives to rows of the tables."""
+        """Fix the first of the ids that this batch gives to the rows of the related tables, and return the tables."""
         run, context = self.batch.run, self.context
         if not context:
             return self._taken(IdBlock.unsaved(new_token()))
@@ -261,12 +261,12 @@ class NestedRows:
         return self._taken(IdBlock.of_batch(context, run.version + 1, slot, states))
 
     def resume(self, stored: Stored) -> SourcePart[dict[str, DataFrame]]:
-        """Give the rows the same ids as the frozen plan."""
+        """Return the related tables; their rows get the ids that the frozen plan has fixed."""
         context = self.context or ""
         return self._taken(IdBlock.of_plan(context, stored, self.batch.run.state(context)))
 
     def nothing(self) -> dict[str, DataFrame]:
-        """Return tables with new ids for a range of runs. In a replay, raise PlanConflictError: its plan has no ids."""
+        """If no plan has ids for the rows, return them all the same, with new ids; PlanConflictError in a replay."""
         if not self.batch.run.replay:  # No run of the range used this context.
             taken = self.plan(Reach())
             self.batch.add(self.context or "", taken.plan, None)

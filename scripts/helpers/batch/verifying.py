@@ -98,7 +98,7 @@ def verify(
     is_exact = not first.is_time if exact is None else exact
     found = []
     for span in spans:
-        # Count the target before the source: a row whose cursor changes in between then never looks missing there.
+        # Count the target first: counted after the source, it might seem to lack a row that was updated in between.
         target_counts = engine.counts(other, _window(other, names, span), compared.kinds)
         source_counts = engine.counts(rows, _window(rows, names, span), compared.kinds)
         difference = Difference()

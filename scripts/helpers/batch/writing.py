@@ -106,11 +106,11 @@ def _written_twice(batch: Batch, sink: Sink) -> PlanConflictError:
 
 def _is_staged_beside_another(batch: Batch, sink: Sink, output: Output) -> bool:
     """Return whether the batch was staged for this table before, under another name of the table."""
-    # The names may be `repairs` and `public.repairs`, or of two catalogs. A table records a batch only once, so it
-    # would take only one of the two outputs, and the rows of the other would be lost without an error.
+    # Two outputs of a batch may name one table as `repairs` and `public.repairs`, or by two catalogs. A table records
+    # a batch only once: it would take one of the two outputs, and the rows of the other would be lost without an error.
     staged = [other.folder for _, other in batch.publication.staged if other.sink == output.sink]
-    # Compare only staging tables and branches, which are next to or in the table. Several targets may share a
-    # staging folder, and for a target with a path, `place_of_name` has made all spellings equal.
+    # A staging table or branch belongs to one table: if `sink` finds that of an earlier output, both go to one table.
+    # Staging folders prove nothing, as targets may share them; and `write` has compared the targets that are paths.
     if not staged or output.sink not in KINDS_STAGED_IN_TABLE or "://" in output.staging:
         return False
     return not set(staged).isdisjoint(sink.staged(output.job))

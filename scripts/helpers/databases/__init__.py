@@ -1,6 +1,6 @@
 """Database tables as sources of rows, which are examined and read with SQL, over JDBC or a Python driver.
 
-May not know: the table of watermarks, and files.
+Must not depend on the table of watermarks or files.
 """
 
 from typing import TYPE_CHECKING

@@ -113,7 +113,7 @@ class TableQueries:
         return {"customSchema": str(joined(", ", given))} if given else {}
 
     def _unused_prefix(self) -> str:
-        # Ignore case as Spark does: otherwise a hidden text could have the name of a column.
+        # The query adds columns of text. Their names must differ from all others even for Spark, which ignores case.
         prefix = "text_"
         while any(name.lower().startswith(prefix) for name in self.catalogue):
             prefix += "_"
@@ -135,13 +135,13 @@ class TableQueries:
         return sql("(SELECT COUNT(*) FROM {} t WHERE {})", self.table, predicate)
 
     def other_uuids(self, columns: tuple[CursorColumn, ...], past: SQL | None) -> SQL:
-        """Write the count of UUIDs that are not version 7; 0 for other columns, -1 if the server cannot sort UUIDs."""
+        """Return SQL that counts UUIDs not of version 7: 0 for other types, -1 if the server cannot sort them."""
         first = columns[0]
         if not first.is_uuid:
             return sql("0")
         conditions = [sql("{} <> '7'", self.dialect.uuid_version(first)), *([past] if past else [])]
         count = sql("(SELECT COUNT(*) FROM {} t WHERE {})", self.table, joined(" AND ", conditions))
-        # Ask the server only about the type uuid, because columns of bytes are always sorted by their bytes.
+        # Check how the server sorts only for the type uuid, because columns of bytes are always sorted by their bytes.
         if first.type != "uuid" or not self.dialect.sorts_uuids:
             return count
         return sql("CASE WHEN {} THEN {} ELSE -1 END", self.dialect.sorts_uuids, count)

@@ -236,7 +236,7 @@ class DatabaseTable(RowSource):
             pause = min(max(2 * pause, FIRST_PAUSE), LAST_PAUSE)
             time.sleep(pause.total_seconds())
             now_open = self._writers(column)
-            # Ignore new transactions: their numbers are higher. If there is no new list, keep those of the last list.
+            # Ignore transactions that began later: they write higher numbers. If a list fails, keep the previous list.
             found = found if now_open is None else found & now_open
         return found
 
@@ -335,7 +335,7 @@ class DatabaseTable(RowSource):
         return None
 
     def _writers(self, column: str) -> frozenset[str] | None:
-        # List no writers of a query: as for a view, it is unknown which tables it reads and which numbers they use.
+        # Return None for a query: as for a view, its tables, their sequences and so their transactions are unknown.
         query = None if self._query_text is not None else self._database.writers(self._parts, column)
         if query:
             with self._if_allowed("writers"):
@@ -405,7 +405,7 @@ class DatabaseTable(RowSource):
         # Leave out rows with NULL: their condition adds an OR, and the database would walk the index from its start.
         present = replace(window, nulls="skip").predicate(self.dialect)
         source = sql("FROM {} WHERE {}", self._table, present)
-        # Stop counting once the window is large enough: counting a billion rows costs as much as reading them.
+        # Count only until the window is large enough to split: counting a billion rows costs as much as reading them.
         smallest, largest, count = self._ask(
             smallest=self.dialect.outermost(first, MIN, source),
             largest=self.dialect.outermost(first, MAX, source),
@@ -553,7 +553,7 @@ class JdbcTable(DatabaseTable):
         return found.selectExpr(*shown_columns(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
 
     def toDF(self) -> DataFrame:  # noqa: N802
-        """Return all rows as `rows` does, for `missing_keys`. Only columns in use are read."""
+        """Return all rows as `rows` does, for `missing_keys`. Spark reads only columns that the caller then selects."""
         return self.rows(RowWindow((), None, None, whole=True))
 
     def _check_names(self, df: DataFrame) -> None:

@@ -1,4 +1,4 @@
-"""Copy a job to another table, where it then continues: all items unchanged, the head last.
+"""Copy a job to another table: all items unchanged. The last step completes the head there, and the job continues.
 
 Each step accepts what an interrupted copy has already done, and repeating a step changes nothing::
 
@@ -54,7 +54,8 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     """
     source = changes.lookups.store
     here, place = source.table.place, target.table.place
-    # List the target's items before its head: if the head says that the job has left, the listed items are outdated.
+    # List the target's items before its head is read: if that head says that the job is not in the target, the listed
+    # items are outdated. Items listed later might be of a run that began in the target, and would be overwritten.
     listed, _ = _items_of_job(target, job_id)
     there = target.read_head(job_id)
     stored, head = changes.read_for_change(job_id)
@@ -62,7 +63,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     if stored is None:
         raise UnknownJobError(job_id, source.table_name)
     again = source.read_head(job_id)
-    # First check that the head is unchanged: a decision deletes chunks, which would look like damage to the job.
+    # First check that the head is unchanged: a rewind, for example, deletes chunks, and the job would look damaged.
     _check_same(again is not None and again.identity == head.identity, source, job_id)
     if head.arriving_from is not None or head.moved_to not in (None, place):
         raise JobMovedError(job_id, source.table_name, str(head.elsewhere))
@@ -77,7 +78,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
         there = _swap_or_raise(target, there, head.arriving(here, there))
     if head.moved_to is None:
         head = _swap_or_raise(source, head, head.moved(place))
-    # Keep items that changed since they were listed: a run wrote them after another copy of the job was completed.
+    # Keep target items that changed since they were listed: another command has copied the job, and a run wrote them.
     for range_key, item in listed.items():
         if range_key not in found:
             target.table.write(Delete(items.key(job_id, range_key), unchanged_conditions(item)))

@@ -110,10 +110,7 @@ class Decisions:
         self._store = changes.lookups.store
 
     def preview(self, proposal: Proposal) -> Decided:
-        """Return what `take` would write, and write nothing. The decision is made on `expected` or the latest head.
-
-        Raises what `take` would raise for that head.
-        """
+        """Return what `take` would write for `expected` or the latest head, or raise its error; write nothing."""
         return proposal.change(proposal.expected or self._lookups.latest(proposal.job_id))
 
     def take(self, proposal: Proposal) -> Head:
@@ -127,8 +124,8 @@ class Decisions:
             check_expected(head, proposal.expected)
             if before is None and not proposal.may_be_new:
                 raise UnknownJobError(job_id, self._store.table_name)
-            # Make the decision again at each try, so that its chunks get new names: a `doctor` that has raised the
-            # fence makes the write of the head fail, and may still delete chunks of an earlier try.
+            # Compute the change again at each try, so that its chunks get new names: if the last try failed because a
+            # `doctor` raised the fence, that `doctor` may still delete the unused chunks of the last try.
             decided = proposal.change(head)
             if decided.after is head:
                 return head
@@ -285,10 +282,10 @@ class Decisions:
         who: str | None = None,
         expected: Head | None = None,
     ) -> Head:
-        """Start a new epoch, from the watermarks of `back_to` if that is an earlier version; see `Head.restored`.
+        """Start a new epoch (the part of a batch id that keeps ids unique after a restore); see `Head.restored`.
 
-        Output of versions above `back_to` is deleted if it shows its batch: files by their names, rows by a batch
-        column. Other rows stay, and a WARNING is logged. InvalidValueError if `retract` asks to delete such rows.
+        With `back_to`, continue from that version, and delete later output that shows its batch: files by names, rows
+        by a batch column. Other rows stay, with a WARNING. InvalidValueError if `retract` asks to delete such rows.
         """
         order = make_order(who, why, self._lookups.clock())
         return self.take(Proposal(job_id, lambda head: self.restored(head, order, seen, retract, back_to), expected))
@@ -296,7 +293,7 @@ class Decisions:
     def restored(
         self, head: Head, order: Order, seen: Seen, retract: tuple[Retraction, ...], back_to: int | None
     ) -> Decided:
-        """Return the decision that `restore` writes, made on a given head."""
+        """Return the head that `restore` makes of a given head, with the chunks of states to write before it."""
         for one in retract:
             if not shows_batches(one.sink, one.batch_column):
                 sink = f"{one.sink.capitalize()}Sink(…, batch_column=…)"
@@ -355,16 +352,13 @@ class Decisions:
     # --- helpers --------------------------------------------------------------------------------
 
     def _later_outputs(self, head: Head, version: int, most: int | None = None) -> Outputs:
-        """Return the output of the versions above `version`, newest first, as far back as the history goes.
-
-        At most `most` versions are read.
-        """
+        """Return the output of (at most `most`) versions above `version`, newest first, as far as the history goes."""
         left = head.version - version if most is None else min(most, head.version - version)
         entries = takewhile(lambda entry: entry.version > version, self._lookups.versions(head, left))
         return tuple(output for entry in entries for output in entry.change.outputs)
 
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
-        """Return the output of all versions above `version`; without `retract`, of the newest only, for a WARNING."""
+        """Return output of versions above `version`: all, to retract it, or the newest, for a WARNING that it stays."""
         first = min((output.version for output in head.unpublished if output.version > version), default=head.version)
         outputs = self._later_outputs(head, version, None if retract else max(LOOKED_AT, head.version - first + 1))
         for output in outputs if retract else ():
@@ -413,8 +407,8 @@ class Decisions:
             self._changes.write_log(after)
             # Set expiry before deleting: a role without DeleteItem must still let versions expire.
             self._changes.expire_before(before, after)
-            # Delete the chunks of the dropped plan. For states that the plan did not change, it refers to chunks that
-            # the new head needs, or the version before, to which an operator may rewind: keep these.
+            # Delete the dropped plan's chunks. The plan also refers to chunks of states that it did not change. Keep
+            # those that the new head needs, or the previous version, because an operator may rewind to it.
             for reference in unused(before.plan, after.watermarks, before.watermarks) if before.plan else ():
                 self._store.delete_chunks(before.job_id, reference)
         except WatermarkError as error:
@@ -429,7 +423,7 @@ class Decisions:
         return entry
 
     def _in_force(self, head: Head, entry: LogEntry) -> LogEntry:
-        """Return a log entry that lists all output that its watermarks count as loaded, even that of older versions."""
+        """Return `entry` with the output of all versions up to it whose rows its watermarks count as loaded."""
         outputs: list[Output] = []
         back_to = None
         for one in self._lookups.history_of(head, LOOKED_AT, before=entry.version + 1):
@@ -479,7 +473,7 @@ def _unmarked_rows_error(target: str, rows: str, remedy: str = "") -> InvalidVal
 
 
 def kept_outputs(before: Head, after: Head, outputs: Outputs) -> list[Output]:
-    """Return those of `outputs` that are at a target, or are still to be published there, after a decision."""
+    """Return those of `outputs` that a rewind or another decision leaves at a target, or to be published there."""
     dropped = [output for output in before.unpublished if output not in after.unpublished]
     return [output for output in outputs if output not in dropped and after.keeps(output)]
 
@@ -512,7 +506,7 @@ def _latest_started(job_id: str, runs: Iterable[Mapping[str, Any]], found: Mappi
 
 
 def make_order(who: str | None, why: str, at: datetime) -> Order:
-    """Make the `Order` of a decision; `who` defaults to the system's user. InvalidValueError for an invalid text."""
+    """Return who changes a job, why and when; `who` defaults to the system's user. InvalidValueError for a bad text."""
     who = who or _system_user()
     for name, text in (("who", who), ("why", why)):
         if not isinstance(text, str) or not text.strip() or len(text) > MAX_WHY or not text.isprintable():

@@ -300,7 +300,7 @@ def _legacy_writers(head: Head, found: dict[str, items.Item]) -> Iterable[Findin
         return  # The log entry that counts the imported items has expired, so nothing can be compared.
     change = items.log_from_item(first).change if first else None
     taken_over = 0
-    if change and change.op == "IMPORT":  # Subtract the adopted item, because it has a version now.
+    if change and change.op == "IMPORT":  # `legacy_items` counts the item that became version 1; `legacy` does not.
         taken_over = int(change.metrics.get("legacy_items", 1)) - 1
     if len(legacy) > taken_over:
         yield Finding(

@@ -1,4 +1,4 @@
 """Display of results: times, sizes and counts as text, lists as tables, and log lines without secrets.
 
-May not know: what is shown.
+Must not depend on the modules whose results it displays.
 """

@@ -123,7 +123,7 @@ class _Redaction(logging.Filter):
         clean = redacted(text)
         if record.name.startswith("py4j"):
             is_named = getattr(self._last, "is_named", False)
-            # One answer of the JVM is the name, the next one the value. Commands logged in between keep `is_named`.
+            # After a line with a secret's name, the JVM's next answer is its value. Lines in between keep `is_named`.
             self._last.is_named = bool(_compiled(_NAMED).search(text)) or (is_named and not _ANSWER.match(text))
             clean = _ANSWER.sub(rf"\1{HIDDEN}", clean) if is_named else clean
         if clean != text:
@@ -162,7 +162,7 @@ def aws_client(service: str, **options: Any) -> Any:
 
 @cache
 def _modules() -> tuple[str, ...]:
-    """Return the names of all modules of the packages, without importing any of them."""
+    """Return the names of all modules of `PACKAGES`, without importing any of them."""
     found = list(PACKAGES)
     for package in PACKAGES:
         spec = find_spec(package)

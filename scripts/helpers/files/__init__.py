@@ -1,7 +1,6 @@
 """Find the new objects of a listing, and record the objects that batches have taken in the state of a bookmark.
 
-May not know: the head of a job. The state is passed in and returned as a map, in which large parts are
-blobs.
+Must not depend on the head of a job. The state is passed in and returned as a map, in which large parts are blobs.
 """
 
 from typing import TYPE_CHECKING

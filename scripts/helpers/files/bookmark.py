@@ -169,7 +169,7 @@ class FileBookmark:
             self._aside = {}  # With `whole`, no file is set aside: an unreadable file stops the run.
         look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
         if until is not None:
-            # Treat set-aside files as undecided, whatever was decided later, because no run up to `until` took them.
+            # Treat set-aside files as undecided: no run up to `until` acted on an operator's later retry or skip.
             self._aside, look = _all_waiting(self._aside), None
         self._chooser = BatchChooser(
             self.location, chosen, self.ledger, taken_by, self.begins, partitions, self._aside, look, clears
@@ -203,7 +203,7 @@ class FileBookmark:
 
     @property
     def state_after(self) -> dict[str, Any]:
-        """The state to store once the delta of `new_files` is processed; SourceError if there is none."""
+        """The state to store once the delta of `new_files` is processed; SourceError before `new_files` made it."""
         if self._last is None or self._last.state is None:
             raise SourceError(str(self.location), "it has not been listed yet. Call new_files first.")
         return self._last.state.to_store()
@@ -227,7 +227,7 @@ class FileBookmark:
         SourceError, ArchivedObjectError
             A file is modified or archived, and `on_modified` or `on_archived` is ``raise``.
         """
-        # List the keys in ranges of the ledger. `until` brings a second ledger: use the one that has more ranges.
+        # List the keys in ranges of the ledger. The state `until` has its own ledger: use the one with more ranges.
         cuts = max((ledger.cuts for ledger in (self.ledger, self.then) if ledger is not None), key=len)
         sees_all, ranges = False, parted(cuts)
         parts: Iterable[Iterable[Interval]]
@@ -574,20 +574,20 @@ class FileBookmark:
     def holding(self, left: pa.Table) -> pa.Table:
         """Return the objects left for later. If there are any, the state keeps its old time of the last listing.
 
-        With `layout`, later runs list only the date folders since that time. So skipped archived objects are returned
-        too, because copies out of the archive are written to the old folders. Without `layout`, they are not.
+        With `layout`, runs list only date folders since that time. So include skipped archived objects: when restored
+        by a copy, they are in the same old folder. Without `layout`, runs list all folders, so omit archived objects.
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 
     def following(self, listed: datetime | None, segments: Sequence[Segment], position: Any = None) -> FilesState:
         """Return the state to store after the batch. None as `listed` or `position` keeps the old value."""
-        # A run without the journal passes no position: the old one stays, and the next run with the journal uses it.
+        # A run that reads no S3 Metadata journal passes no position: the next run that reads it starts at the old one.
         position = self.position if position is None else dict(position)
         return FilesState(self.location.name, listed or self.listed, tuple(segments), position)
 
     @property
     def aside_on_executors(self) -> dict[str, SetAside]:
-        """The files that stay set aside after executors listed the source: all except those marked for a retry."""
+        """The files that stay set aside as unreadable if executors list: all that no operator marked for a retry."""
         return {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
 
     def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
@@ -609,14 +609,14 @@ class FileBookmark:
     def _pieces(
         self, listings: Iterable[Iterable[Interval]], started: datetime, ranges: Sequence[Ends], most_rows: int = 0
     ) -> Generator[Piece, None, None]:
-        """Divide the listings of some ranges into pieces, and yield one choice for each piece, in any order.
+        """Divide the listings of key ranges into pieces, and yield each with the files to take of it, in any order.
 
-        About `most_rows` listed rows are in memory at once. If the batch has limits, a choice has the candidates of its
-        piece: the oldest files within the limits, and the first file that does not fit.
+        About `most_rows` listed rows are in memory at once. If the batch has limits, a piece comes with candidates:
+        its oldest files within the limits, and the first file that does not fit.
         """
         from scripts.helpers.files.pieces import PIECE_ROWS, split_into_pieces
 
-        # Hide operators' decisions, otherwise every piece would add the files that are marked as done to the ledger.
+        # Hide operators' marks, otherwise every piece of a listing would add the files marked as done to the ledger.
         aside = _all_waiting(self.aside_on_executors)
         chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
         known, then = self._known_in(ranges)
@@ -628,11 +628,11 @@ class FileBookmark:
                     yield Piece(*ends, of_piece.choose(piece, started, known, then=then))
 
     def _known_in(self, ranges: Sequence[Ends]) -> tuple[Known, Known | None]:
-        """Return the objects that the state knows in some key ranges, and those that `until` knows there, or None."""
+        """Return the known objects in key ranges: those of the state, and those of the later state `until`, or None."""
         return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:
-        """Look up the ready markers of folders that extend beyond a piece; return the folders that have one."""
+        """Look up the file `ready_marker` in folders that a piece has only in part; return the folders that have it."""
         marker = self.options.ready_marker or ""
         there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
         return {key[: -len(marker)] for key in there.column("key").to_pylist()}

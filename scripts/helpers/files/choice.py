@@ -52,7 +52,7 @@ def rows_taken_by_end(rows: pa.RecordBatch, then: Known, by_time: bool) -> pa.Re
     there = then.between(keys[0].as_py()[:-1], keys[-1].as_py())
     taken = there.filter(is_status(there, TAKEN))
     found = compare(Interval(None, None, rows), rows, taken, by_time)
-    # Drop the objects that had not been taken when the range ended, and those with another identity now.
+    # Drop objects that no run had taken when the range of past runs ended, and objects that were overwritten since.
     others = pa.concat_tables([found.new, found.modified]).column("key")
     return rows.filter(pc.invert(pc.is_in(keys, value_set=others.combine_chunks())))
 
@@ -141,13 +141,13 @@ class BatchChooser:
         started
             When the objects were seen, by the clock of the source.
         deleted
-            Keys that events named and that do not exist any more; None for a listing or a report.
+            Keys that events named and that do not exist any more; None for a listing or an inventory report.
         look
-            Function that looks up keys and returns the objects that exist now. Given only if the objects are from a
-            report made at `started`, because a report may be older than the ledger, and may lack objects.
+            Function that looks up keys and returns the objects that exist now. Given only if the objects are from an
+            inventory report, made at `started`, because a report may be older than the ledger, and may lack objects.
         then
-            If the files of past runs are read again: the objects that were known when the last of these runs ended.
-            Only objects that were taken by then are chosen, and no object counts as gone.
+            The objects that were known when a range of past runs ended; None unless the files of such a range are read
+            again. With `then`, only objects taken by that end are chosen, and no object counts as gone.
 
         Raises
         ------
@@ -177,7 +177,7 @@ class BatchChooser:
         admitted = self._without_archived(self._settled(new, started, ready))
         if look:
             stale = self._stale_keys(admitted, look)
-            # Do not count stale objects as left for later: a later batch with the same report cannot take them either.
+            # Do not leave stale objects (changed after the report) for later: no batch with this report can take them.
             new, admitted = _without(new, stale), _without(admitted, stale)
         # Apply the limits last, so that they count only objects that the batch can take.
         taken, gone, has_more, waiting = self._limited(admitted, new, gone)
@@ -206,7 +206,7 @@ class BatchChooser:
             # Keep the first file that does not fit, so that the batch takes no younger file from a later piece instead.
             found = pa.concat_tables([candidates, choice.rows.filter(is_taken)])
             candidates, _ = oldest_first(found, *limits, one_more=True)
-            # Keep one object from a single piece: each slice of a piece would keep the whole piece in memory.
+            # Keep one object of one piece only, because an Arrow slice of even one row holds its whole piece in memory.
             left = left if left.num_rows else self.options.waiting(choice.left).slice(0, 1)
             there.append(choice.still_there)
             gone += choice.gone
@@ -235,15 +235,15 @@ class BatchChooser:
         return taken, gone, has_more, 0
 
     def _stale_keys(self, admitted: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> set[str]:
-        """Return the keys of objects that the batch would take, but that changed after the report that names them.
+        """Return the keys of objects that the batch would take, but that changed after the report on the source.
 
         They were deleted or overwritten, so a read of the reported object fails. A plan never changes, so a plan with
-        such an object would fail in every run.
+        such an object would fail in every run. A report is, for example, an `S3Inventory`.
         """
         stale: set[str] = set()
         asked: set[str] = set()
         while True:
-            # Take other objects in place of stale ones, otherwise every run could have a batch of stale objects only.
+            # Take other objects in place of stale (changed) ones, otherwise each run could have only stale objects.
             taken, _ = oldest_first(_without(admitted, stale), self.options.max_files, self.options.max_bytes)
             unknown = _without(taken, asked)
             if not unknown.num_rows or taken.num_rows > MAX_ASKED:
@@ -265,7 +265,7 @@ class BatchChooser:
         return found
 
     def _remove_taken_from_list(self, aside: dict[str, SetAside], taken: pa.Table) -> None:
-        """Remove the files that the batch takes from the list of set-aside files: retries, and files that changed.
+        """Remove from `aside`, the list of set-aside files, those that the batch takes: retries, and changed files.
 
         A changed file needs no decision any more, because its unreadable content was overwritten.
         """
@@ -333,9 +333,9 @@ class BatchChooser:
         created: datetime | None,
         still_there: list[pa.Table],
     ) -> tuple[list[ListingDifference], set[str], list[str], list[str]]:
-        """Compare all intervals with the ledger.
+        """Compare all intervals with the ledger. With `clears`, add taken files that were not moved to `still_there`.
 
-        Return differences, ready folders, archived keys and too small keys. With `clears`, add rows to `still_there`.
+        Return differences, folders with a ready marker, and keys of archived and too small files.
         """
         parts: list[ListingDifference] = []
         archived: list[str] = []
@@ -364,7 +364,7 @@ class BatchChooser:
             if created:
                 found = without_stale(found, there, created)
             if deleted is not None or then is not None:
-                # Events name only some objects, so the others are not gone. If past runs are read again, none is gone.
+                # Count no object as gone: events name only some objects, and a re-read of past runs only returns files.
                 found = found._replace(gone=no_rows())
             if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
                 parts.append(found)

@@ -77,7 +77,6 @@ class FileDelta(ReadableWhenSmall):
     part : str
         For a part made by `split`: its value, such as ``csv``; else empty. Each part keeps its own schema.
 
-
     Examples
     --------
     >>> delta = FileBookmark(landing).new_files()
@@ -167,7 +166,7 @@ class FileDelta(ReadableWhenSmall):
             parts.setdefault(by(key), []).append(index)
         deltas: dict[K, FileDelta] = {}
         for value, rows in parts.items():
-            # All parts share the set `unpinned`: for `unchanged`, a read of one part counts as a read of all of them.
+            # Parts share `unpinned`: if one was read at its latest versions, `unchanged` looks in all for newer ones.
             part = f"{self.part}/{value}".lstrip("/")
             deltas[value] = replace(self, table=self.table.take(rows), has_more=False, gone=0, part=part)
         return deltas
@@ -254,7 +253,7 @@ class FileDelta(ReadableWhenSmall):
         with refusal, typed_read_errors(str(self.location)):
             check_values(spark, asked.format, asked.options)
             frame: DataFrame = self._watched(asked.format, read, exhaust)
-        # Store the columns only now, because `read` also runs for parts of the batch, to find an unreadable file.
+        # Store the columns here, not in `read`, which also runs for parts of the batch, to find an unreadable file.
         if kept is not None and self.readable.num_rows:
             kept.keep(name, decided[-1][0])
             self._note_read(frame)
@@ -276,7 +275,7 @@ class FileDelta(ReadableWhenSmall):
         on_schema_change
             As in `read`, but it compares only the names of columns, because pandas chooses types by the values of each
             batch. None, the default, accepts any columns. CSV columns are stored even with None: a text column stays
-            text, and a file without any column of earlier batches is an error, except with ``take``.
+            text, and a file that has none of the columns of earlier batches is an error, unless this is ``take``.
 
         Raises
         ------
@@ -330,7 +329,7 @@ class FileDelta(ReadableWhenSmall):
         kinds = {name.lower(): kind for name, kind in (known or {}).items()}
         for name in frame if format == "csv" else ():
             is_text = pd.api.types.is_string_dtype(frame.dtypes[name])
-            # pandas can make a column without values text, so keep the stored type of such a column.
+            # pandas may choose text for a column without values, so do not change the stored type of such a column.
             if not is_text or frame[name].notna().any():
                 kinds[str(name).lower()] = "string" if is_text else ANY
         kept = {name: kinds.get(name.lower(), ANY) for name in decision.kept}

@@ -23,7 +23,7 @@ class KeptSchemas:
     known
         The columns of earlier batches, by the name of their schema; see `schema_name`.
     on_kept
-        Called with a schema name and its decision, to put the columns into the state that follows the plan.
+        Called with a schema name and the columns decided for it, to put these into the state that follows the plan.
     on_read
         Called with each frame that was read, or without a frame if the caller reads the files by itself.
     """
@@ -51,7 +51,7 @@ class KeptSchemas:
 
     @contextmanager
     def noting_refusal(self, part: str) -> Iterator[None]:
-        """Note that a policy refused the columns of a part, unless the script reads that part in another way later."""
+        """Note that a policy refused the columns of a part of the files; a later read of that part drops the note."""
         try:
             yield
         except SchemaChangedError as error:
@@ -60,7 +60,7 @@ class KeptSchemas:
             raise
 
     def check_taken(self) -> None:
-        """Raise a SchemaChangedError again if the script caught it and commits without having read those files."""
+        """Raise a SchemaChangedError again if the script caught it and commits without reading the refused files."""
         for made in self._refused.values():
             raise made()
 

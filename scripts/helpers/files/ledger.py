@@ -50,7 +50,7 @@ def files_with(files: Files, keys: Sequence[bytes]) -> list[Mapping[str, Any]]:
 
 
 def rows_in(files: Files) -> int:
-    """Return the number of rows in files of a segment."""
+    """Return the number of ledger rows, one for each object, in files of a segment (a batch's part of a ledger)."""
     return sum(int(file["count"]) for file in files)
 
 
@@ -90,7 +90,7 @@ class FileLedger:
 
     @property
     def count(self) -> int:
-        """Number of rows in all segments, which is about the number of known objects."""
+        """About the number of known objects: the number of rows in all segments, which may have an object twice."""
         return sum(int(segment["count"]) for segment in self.segments)
 
     def known(self, after: str | None = None, until: str | None = None) -> Known:
@@ -120,7 +120,7 @@ class FileLedger:
         return self._some[1]
 
     def stored(self, rows: pa.Table) -> dict[str, Any]:
-        """Return a segment of sorted rows. It names the files written now or, without a folder, has the rows' bytes."""
+        """Return sorted rows as a segment of the ledger: the bytes or, if it has a folder, names of files made now."""
         if self._files is None:
             data = to_bytes(rows)
             if len(data) > MAX_TABLE_BYTES:
@@ -164,7 +164,7 @@ class FileLedger:
         return [*segments[:first], *merged]
 
     def merged(self, known: Known, after: str | None, until: str | None, oldest: bool) -> list[dict[str, Any]]:
-        """Store known rows between two keys (with `oldest`, no gone objects). Return the segment in a list, or []."""
+        """Store known rows of a key range; return [segment] or []. If it is the `oldest` segment, drop gone objects."""
         rows = merged_segments(known.parts(after, until)[::-1], oldest=oldest)
         return [self.stored(rows)] if rows.num_rows else []
 
@@ -225,7 +225,7 @@ class FileLedger:
         files = {file["file"]: file for file in chain.from_iterable(held)}
         read: dict[str, pa.Table] = {}
         if keys is None:
-            # Keep only what this range of keys needs in memory: the next range may need the same files and segments.
+            # Drop rows from memory that this range of keys does not need; the next range may need the others again.
             names = {*files, *(segment["sha256"] for segment in segments if "data" in segment)}
             read = self._held = {name: rows for name, rows in self._held.items() if name in names}
         if self._files is not None:

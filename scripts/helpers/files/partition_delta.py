@@ -86,7 +86,7 @@ class PartitionDelta(Readable):
         partitions = []
         for number, values in zip(found, self.rule.partitions(found), strict=True):
             mask = pc.equal(numbers, pa.scalar(number, pa.int64()))
-            # All partitions share the set `unpinned`: for `unchanged`, a read of one of them counts as a read of all.
+            # Partitions share `unpinned`: if one was read at latest versions, `unchanged` looks in all for newer ones.
             part = replace(self.files, table=self.files.table.filter(mask), has_more=False, gone=0)
             partitions.append((sort_key(values), Partition(self.columns.named(values), part)))
         return [partition for _, partition in sorted(partitions, key=lambda pair: pair[0])]

@@ -187,7 +187,7 @@ class PartitionRule:
         Parameters
         ----------
         known
-            Whether the keys are from a ledger. Then a key in no partition, or in one that `nulls` skips, gets NULL.
+            Whether keys are from a ledger: then keys in no partition, or in a NULL one with nulls='skip', get NULL.
         """
         from scripts.helpers.files.rules import folders_of
 
@@ -292,7 +292,7 @@ class PartitionRule:
         has_more = limit is not None and len(changed) > limit
         numbers = changed
         if has_more or self.latest:
-            # Sort the waiting partitions too: if their order is unclear, raise before a batch takes any partition.
+            # Sort the waiting partitions too: if the order is unclear, as of texts 9 and 10, raise before one is taken.
             ordered = self.columns.ordered(self.partitions(changed | waiting))
             able = [values for values in ordered if self._numbers[values] in changed]
             kept = able[:limit]

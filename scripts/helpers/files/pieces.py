@@ -43,7 +43,7 @@ class _Runs(Generic[T]):
     _by_end: dict[str | None, _Run[T]] = field(default_factory=dict)
 
     def add(self, after: str | None, until: str | None, part: T, rows: int) -> None:
-        """Add a part, and join it with the runs directly before and after it."""
+        """Add a part, and join it with the runs (of neighbouring parts) directly before and after it."""
         run = self._by_end.pop(after, None) if after is not None else None
         if run is None:
             run = self._by_start[after] = _Run(after, until, [], 0)
@@ -57,22 +57,22 @@ class _Runs(Generic[T]):
         self.waiting += rows
 
     def take_largest(self) -> _Run[T]:
-        """Remove the run with the most rows and return it."""
+        """Remove the run (of neighbouring parts) that has the most rows, and return it."""
         run = max(self._by_start.values(), key=lambda one: one.rows)
         del self._by_start[run.after], self._by_end[run.until]
         self.waiting -= run.rows
         return run
 
     def in_order(self) -> list[_Run[T]]:
-        """Return the runs in the order of their keys."""
+        """Return the runs, each of which is joined neighbouring parts, in the order of their keys."""
         return sorted(self._by_start.values(), key=lambda one: byte_order(one.after or ""))
 
 
 def split_into_pieces(intervals: Iterable[Interval], most_rows: int) -> Iterator[list[Interval]]:
-    """Yield the intervals of a listing, which arrive in any order, in lists of neighbouring intervals.
+    """Yield the intervals of a listing, which arrive in any order, in pieces: lists of neighbouring intervals.
 
-    Workers list several places at once, so neighbours are joined as they arrive. If more than `most_rows` rows wait,
-    the largest piece is yielded. A listing of at most `most_rows` rows is one piece.
+    Workers list several ranges of keys at once, so neighbours are joined as they arrive. If the waiting intervals have
+    more than `most_rows` objects, the largest piece is yielded. A listing of at most `most_rows` objects is one piece.
     """
     runs: _Runs[Interval] = _Runs()
     for interval in intervals:
@@ -127,7 +127,7 @@ class Gathered:
         waiting = self._runs.in_order()
         if self._runs.waiting <= few and not self._written:
             return [], _joined(waiting) if self._runs.waiting else None
-        # No more pieces arrive, so waiting runs can share a file if no written file has keys between them.
+        # No more pieces arrive, so write runs (neighbouring pieces) to one file if no written file has keys in between.
         places = sorted(byte_order(written.after or "") for written in self._written)
         for place in [*places, None]:
             before = [run for run in waiting if place is None or byte_order(run.after or "") < place]
@@ -139,7 +139,7 @@ class Gathered:
         return files, None
 
     def _write(self, runs: Sequence[_Run[pa.Table]]) -> None:
-        """Write the rows of runs to one set of files. The caller ensures that no other run has keys between them."""
+        """Write runs of joined pieces to one set of files. The caller ensures that no other piece is between these."""
         rows = _joined(runs)
         if rows.num_rows:
             self._written.append(_Written(runs[0].after, files_of(self._ledger.stored(rows))))

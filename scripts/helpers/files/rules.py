@@ -86,9 +86,8 @@ class FileOptions:
         them until they are copied out of the archive, or ``take`` them if they are restored.
     on_unreadable
         A planned file that cannot be read: ``raise`` an error, or ``set_aside`` to list it in the state with the reason
-        and take the rest of the batch. An operator decides about set-aside files. A batch of which no file can be read
-        is an error once.
-        See `readings.Readings`.
+        and take the rest of the batch. An operator decides about set-aside files. If no file of a batch can be read,
+        the run fails; a batch of up to nine files is set aside, so the next run continues. See `readings.Readings`.
     max_files, max_bytes
         Most files and most bytes of one batch, oldest first; at least one file. The rest is left for the next batch.
     layout, allowed_lateness
@@ -186,7 +185,7 @@ class FileOptions:
         return pc.less_equal(new.column("key"), self.start_from)
 
     def waiting(self, left: pa.Table) -> pa.Table:
-        """Return the objects in `left` that a later batch can take as they are: not archived ones that are skipped.
+        """Return the objects in `left` that a later batch can take as they are: all except skipped archived objects.
 
         A skipped object must first be copied out of the archive, and S3 reports the copy like a new object.
         """
@@ -225,7 +224,7 @@ def hidden(keys: pa.Array) -> pa.Array:
     found: list[bool] = []
     for is_suspect, key in zip(suspect.to_pylist(), keys.to_pylist(), strict=True):
         found.append(is_suspect and is_hidden(key))
-    # Avoid `pa.array`, which imports pandas. Most runs execute this line, as folders often have a hidden marker.
+    # Avoid `pa.array`, which imports pandas. Most runs get here: most sources have a hidden file such as `_SUCCESS`.
     return pa.Array.from_buffers(pa.uint8(), len(found), [None, pa.py_buffer(bytes(found))]).cast(pa.bool_())
 
 

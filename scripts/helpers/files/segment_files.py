@@ -135,7 +135,7 @@ def merges(counts: Sequence[int]) -> int:
 
 
 def merged_segments(tables: Sequence[pa.Table], oldest: bool) -> pa.Table:
-    """Return the latest row of each key in segments, given from old to new. If `oldest` is set, drop gone objects."""
+    """Return each key's latest row in segments, old to new; drop gone objects if the ledger's `oldest` is merged."""
     return newest_rows(reversed(tables), with_gone=not oldest).sort_by("key")
 
 
@@ -223,7 +223,7 @@ class SegmentFiles:
             return list(pool.map(lambda file: self.rows(file, keys), files))
 
     def listed(self) -> tuple[pa.Table, datetime]:
-        """Return the objects of the folder, and when the listing began, in UTC by its clock; or raise SourceError."""
+        """Return the folder's objects, and when the listing began, in UTC, by the server's clock; or SourceError."""
         listing = Lister(self.location, self._client, ListingOptions()).below([""])
         tables = [pa.Table.from_batches([interval.rows]) for interval in listing]
         return pa.concat_tables([no_rows(LISTED), *tables]), listing.started

@@ -78,7 +78,7 @@ class PlaceInOrder(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Consecutive files of a share, in the order in which batches take files."""
+    """Consecutive files of a share (the files that one task found), in the order in which batches take files."""
 
     first: PlaceInOrder
     last: PlaceInOrder
@@ -106,7 +106,7 @@ class Stretch:
 
 
 class Blocks(NamedTuple):
-    """What a task returns of its share: totals of the files before a stretch, and blocks of the files within it."""
+    """A task's result: totals of its files before a `Stretch`, and a `Block` for each group of files within it."""
 
     files: int
     """Number of files before the stretch, which the batch takes. `bytes` is their size."""
@@ -115,12 +115,12 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
-    """Return the totals of a share's files before a stretch, and blocks of its files within the stretch.
+    """Return totals of a task's files older than a `Stretch`; divide its files in the `Stretch` into `Block`s, by age.
 
     Parameters
     ----------
     rows
-        Files with at least the columns key, size and modified.
+        The files that the task found, with at least the columns key, size and modified.
     parts
         Approximate number of blocks, at least 2. Up to three times as many are made if sizes differ.
     """
@@ -149,18 +149,18 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
 
 
 def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stretch:
-    """Return a smaller stretch, given the blocks of all shares in it; `until` stays None if all files fit."""
+    """Bring the two files between which a batch ends closer, by all tasks' counts; `until` stays None if all fit."""
     before = sum(share.files for share in shares), sum(share.bytes for share in shares)
     blocks = [block for share in shares for block in share.blocks]
     after, until = stretch.after, stretch.until
-    # If a block and all blocks that start before it fit into the batch together, its first file is in the batch.
+    # If a block fits into the batch with all blocks whose first file is older, its first file is in the batch.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.first):
         files, size = files + block.files, size + block.bytes
         if not limits.fit(files, size):
             break
         after = block.first
-    # If a block and all blocks that end before it exceed a limit together, its last file is not in the batch.
+    # If a block (files in order of age) and all that end before it exceed a limit, its last file is left out.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.last):
         files, size = files + block.files, size + block.bytes
@@ -470,7 +470,7 @@ class Executors:
         from pyspark import StorageLevel
 
         candidates = _given(self.spark, parts).mapInArrow(_Candidates(task), "candidates string")
-        # Keep candidates on disk, not in the ledger, where nothing would delete the files that the batch does not take.
+        # Keep candidates on Spark's disks: in ledger files, nothing would delete the rows that the batch does not take.
         candidates.persist(StorageLevel.DISK_ONLY)
         try:
             end = self._end(candidates, max(2, LIMIT_BLOCKS // len(parts)))
@@ -543,7 +543,7 @@ class Executors:
             str(location), self.bookmark.s3_client or make_client(AT_ONCE), location.bucket, location.prefix,
             versioned=options.versioned, request_payer=options.request_payer,
         )  # fmt: skip
-        # If only date folders are listed, use the ledger files that can have their keys: most have older dates.
+        # If only recent date folders are listed, leave out ledger files that have only keys of older folders.
         held = known
         if bounds != [(None, None)]:
             held = [[file for file in files if any(files_between([file], *ends) for ends in bounds)] for files in known]
@@ -629,7 +629,7 @@ def _client(workers: int = WORKERS_PER_TASK) -> S3Client:
 
 @dataclass(frozen=True)
 class _OfEach:
-    """Runs `share` on an executor for each part, and returns its result to the driver."""
+    """Calls the function `share` on an executor with each part, such as a range of keys. The driver gets results."""
 
     share: Callable[[Any], Any]
 
@@ -664,7 +664,7 @@ class _Task:
         return share.stored(part["after"], self.few)
 
     def chosen(self, part: Mapping[str, Any]) -> tuple[FileBookmark, Iterator[Piece]]:
-        """Return a bookmark with the ledger of one range, and the choices among the range's objects, in pieces."""
+        """Return a bookmark with one range's ledger, and for each piece of the range which objects to take or leave."""
         state = None if self.state is None else replace(self.state, segments=tuple(part["known"])).to_store()
         end = None if self.until is None else replace(self.until, segments=tuple(part["then"])).to_store()
         client = _client(self.options["workers"])
@@ -695,10 +695,7 @@ class _Share:
     def stored(self, after: str | None, few: int, *, has_more: bool = False) -> dict[str, Any]:
         """Write the rows to the ledger if they are more than `few`, and return the result for the driver.
 
-        Parameters
-        ----------
-        after
-            The exclusive start of the range of keys; None for the first range. Shares are sorted by it.
+        `after` is the exclusive start of the range of keys; None for the first range. Shares are sorted by it.
         """
         files, rows = self._gathered.taken(few)
         sent = b64encode(to_bytes(rows)).decode() if rows is not None else None
@@ -733,13 +730,13 @@ def _candidates(kept: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
 
 
 def _blocks(stretch: Stretch, parts: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return blocks of the candidates in a stretch, to find the end of a batch."""
+    """Return counts and sizes of the candidate files within a `Stretch`, for each `Block` (group of files by age)."""
     taken, _ = _candidates(kept)
     return blocks_of(taken, stretch, parts)._asdict()
 
 
 def _store(source: str, ledger_uri: str, end: PlaceInOrder | None, few: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Store the candidates of a task that are older than `end`, and return the result for the driver."""
+    """Add the new files of a task that are older than `end` to the ledger, and return the result of `_Share.stored`."""
     candidates, others = _candidates(kept)
     taken = candidates if end is None else candidates.filter(is_earlier(candidates, end))
     out = candidates.num_rows - taken.num_rows
@@ -774,7 +771,7 @@ class _Taken:
     source: str
 
     def rows(self, file: Mapping[str, Any], start: int = 0, length: int | None = None) -> pa.Table:
-        """Return the rows of taken files, from all rows or from `length` rows starting at `start`."""
+        """Return a ledger file's rows with the status taken: among all rows, or among `length` rows from `start` on."""
         rows = SegmentFiles(self.ledger_uri, _client()).rows(file).slice(start, length)
         taken = rows.filter(is_status(rows, TAKEN))
         check_planned(self.source, taken)
@@ -804,7 +801,7 @@ class _Planned:
 
 
 def _look(taken: _Taken, request_payer: bool, file: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Compare the objects of a ledger file with the current objects, before the commit."""
+    """Return the taken objects of a ledger file that were overwritten or deleted, up to `NAMED_CHANGES` keys each."""
     location = Location.parse(taken.source)
     overwritten, deleted = find_changed(location, taken.rows(file), _client(), request_payer=request_payer)
     return {"overwritten": overwritten[:NAMED_CHANGES], "deleted": deleted[:NAMED_CHANGES]}

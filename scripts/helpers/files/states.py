@@ -1,4 +1,4 @@
-"""Stored states and plans of file sources, and the segments that both refer to, validated when they are read. Pure.
+"""Stored states and plans of file sources, and their segments (parts of the ledger), validated when read. Pure.
 
 This module does not import pyarrow, because commands read and change states where pyarrow is not installed.
 """
@@ -112,14 +112,14 @@ class FilesState:
         Parameters
         ----------
         keys
-            Keys as in the list, relative to the source.
+            Keys of set-aside files, relative to the source.
         decision
             RETRY or SKIP.
 
         Raises
         ------
         InvalidValueError
-            A key is not on the list.
+            A key is not that of a set-aside file.
         """
         entries, keys = self.set_aside, list(dict.fromkeys(keys))
         unknown = [key for key in keys if key not in entries]
@@ -217,11 +217,11 @@ class FilesPlan:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments that the plan refers to."""
+        """The segments (stored lists of ledger rows) that the plan refers to."""
         return tuple(segment for segment in (self.segment, self.rest) if segment is not None)
 
     def without(self, count: int, size: int) -> FilesPlan:
-        """Return the plan with `count` more files set aside, which have `size` bytes together."""
+        """Return the plan after `count` of its files, of `size` bytes together, were set aside as unreadable."""
         return replace(
             self, count=self.count - count, bytes=self.bytes - size, set_aside=self.set_aside + count
         )  # fmt: skip
@@ -229,7 +229,7 @@ class FilesPlan:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """The state of a source of which a job takes only the largest partition: the partition taken last.
+    """The state for `latest_partition`: the partition that a job took last, because it had the greatest value.
 
     Attributes
     ----------

@@ -3,7 +3,7 @@
 To move a script written for Glue here, change its imports: ``from awsglue.context import GlueContext`` becomes
 ``from scripts.helpers.glue import GlueContext``, and likewise for each name below.
 
-May not know: `job_runs`, which is Glue's other API.
+Must not depend on `job_runs`, which is Glue's other API.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -57,8 +57,8 @@ def getResolvedOptions(  # noqa: N802
     GlueArgumentError
         An argument is missing, has no value, or has a value that is not one of its choices.
     JobArgumentError
-        A RuntimeError. `options` has a reserved name. Or the job is paused and has only one of ``job_bookmark_from``
-        and ``_to``, or is not paused and has both. If it is not paused and has only one, this is ignored, as on Glue.
+        A RuntimeError. `options` has a reserved name. Or only one of ``job_bookmark_from`` and ``_to`` is passed with
+        ``job-bookmark-pause``, or both are passed without it. Without it, one alone is ignored, as on Glue.
     argparse.ArgumentError
         `options` has ``JOB_RUN_ID`` or another name that the result always has, so argparse reports a conflict.
 

@@ -67,7 +67,7 @@ class CatalogTable:
 
     @property
     def is_database(self) -> bool:
-        """Return whether the table is in a database."""
+        """Return whether the rows are in a database such as PostgreSQL, and not in files."""
         return self.format in DATABASES
 
     @property

@@ -57,7 +57,7 @@ def resolved(
     ------
     InvalidValueError
         The action does not exist; Spark does not know the type or cannot cast to it; or an action other than a cast
-        names a text column.
+        is given for a text column, which may have been made from values of several types.
     """
     for path, action in specs:
         verb, kind = _parsed("specs", action)
@@ -125,7 +125,7 @@ def cast(field: Field, kind: str) -> SQL:
         # Write JSON: a plain cast of a struct, such as "{1, x}", would lack the names of its fields.
         options = joined(", ", map(SPARK.text, chain.from_iterable(EXACT_TIMES.items())))
         return sql("to_json({}, map({}))", field.value, options)
-    # A plain cast would fail the job in ANSI mode. In the other mode it would make another number of 3000000000.
+    # A plain cast of 3000000000 to int would fail the job in ANSI mode, and without it return a wrong number.
     return sql("try_cast({} AS {})", field.value, SPARK.type_name(wanted))
 
 

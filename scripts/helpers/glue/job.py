@@ -42,7 +42,7 @@ class Job:
         The reporters that receive the end of the run, as for `IncrementalJob`. By default `EmbeddedMetrics()` if
         ``GLUE_WATERMARKS_METRICS`` is ``emf``, as an argument of the job or in the environment, else none.
     job_runs
-        As Glue's ``get_job_runs`` returns them. Needed off Glue if a range starts or ends with a run without a commit.
+        As ``get_job_runs`` returns them. Needed off Glue if the run in ``job_bookmark_from`` or ``_to`` has no commit.
 
     Examples
     --------

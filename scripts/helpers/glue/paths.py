@@ -100,7 +100,7 @@ def folders(
 
 
 def is_single_file(path: str) -> bool:
-    """Return whether a file exists at a path; Glue and Hadoop write names without a dot, such as ``part-r-00000``.
+    """Look up whether a path is a file: Glue and Hadoop write files without a dot in the name: ``part-r-00000``.
 
     An empty object counts as the marker of a folder. Where S3 refuses to show the object, the path counts as a folder.
     """
@@ -139,7 +139,7 @@ def _folder(path: str, recurse: bool, exclusions: Sequence[str], is_single_file:
 
 
 def _relative(glob: str, base: str) -> list[str]:
-    """Return the globs below `base` for an exclusion: with base s3://b/in/, b/in/*.tmp -> b/in/*.tmp and *.tmp."""
+    """Return [b/in/*.tmp, *.tmp] for b/in/*.tmp and base s3://b/in/: globs may start at the base or the bucket."""
     from scripts.helpers.files.rules import check_glob
 
     check_glob(glob)
@@ -209,7 +209,7 @@ def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[
 
 
 def _source(job: IncrementalJob, context: str) -> str | None:
-    """Return a context's folder, from its inherited plan, its state, or its state at the end of a range of runs."""
+    """Return a context's folder: from a failed run's plan, else its state, else its state at ``job_bookmark_to``."""
     run = job.run
     until = getattr(run, "until", None)
     for known in (run.planned(context), run.state(context), until(context) if until is not None else None):

@@ -192,7 +192,7 @@ def _with_nulls(kind: Kind) -> Kind:
 
 
 def _storable(kind: Kind, name: str) -> Kind:
-    """Return the type of the column that stores values of a type."""
+    """Return the type of the column for values of a type: string for mixed types or NULL, integer for byte or short."""
     if kind == TOO_LARGE:
         raise glue_option_error(
             name, f"has a number beyond 64 bits, or of more than {MAX_DIGITS} digits. Make it a text, or round it."

@@ -284,7 +284,7 @@ def catalog_update(options: dict[str, Any], database: str, table: str, catalog_i
 
 
 def _may_append(df: DataFrame, job: IncrementalJob | None) -> bool:
-    """Return False if nothing was new, so the rows have no columns; raise FencedError if another run took over."""
+    """Return False if `df` has no columns, because its source had nothing new. FencedError if another run took over."""
     if not df.columns:
         logger.info("event=nothing_written: the frame has no columns, because nothing was new")
         return False

@@ -1,6 +1,6 @@
 """Glue's Job Runs API on Glue or on any Spark: start, monitor and stop runs of jobs.
 
-May not know: bookmarks and Glue's readers; `glue` has those.
+Must not depend on bookmarks or Glue's readers; `glue` has those.
 """
 
 from typing import TYPE_CHECKING

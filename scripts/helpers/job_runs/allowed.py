@@ -1,4 +1,4 @@
-"""Checks where scripts and modules come from and which arguments they get, because other users may write the table."""
+"""Checks where scripts and modules come from, and their arguments: other users may write the table of jobs and runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_places(places: Sequence[str], logs: str) -> None:
 
     >>> check_places(["/srv/jobs", "s3://scripts/jobs/"], "/var/log/jobs")
     """
-    folders = os.path.realpath(logs), _comparable(logs)  # SparkSubmit would take even s3://logs for a local path.
+    folders = os.path.realpath(logs), _comparable(logs)  # Check s3://x also as a path: SparkSubmit would use ./s3:/x.
     for place in places:
         # Refuse file: URLs with a host or in capitals: Hadoop reads them as local files, but here they would be URLs.
         is_file = place.lower().startswith("file:")
@@ -58,8 +58,8 @@ def check_arguments(job_name: str, arguments: Mapping[str, str]) -> None:
     """Raise InvalidValueError, which shows no values, for arguments that a parser would read as other arguments.
 
     A script receives each name and each value as a word of its own. Python's argparse, and with it
-    `getResolvedOptions`, takes a value such as ``--JOB_NAME=other`` for an option, even an abbreviated one, unless its
-    name has a space. So a user who may only start a job could make its run commit under the name of another job.
+    `getResolvedOptions`, takes a value such as ``--JOB_NAME=other`` for an option, even an abbreviated one, unless the
+    part before ``=`` has a space. So a user who may only start a job could make its run commit as another job.
     """
     for name, value in arguments.items():
         option, equals, _ = name.partition("=")
@@ -94,7 +94,7 @@ def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequenc
         if option.startswith("--") and SPARK_CONF.startswith(option) and value.lstrip().startswith("{"):
             try:
                 names = list(json.loads(value))
-            except (ValueError, RecursionError) as error:  # Refuse the value: the script may parse more than JSON.
+            except (ValueError, RecursionError) as error:  # Refuse it: the script's parser may accept what fails here.
                 raise refused(job_name, option, "it is not a JSON map. Correct it.") from error
             check_settings(job_name, option, names, rules)
 

@@ -256,7 +256,7 @@ class JobRuns:
             made = job.new_run(run_id, wanted, now)
             shapes.check_capacity(made.told, is_python_shell(made))
             engine.check(made)  # The engine that launches the run checks again: it may have other limits.
-            made.check_new()  # Raise for a run that is too large before it takes a slot.
+            made.check_new()  # If the record is too large, raise before the job counts the run as concurrent.
             if not job.has_free_slot:
                 raise ConcurrentRunsExceededException(
                     f"Concurrent runs exceeded for {name}: {len(job.active)} of {job.slots} are at work. Start it "

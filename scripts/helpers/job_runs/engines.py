@@ -255,7 +255,7 @@ class SparkSubmit:
         ConfigurationError
             There is no spark-submit.
         InvalidValueError
-            As by `check`, for the arguments.
+            `check` would refuse the arguments of the run.
         """
         if is_python_shell(run):
             return [self.python, script, *self.arguments(run)]
@@ -272,8 +272,8 @@ class SparkSubmit:
         allowed.check_arguments(run.job_name, given)
         allowed.check_spark_conf(run.job_name, given, self.run_conf)
         found: list[str] = []
-        # If an argument is given twice, parsers use the last value. So full names come after `-n` and abbreviations,
-        # which could otherwise replace the job's fixed arguments. The arguments that no run may choose come last.
+        # Parsers use an argument's last value, so a run's `-t` or `--targ` could replace the job's fixed `--target`.
+        # So sort short names first (`-t`, `--targ`, `--target`), and put `own`, arguments that no run can set, last.
         for name in sorted(given.keys() - {*OPTION_OF, CONF}, key=lambda name: (name.startswith("--"), name)):
             found += [name, given[name]]
         own = ["--JOB_NAME", run.job_name, "--JOB_ID", ids.job_digest(run.job_name), "--JOB_RUN_ID", run.run_id]

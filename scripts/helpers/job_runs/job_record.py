@@ -39,10 +39,10 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class JobRecord:
-    """One job: `active` has the runs that hold a slot.
+    """One job: `active` has its concurrent runs, each of which holds one of the job's `slots`.
 
     `waiting` has runs that an earlier version put into a queue: they can be read and stopped, and expire.
-    `definition` is None once the job is deleted; runs still in the lists are ended.
+    `definition` is None once the job is deleted: then waiting runs are ended, and active runs are not retried.
     """
 
     name: str
@@ -63,11 +63,11 @@ class JobRecord:
         return len(self.active) < self.slots
 
     def has_slot(self, run_id: str) -> bool:
-        """Return whether a run has a slot."""
+        """Return whether a run is one of the job's concurrent runs."""
         return any(entry.run_id == run_id for entry in self.active)
 
     def entry(self, run_id: str) -> Entry | None:
-        """Return the entry of a run in one of the lists; None if it is in neither."""
+        """Return the entry of a run that is in `active` or `waiting`; None if it is in neither."""
         return next((entry for entry in (*self.active, *self.waiting) if entry.run_id == run_id), None)
 
     def changed(self, **changes: Any) -> JobRecord:
@@ -75,7 +75,7 @@ class JobRecord:
         return replace(self, token=new_token(), **changes)
 
     def started(self, run_id: str, now: datetime) -> JobRecord:
-        """Return the record with a new run in a slot."""
+        """Return the record with one more concurrent run."""
         return self.changed(active=(*self.active, Entry(run_id, now)))
 
     def retried(self, run_id: str, retry_id: str, now: datetime) -> JobRecord:

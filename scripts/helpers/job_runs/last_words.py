@@ -52,7 +52,7 @@ def _said(outputs: Sequence[str]) -> str:
 
 
 def _shown(line: str) -> str:
-    """Return a line without secrets and JDBC URLs. Redact first: `_JDBC` matches a URL only up to its first space."""
+    """Return a line without secrets and JDBC URLs. Redact first: `_JDBC` would keep a password's part after a space."""
     return _JDBC.sub("jdbc:...", redacted(line.strip()))
 
 

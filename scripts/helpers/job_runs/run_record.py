@@ -125,7 +125,7 @@ class RunRecord:
         return self.state == "FAILED" and self.running_since is not None and self.attempt < self.max_retries
 
     def starting(self, now: datetime, lease: timedelta) -> RunRecord:
-        """Return the run in a slot, in the state STARTING; its launcher must claim it within `lease`."""
+        """Return the run as STARTING, one of its job's concurrent runs; its launcher must claim it within `lease`."""
         return replace(self.to("STARTING", now), lease=lease)
 
     def renewed(self, now: datetime, lease: timedelta) -> RunRecord:
@@ -144,7 +144,7 @@ class RunRecord:
             completed_on=now if over else None,
             lease=None if over else self.lease,
             error=error[:MAX_ERROR] if error else self.error,
-            detail=None,  # Drop the reason to wait that an earlier version may have stored: no run waits now.
+            detail=None,  # Drop the reason why the run waited. Only earlier versions of this package queued runs.
             token=new_token(),
         )
 
@@ -200,7 +200,7 @@ class RunRecord:
     # --- in the table ---------------------------------------------------------------------------
 
     def check_new(self) -> None:
-        """Raise TooLargeError above `MAX_BYTES`: the launcher adds to the record. CorruptItemError for bad values."""
+        """Raise TooLargeError above `MAX_BYTES`, to leave room for later additions; CorruptItemError for bad values."""
         self._encoded(MAX_BYTES)
         self.from_item(self.to_item())
 

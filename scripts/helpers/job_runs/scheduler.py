@@ -26,7 +26,7 @@ QUEUE_TIME = timedelta(hours=24)
 
 
 class Engine(Protocol):
-    """Starts a run that has a slot, through a launcher of this package, which records how the run ends."""
+    """Starts one of a job's concurrent runs, through a launcher of this package, which records how the run ends."""
 
     def launch(self, run: RunRecord, shared: Mapping[str, Any]) -> None:
         """Start the run; raise OSError if that fails, a WatermarkError if the engine does not allow such a run."""
@@ -74,7 +74,7 @@ class Scheduler:
     def settle(self, job_name: str, looked_at: Collection[str] = ()) -> JobRecord | None:
         """Record the end of lost runs, and free the slots of runs that are over; start nothing.
 
-        A run that an earlier version queued is read only if it is due to expire or its id is in `looked_at`.
+        Runs queued by earlier versions of this package are read only if due to expire, or if `looked_at` has their ids.
         """
 
         def settle(job: JobRecord | None) -> JobRecord | None:
@@ -137,7 +137,7 @@ class Scheduler:
         return run is not None and run.is_over
 
     def _up_to_date(self, job: JobRecord, entry: Entry) -> RunRecord | None:
-        """Return the run of an entry, ended first if it is lost, expired or of a deleted job; None while it starts."""
+        """Return an entry's run, first ending one that is lost, expired or of a deleted job; None while it starts."""
         now = self.clock()
         run = self.records.run(job.name, entry.run_id)
         if run is None:

@@ -79,8 +79,8 @@ _RECORDS: dict[str, dict[str, Any]] = {
         "tok active waiting", tok="RecordName", active="RecordPairs", waiting="RecordPairs", job="JobMap",
     ),
     "JobMap": _structure("definition", definition="Job"),
-    # Names are shown, logged and used as keys, so control characters are refused. The list of runs has a limit because
-    # an item has no room for 2,000. Texts have at most `run_record.MAX_ERROR` characters, of up to 4 bytes each.
+    # Names are shown, logged and used as keys, so control characters are refused. A job's lists of runs (RecordPairs)
+    # never have 2,000 (see `job_record.MAX_SLOTS`). Texts have up to `run_record.MAX_ERROR` characters of 1 to 4 bytes.
     "RecordName": {"type": "string", "min": 1, "max": 255, "pattern": r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*"},
     "RecordPair": {"type": "list", "min": 2, "max": 2, "member": {"shape": "RecordName"}},
     "RecordPairs": {"type": "list", "max": 2_000, "member": {"shape": "RecordPair"}},

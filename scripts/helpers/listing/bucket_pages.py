@@ -66,7 +66,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
     last += len(closing)
     block, rest = body[first:last], body[:first] + body[last:]
     if b"<!" in rest or SEPARATOR in block:
-        return body, None  # Comments, CDATA and DTDs can hold text that looks like tags. No UTF-8 text has SEPARATOR.
+        return body, None  # `<!`: a comment, CDATA or DTD can hold false tags. SEPARATOR (not UTF-8) splits rows.
     try:
         found = _read(block, closing) or _read(_EXTRAS.sub(b"", block), closing)
         if found is None or not (_NEEDED_OF_VERSION if tag == "Version" else _NEEDED) <= found.keys():
@@ -83,7 +83,7 @@ def _read(block: bytes, closing: bytes) -> dict[bytes, Sequence[bytes]] | None:
     first, block = block[:end] + gap, block + gap
     leaves = list(_LEAF.finditer(first))
     names = [leaf[1] for leaf in leaves]
-    # The text between the values of the first object has to be the same in all objects.
+    # Take the XML between the values from the page's first object: it has to be the same in all objects of the page.
     literals: list[bytes] = []
     start = 0
     for leaf in leaves:
@@ -258,7 +258,7 @@ class BucketPages:
             StartAfter=self._base + after,
         )
         if found["IsTruncated"]:
-            return None  # More pages may cost as many requests as a listing. The caller finds cuts in another way.
+            return None  # More pages may cost as many requests as a listing. `CutFinder` then splits keys by letters.
         return [prefix["Prefix"][len(self._base) :] for prefix in found.get("CommonPrefixes", [])]
 
     def first_key(self, after: str) -> str | None:

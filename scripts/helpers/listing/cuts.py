@@ -24,7 +24,7 @@ _WAVE = 9
 
 
 class Probes(Protocol):
-    """The requests that find cuts in a prefix. All keys are relative to the prefix."""
+    """The requests that find cuts, keys at which to divide the listing of a prefix. Keys are relative to the prefix."""
 
     def folders(self, folder: str, after: str) -> list[str] | None:
         """Return the direct subfolders of a folder that have keys above `after`, such as ``["a/b/", "a/c/"]``.
@@ -37,7 +37,7 @@ class Probes(Protocol):
 
 
 class CutFinder:
-    """Finds cuts, and counts the requests in `probes`.
+    """Finds cuts, keys at which a listing is divided between workers, and counts its requests in `probes`.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class CutFinder:
         self._folders: dict[str, list[str] | None] = {}
 
     def find(self, start: str, position: str, until: str | None, at_once: int = 1) -> list[str]:
-        """Find cuts above `position` and below `until`, in order.
+        """Find cuts, keys at which to divide the listing, above `position` and below `until`, in order.
 
         Parameters
         ----------
@@ -60,7 +60,7 @@ class CutFinder:
         at_once
             Requests to send at the same time.
         """
-        # Try folders as cuts first: one request shows many folders, while one cut within names takes several requests.
+        # Divide the listing at folders if there are any: one request finds many, while any other key takes several.
         cuts = self._folder_cuts(start, position, until)
         if cuts:
             return cuts
@@ -71,14 +71,14 @@ class CutFinder:
         for depth in range(len(parts) + 1):
             folder = "".join(f"{part}/" for part in parts[:depth])
             if depth == len(parts) and start != position and start.rpartition("/")[0] == "/".join(parts):
-                return []  # All keys of the page are in this folder, so its next keys are probably files, too.
+                return []  # `start` and `position` are directly in this folder: probably files follow, no subfolders.
             # Request each folder once: the answer for an earlier position has the subfolders after this one, too.
             if folder not in self._folders and self._wanted():
                 self.probes += 1
                 self._folders[folder] = self._pages.folders(folder, position)
             names = self._folders.get(folder)
             if names is None:
-                return []  # Too many subfolders for one answer: `find` then cuts within names, with fewer requests.
+                return []  # Too many folders for one answer: `find` divides by letters of keys, in fewer requests.
             if inside := between(names, position, until):
                 return inside
         return []
@@ -86,14 +86,14 @@ class CutFinder:
     def _name_cuts(self, start: str, position: str, until: str | None, at_once: int) -> list[str]:
         """Cut at the first character in which a later key differs from `position`.
 
-        A binary search finds how many characters a later key can share with `position`; with `at_once` above 1, it
-        tries several lengths in a step. All later keys share its first `low` characters, but not its first `high`.
+        A binary search finds how many first characters of `position` all later keys have, `at_once` numbers in a step.
+        In the search, all later keys have the first `low` characters, and some later key lacks the first `high`.
         """
         likely = _shared(start, position) + 1
         low, high = _shared(position, until or ""), len(position)
-        following: str | None = None  # The first key that differs from `position` within `high` characters.
+        following: str | None = None  # The first later key that does not begin with `position[:high]`.
         while low + 1 < high and self._wanted():
-            # Later keys mostly share the prefix that the whole page shares, so search just behind that prefix first.
+            # Try lengths up to `likely` first: most later keys share only the page's common prefix with `position`.
             end = likely + 1 if low < likely < high else high
             lengths = _spread(range(low + 1, end), at_once)
             keys = self._first_keys([position[:length] for length in lengths], until)
@@ -115,7 +115,7 @@ class CutFinder:
             keys = self._first_keys(tried, until)
             new = {key[: len(first)] for key in keys if key is not None and key.startswith(shared)} - set(cuts)
             cuts += sorted(new)
-            # Continue above the last character found. Several tried characters may lead to the same key.
+            # The request for a character that no key has returns a later key, so skip to the last character found.
             more = bool(new) and keys[-1] is not None
         return cuts
 

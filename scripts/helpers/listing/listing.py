@@ -201,8 +201,8 @@ class ListingOptions:
 class Listing:
     """A complete listing of the objects under a location, or under some of its folders.
 
-    Iterate only once. If a page cannot be read, a SourceError ends the iteration, and the intervals
-    that came before must not be used.
+    Iterate only once, over an `Interval` for each range of keys. If a page cannot be read, a SourceError ends the
+    iteration, and the intervals before the error must not be used.
 
     Attributes
     ----------

@@ -206,7 +206,7 @@ class S3MetadataInventory:
     def created(self) -> datetime:
         """The time up to which the table is complete, in UTC: an hour before its snapshot. SourceError if none."""
         with self._table.reading():
-            # Keep the snapshot for `list_objects`, because a later snapshot would show another time.
+            # Keep the snapshot: `list_objects` must not read a later one, which is complete up to another time.
             self._found = self._table.opened()
             if self._found.committed is None:
                 raise SourceError(
@@ -281,7 +281,7 @@ class _Opened:
             newest: Any = max(from_bytes(field.field_type, bound) for bound in bounds)
             if (found := EPOCH + timedelta(microseconds=newest)) <= limit:
                 return found
-        # Statistics are not enough: a file has none for this column, or has a record later than `limit`.
+        # Read all times, because the statistics of some file lack this column or show a time after `limit`.
         times = _as_utc(self._scan(self._not_before(since), ("record_timestamp",)).to_arrow().column(0))
         there = times.filter(pc.less_equal(times, pa.scalar(limit, times.type)))
         if len(there) < len(times):
@@ -380,7 +380,7 @@ def _login_or_load(name: str, error: Exception) -> WatermarkError | None:
 
 
 def _expressions() -> Any:
-    """Return the module of `pyiceberg`'s filters as Any, because its types name arguments only by their JSON fields."""
+    """Return `pyiceberg.expressions` as Any. Its types, made from JSON fields, would reject `EqualTo("key", "a")`."""
     from pyiceberg import expressions
 
     return expressions

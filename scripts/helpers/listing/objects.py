@@ -45,8 +45,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 class Identity(NamedTuple):
     """The identity of an object: another ETag or size under the same key is another object.
 
-    The ETag is opaque: for multipart or KMS objects it is not an MD5. The time of change is not part
-    of the identity, because a multipart upload shows the time at which it was started.
+    The ETag is opaque: for multipart or KMS objects it is not an MD5. The time of change is not part of the identity,
+    because it does not show what is new: a multipart upload has the time at which it was started, not completed.
     """
 
     key: str

@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 
 
 def places(counts: Sequence[int], step: int) -> list[int]:
-    """Return for each file its first row to take, so that every `step`-th row of all files together is taken."""
+    """Return the index of the first row to take in each file, for every `step`-th row, counted across all files."""
     return [(step // 2 - before) % step for before in accumulate(counts[:-1], initial=0)]
 
 

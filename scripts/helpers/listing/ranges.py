@@ -227,7 +227,7 @@ class RangeListing:
         self._out.put(last)
 
     def _advance(self, range_: _Range, page: Page) -> Interval | None:
-        """Add a page to its range and return its interval, cut at the current end of the range."""
+        """Add a page to its range; return the page's keys up to the range's current end; None if it has no keys."""
         rows = page.rows
         if self.unordered:
             range_.open = page.token is not None
@@ -289,7 +289,7 @@ class RangeListing:
 
     def _victim(self) -> _Range | None:
         if self._finder.probes > FREE_PROBES + self._listed // PAGES_PER_PROBE:
-            return None  # Too many requests for cuts: finding more could cost more than listing the pages.
+            return None  # Many requests have looked for keys to split at: more could cost more than listing the pages.
         large = [known for known in self._ranges if known.open and not known.splitting and known.pages > known.stuck]
         return max(large, key=lambda known: known.pages, default=None)
 
@@ -298,7 +298,7 @@ class RangeListing:
         # Use only cuts above the current position, because the keys below it are already listed.
         cuts = between(cuts, victim.position or "", victim.until)
         if not victim.open or not cuts:
-            victim.stuck = victim.pages * 2  # No cut found. Try again after twice as many pages.
+            victim.stuck = victim.pages * 2  # No key to split at: try again once the range has twice as many pages.
             return
         parts = min(self._idle(), len(cuts))
         step = len(cuts) / parts

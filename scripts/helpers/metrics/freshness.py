@@ -33,7 +33,7 @@ def age(head: Head, now: datetime) -> timedelta | None:
 
 
 def lag(head: Head, now: datetime) -> timedelta | None:
-    """Return the time since the oldest time cursor of a job; None without one, or if one or its zone is unknown."""
+    """Return the time since a job's oldest time cursor; None if it has none, or any cursor or its zone is unknown."""
     moments = _cursor_times(head)
     cursors = [moment for moment in moments if moment is not None]
     # Return no lag if any cursor is unknown: it may be the oldest one, and a lag that is too low raises no alarm.

@@ -54,7 +54,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 class Rhythm:
     """Times after the last commit: when the next one usually comes, and when the job is late and missing.
 
-    `weekday` is the last commit's weekday, if the usual time after it differs from the period; otherwise None.
+    `weekday` is the last commit's weekday if the usual gap after that day differs from the median gap; otherwise None.
     """
 
     usual: timedelta
@@ -154,7 +154,7 @@ def period_text(period: timedelta) -> str:
 
 
 def _like(gaps: Sequence[tuple[datetime, timedelta]], last: datetime, period: timedelta) -> list[timedelta]:
-    """Return the gaps after commits on the weekday of `last`; for a job that pauses, in its hour; else []."""
+    """Return gaps that began on the weekday of `last` (daily jobs) or in its hour (jobs with long pauses), or []."""
     if period >= DAILY:
         return [length for start, length in gaps if start.weekday() == last.weekday()]
     if _largest([length for _, length in gaps], TRIMMED_FROM) >= PAUSE * period:

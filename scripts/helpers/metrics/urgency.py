@@ -66,7 +66,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
     Parameters
     ----------
     threshold
-        Used in place of the learned rhythm. Past `warn` the job is late, past `error` it is missing.
+        Used in place of the usual time between commits. Past `warn` the job is late, past `error` it is missing.
     """
     if head.elsewhere is not None:
         return Condition("moved", f"it is in {head.elsewhere}")
@@ -133,8 +133,8 @@ def read_condition(head: Head) -> Condition | None:
 
 
 def rhythm_in(head: Head) -> Rhythm | None:
-    """Return the rhythm of a job; None if too few commits are known."""
-    # Count from the last version, as `age` does, even if that is a rewind or a set: then an operator has seen the job.
+    """Return when a job usually commits next, and when it is late; None if too few commits are known."""
+    # Count the wait from the last version, as `age` does, even if an operator made it: the operator has seen the job.
     return None if head.last is None else rhythm_of(head.recent, head.last.at)
 
 

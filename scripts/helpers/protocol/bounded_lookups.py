@@ -44,12 +44,12 @@ class BoundedLookups(Lookups):
             try:
                 found[name] = self.state_at(head, name)
             except TooLargeError:
-                # Put an empty reference, which readers never follow, in place of the state, even of one in the head.
+                # Show an empty reference, which readers never follow, even if the head itself stores this large state.
                 found[name] = Spilled("", 0, lengths[name], "")
         return replace(head, watermarks=found)
 
     def checked(self, job_id: str, place: str, context: str, stored: Any, range_key: str = items.HEAD_KEY) -> Any:
-        """Return what `Lookups.checked` returns, and count the unpacked bytes of each context's packed fields once."""
+        """Check as `Lookups.checked`; count once the bytes to which a context's compressed fields unpack."""
         if (job_id, context) not in self._known:
             self._count(job_id, self._packed(stored))
             self._known[job_id, context] = None

@@ -45,9 +45,9 @@ def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> N
 
 
 def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: datetime) -> tuple[list[LogEntry], datetime]:
-    """Return the older versions without an expiry that share chunks in `gone`, and the time when all may expire.
+    """Return the versions before `entry` without an expiry that share its chunks in `gone`, and when all may expire.
 
-    The versions that share a chunk are consecutive, so the search ends at the first version that shares none.
+    `gone` has chunks that the head no longer uses. Versions that share a chunk are consecutive, so stop at another.
     """
     older: list[LogEntry] = []
     if not gone or entry.version == 1:
@@ -69,7 +69,7 @@ def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: dateti
 
 
 class Changes:
-    """The steps that runs and decisions share before and after their one conditional write.
+    """The steps before and after the one conditional write of a run, or of an operator's decision such as a rewind.
 
     Attributes
     ----------
@@ -84,9 +84,9 @@ class Changes:
         self._store = lookups.store
 
     def read_for_change(self, job_id: str) -> tuple[Head | None, Head]:
-        """Return what `read_to_claim` returns. If the log entry of the head's version is missing, write it."""
+        """Return the stored head and the head to change. Write the log entry of the head's version if it is missing."""
         stored, head = self.read_to_claim(job_id)
-        # Write the entry before the change: the next head no longer has the content of a missing entry.
+        # Write the entry before the caller changes the head: the changed head no longer has the content of this entry.
         self.complete_log(head)
         return stored, head
 

@@ -162,18 +162,18 @@ class LogEntry:
 class Head:
     """The committed and the open state of a job.
 
-    `version` grows by one at every commit or decision, `fence` at every begin or decision; neither ever falls.
-    `unpublished` is committed output that readers of its target may not see yet. Every transition, also a decision,
-    keeps it, so that the next run publishes the output if the publisher died. `retracting` is output that a decision
-    took back and that may still be at its target; each run that begins deletes it before it plans.
+    `version` grows by one at every commit or operator's decision (such as a rewind), `fence` at every begin or
+    decision; neither ever falls. `unpublished` is committed output that readers of its target might not see yet. Until
+    it is published or taken back, it stays, so that the next run publishes it if the publisher died. `retracting` is
+    output that a decision took back and that may still be at its target; each run that begins deletes it, then plans.
     `retracted` are ranges of versions (first, last) whose output is gone, so no rewind may go back to them.
-    `epochs` are the former epochs of the job, each with its last version: their output may still wait to be published.
-    `answers` are the last versions of former epochs that an operator let a target keep after a restore, by epoch and
-    `target_key`: each is for one target. In older items such versions are in `epochs`, where they hold for all targets.
+    `epochs` has the last version of each former epoch: its output may be unpublished. A restore starts a new epoch.
+    `answers` has, by former epoch and `target_key`, the last version that an operator accepted at a target that had
+    later versions than the head, after a restore of the job's table. Heads of older releases have it in `epochs`, for
+    all targets. `recent` are the newest commits, oldest first, which show what is usual for the job.
     `releases` are the claims that operators ended since the last version; the next version records them in the history.
-    `recent` are the newest commits, oldest first, which show what is usual for the job.
     `logged` is the newest version whose log entry was known to exist when the head was written; 0 if unknown.
-    `planned_at` is the latest time that scripts saw as the time of a plan, if it is after the time of `last`.
+    `planned_at` is the latest time of a committed plan that scripts saw, if later than `last.at`; otherwise None.
     `at_targets` has, for each target, the output with rows that was last published there and must still be there. It
     leaves out output that was taken back, or whose rows are read again. The target with the newest output is last.
     `failure` is the error of the last run that failed since the last version, if the run could store it.
@@ -213,14 +213,14 @@ class Head:
 
     @property
     def last_versions(self) -> Mapping[str, int]:
-        """The last version of each epoch of the job that at least one target may have."""
+        """For each epoch of the job, the last version whose output at least one target may have."""
         found = {**self.epochs, self.epoch: self.version}
         for epoch, answered in self.answers.items():
             found[epoch] = max(found.get(epoch, 0), *answered.values())
         return found
 
     def last_versions_at(self, target: str) -> Mapping[str, int]:
-        """Return the last version of each epoch of the job that `target` may have, by epoch."""
+        """Return, for each epoch of the job, the last version whose output `target` may have."""
         found, key = {**self.epochs, self.epoch: self.version}, target_key(target)
         for epoch, answered in self.answers.items():
             found[epoch] = max(found.get(epoch, 0), answered.get(key, 0))
@@ -236,17 +236,17 @@ class Head:
             self.claim.token if self.claim else None,
             self.plan.plan_id if self.plan else None,
             self.last.commit_id if self.last else None,
-            # Two operators may release the same run at once. Without the token, the release that lost could mistake the
-            # other one for its own write whose answer was lost, and report a reason that the head does not have.
+            # Two operators may release the same run at once. Without the token, the refused release could take the
+            # other one for its own write, whose answer did not arrive, and report a reason that the head does not have.
             self.releases[-1].token if self.releases else None,
-            # Only these fields distinguish moves to two different tables, or a move from a fence that `doctor` raised.
+            # Without these fields, moves to two different tables would look alike, and like `doctor` raising the fence.
             self.moved_to,
             self.arriving_from,
         )
 
     @property
     def last_time(self) -> datetime | None:
-        """The latest time that scripts may have seen as the time of a committed plan; None before the first version."""
+        """The latest time of a version or committed plan; a new plan's time must be later. None before version 1."""
         return self.planned_at or (self.last.at if self.last else None)
 
     @property
@@ -422,7 +422,7 @@ class Head:
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
     def released(self, *, is_run: bool = True, failure: str | None = None) -> Head:
-        """Abort: end the claim; the plan stays for the next run. If `is_run` is False, `begun` ignores this claim."""
+        """Abort: end the claim; the plan stays for the next run. If `is_run` is False, `begun` omits this claim."""
         if not is_run:
             return replace(self, claim=None, last=self.fenced().last)
         return replace(self, claim=None, failure=failure)
@@ -481,7 +481,7 @@ class Head:
         the head after `rewound` or `reset`, if the watermarks cover rows that are gone.
         """
         decided = back or self._decided("SET", self.watermarks, order, self._run_in_force)
-        # Change the epoch first, then add the new retractions: `_retracting` must treat their epoch as a former one.
+        # Change the epoch before adding new retractions: `_retracting` adds to `answers` only for former epochs.
         taken = (*decided.retracting[len(self.retracting) :], *taken)
         epochs = {**self.epochs, self.epoch: self.version}
         after = replace(decided, epoch=new_epoch(), epochs=epochs, retracting=self.retracting)
@@ -505,7 +505,7 @@ class Head:
     def fenced(self) -> Head:
         """Raise the fence and nothing else: every writer that has read the head before is refused.
 
-        `begun` does not count this as a run, except in a job that has no version yet: there it counts each fence.
+        `begun`, the number of runs, does not count this step, except in a job without versions: it counts fences there.
         """
         last = self.last
         return replace(self, fence=self.fence + 1, last=replace(last, fence=last.fence + 1) if last else None)
@@ -537,7 +537,7 @@ class Head:
         return replace(self, moved_to=None, arriving_from=None, epochs=epochs, answers=answers, fence=fence)
 
     def has_retracted(self, version: int) -> bool:
-        """Return whether decisions took back a version's output."""
+        """Return whether an operator's rewind or reset took back a version's output."""
         return any(first <= version <= last for first, last in self.retracted)
 
     def keeps(self, output: Output) -> bool:
@@ -550,16 +550,16 @@ class Head:
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # Drop an output above `version`. If `lacks_after` shows lost rows below it, keep it, but as of `version`.
+            # Drop outputs above `version`, except to keep the note (`lacks_after`) of rows lost at or below `version`.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
         return replace(self, at_targets=tuple(kept)).published(left).at_targets
 
     def _without_output(self, after: Head, version: int, outputs: Outputs, retract: bool, order: Order) -> Head:
-        """Take back output of versions above `version`; without `retract`, only of those with unpublished output."""
+        """Retract output above `version`: with `retract` all, otherwise that of versions with unpublished output."""
         unseen = tuple(output for output in self.unpublished if output.version > version)
-        # A version whose output waits at one target is read again, so take it back from its other targets, too.
+        # Rows of a version with unpublished output are read again. So take back its output at other targets, too.
         waiting = {(output.epoch, output.version) for output in unseen}
         partly = tuple(
             output for output in outputs if (output.epoch, output.version) in waiting and output.is_retractable
@@ -574,7 +574,7 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # The target will record `closed`, which is above the former epoch's last version: accept this version there.
+        # Accept the version that a target will record (`closed`): otherwise runs would refuse the target as ahead.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 
@@ -584,7 +584,7 @@ class Head:
         for target, epoch, last in found:
             answered, key = answers.setdefault(epoch, {}), target_key(target)
             answered[key] = max(last, answered.get(key, 0))
-        # Drop old answers if there are too many: a run that finds a target ahead of the job asks the operator again.
+        # Limit `answers`: without its entry, a target ahead of the job is refused until an operator accepts it again.
         for epoch in self.answers.keys() - {epoch for _, epoch, _ in found}:
             if sum(map(len, answers.values())) > MOST_ANSWERS:
                 del answers[epoch]

@@ -406,7 +406,7 @@ class _Codec(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """An attribute, and the field that it stores. A field equal to `default` is not written; none equals ``...``."""
+    """An attribute and its field, which is left out if it equals `default`. Without a default, it is always written."""
 
     attribute: str
     field: str

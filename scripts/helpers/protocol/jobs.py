@@ -183,7 +183,7 @@ class _Walk:
                 return
             self._adapt(page.items, jumped=start is not None and start[items.RANGE_KEY]["S"] == BEFORE_HEAD)
             start = _next_start(last)
-        # The limit ended the walk inside a job. List the job only if its head was read: an unread head may follow.
+        # The limit of requests ended the walk inside a job. Omit the job if no head was read: its head may come later.
         if self._head is not None:
             self._leave()
 
@@ -199,7 +199,7 @@ class _Walk:
         self._has_ours = self._has_ours or (items.is_ours(item) and not items.is_job_runs_key(range_key))
 
     def _leave(self) -> None:
-        """Add the current job to `found`. A job without a head is queried, as the walk may have skipped items of it."""
+        """Add the current job to `found`. If no head was read, query for items that the walk jumped over."""
         if self._job is not None:
             self.found.append(_listed(self._job, self._head) if self._head else self._listed_without_head(self._job))
         self._job, self._head, self._first, self._last, self._has_ours = None, None, "", "", False
@@ -208,7 +208,7 @@ class _Walk:
         """Return the entry of a job without a head. Its `problem` says whether the head is gone or never existed."""
         found: list[items.Item] = []
         for first, last in LEGACY_RANGES:
-            # Query only ranges between the first key seen and the last, or `BEFORE_HEAD` if the walk jumped there.
+            # Query only ranges that the walk passed: from its first key in the job to its last, or to `BEFORE_HEAD`.
             if self._first <= last and first <= max(self._last, BEFORE_HEAD):
                 page = list(self._store.query(Between(job_id, first, last, limit=2), pages=1))
                 self._tally.count_request(len(page))
@@ -222,7 +222,7 @@ class _Walk:
 
     def _adapt(self, page: Sequence[items.Item], jumped: bool) -> None:
         """Choose the next page size: larger if this page had few items besides its heads, smaller if it had many."""
-        # Do not count a head to which the walk jumped: it shows nothing about the length of histories.
+        # Do not count a head whose history was skipped (`jumped`): it shows nothing about the length of histories.
         heads = sum(map(_is_head, page)) - (jumped and bool(page) and _is_head(page[0]))
         # Count a chunk by its size, because it is as large as hundreds of log entries.
         waste = sum(1 + len(item.get("data", {}).get("B", b"")) // ITEM_BYTES for item in page if not _is_head(item))
@@ -237,7 +237,7 @@ class _Walk:
 
 
 def _next_start(last: items.Item) -> items.Item:
-    """Return where the next page starts: just before the head of the last page's last job, or after that job.
+    """Return the next page's start: just before the head of the job of `last` or, if `last` is past it, the job's end.
 
     The start is never before `last`, the key where the last page ended, so a walk always ends.
     """

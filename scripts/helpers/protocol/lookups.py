@@ -39,7 +39,7 @@ Check = Callable[[str, str, Any], Any]
 
 
 def places_of(head: Head) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return pairs of a name and a map by context: ``("watermarks", {context: state})``, and two for an open plan."""
+    """Return ``("watermarks", {context: state})``, and for an open plan also "plan.contexts" and "plan.next" pairs."""
     of_plan = [] if head.plan is None else [(PLANS, head.plan.contexts), (NEXT, head.plan.next)]
     return [(STATES, head.watermarks), *of_plan]
 
@@ -189,7 +189,7 @@ class Lookups:
     def check_job(self, job_id: str) -> None:
         """Check a job's name. For a derived job, such as a slice of a backfill, check that of the job it serves."""
         served = served_by(job_id) if isinstance(job_id, str) else None
-        # Skip a derived name of full length, in which the name of the job that it serves may have been cut.
+        # Skip a derived name of full length: it may have only the start of the other job's name, which may be refused.
         if served is None or len(job_id) < MAX_NAME or not job_id.isprintable():
             check_job_id(served or job_id, self.job_id_rule)
 
@@ -217,9 +217,9 @@ class Lookups:
         )
 
     def without_head(self, job_id: str) -> tuple[Head | None, dict[str, items.Item]]:
-        """Return a head and items of the original class, by run id, for a job whose head was just found missing.
+        """Return None and the items of the original class, by run id, for a job whose head was just found missing.
 
-        The head is None, or one that a first run has just stored, without items. CorruptItemError if it was deleted.
+        If a first run has stored the head since, return this head and no items. CorruptItemError if it was deleted.
         """
         found: dict[str, items.Item] = {}
         ours: list[str] = []
@@ -232,8 +232,8 @@ class Lookups:
                 ours.append(range_key)
         if not ours:
             return None, found
-        # Items of this package need a head: a first run has just written it, or it was deleted. If a run began without
-        # the deleted head, it would read everything again, under batch ids that sinks may already have.
+        # A job with items of this package has had a head: a first run has just stored it, or it was deleted. Without
+        # the deleted head, a run would read everything again, under batch ids that sinks may already have.
         head = self.store.read_head(job_id)
         if head is None:
             raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {ours[0]!r} is there")

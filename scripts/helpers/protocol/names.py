@@ -127,7 +127,7 @@ def derived_id(job_id: str, kind: str, *parts: str) -> str:
 
 
 def served_by(job_id: str) -> str | None:
-    """Return the name of the job that a derived job serves, cut at its end if it was long; None for any other job."""
+    """Return the `job_id` in a name that `derived_id` made, cut at its end if it was long; None for any other name."""
     found = _DERIVED.fullmatch(job_id) if len(job_id) <= MAX_NAME else None
     return found[1] if found else None
 

@@ -1,4 +1,4 @@
-"""Records, in heads and log entries, of what attempts staged for targets and what decisions take back. Pure.
+"""Records, in heads and log entries, of what attempts staged for targets and what operators take back. Pure.
 
 Records are read from the table and may be altered there, so `from_record` checks each field; no other module does.
 `sinks.outputs` decides what may be done with a record, by the `job_id` of the item that it was read from.
@@ -116,7 +116,7 @@ class Output:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The fields that say how to publish the output. A copy is staged with the rows, as a record can be altered."""
+        """The fields that say how to publish the output. A copy is staged with the rows, as the head can be altered."""
         found = {name: getattr(self, name) for name in _TERMS if _is_given(getattr(self, name))}
         if self.merge is not None:
             found["merge"] = [list(columns) for columns in self.merge]
@@ -138,7 +138,7 @@ class Output:
     def from_record(cls, found: Any, where: str, job_id: str) -> Output:
         """Read what `record` made; unknown fields, which a later version of this package may add, are ignored.
 
-        ImplausibleError names the field, below `where`, that this package cannot have written.
+        Raise ImplausibleError, with its path from `where` on, for a field that this package cannot have written.
         """
         fields = Fields(found, where)
         options = fields.map("options")
@@ -221,9 +221,9 @@ class Retraction:
 
     @property
     def closed(self) -> int:
-        """The version that a table records for this decision, so that late runs of these batches fail: `last` + 1.
+        """The version that a table records for a retraction, so that late runs up to version `last` fail: `last` + 1.
 
-        It is the version of the decision, so no batch has it. If `last` were recorded, its batch would seem published.
+        The operator's decision made it, so no batch has it. If `last` were recorded, its batch would seem published.
         """
         return self.last + 1
 
@@ -242,7 +242,7 @@ class Retraction:
 
 
 def target_key(target: str) -> str:
-    """Return the short key by which a head's answers name a target; ``s3://`` and ``s3a://`` URIs have the same key."""
+    """Return a target's key in `Head.answers`, versions that operators accepted; ``s3a://`` counts as ``s3://``."""
     return sha256(re.sub("^s3[an]://", "s3://", target).rstrip("/").encode()).hexdigest()[:12]
 
 
@@ -278,8 +278,8 @@ def make_retractions(
         return found.get(key)
 
     for output in unseen:
-        # Take back this version and all later versions at its target: a table refuses a version below the last one that
-        # it has recorded. There may be later versions, because an output can wait for another target of its batch.
+        # Also take back later versions at this target: a table refuses a version below the last one that it recorded.
+        # The target may have later versions if `output` is published here, and its batch waits at another target only.
         made = add(output, output.version)
         # Without a batch column, the rows cannot be found and stay in the table. Keep their number to report it.
         if made is not None and output.rows and not output.is_retractable:

@@ -150,7 +150,7 @@ def put_log(entry: LogEntry) -> Put:
 def put_run(entry: LogEntry) -> Put:
     """Build the write of a run item; it never overwrites a later version of the same run."""
     # A run id may commit more than once, and a begin writes the previous version's item if it is missing. Without the
-    # comparison, a delayed repair could overwrite a newer version. An item of the original class has no version.
+    # comparison, this late write could replace a newer version. "absent": an item of the original class has no version.
     return Put(run_to_item(entry), (Expected("version", "absent or below", number(entry.version)),))
 
 

@@ -49,15 +49,14 @@ class Run:
 
     1. `begin` claims the head: run id, token, lease, and a fence that is one higher. -- Another run can claim it
        when the lease ends; the same run id, or its retry, at once. The older handle is then fenced.
-    2. `freeze` writes large parts of the plan as chunks. -- Nothing refers to them yet. `doctor` with
-       `repair` deletes them.
+    2. `freeze` writes the plan's large parts as chunks. -- Nothing refers to them. `doctor` with `repair` deletes them.
     3. `freeze` puts the plan into the head. -- The next run inherits the plan and takes exactly that (`replay`).
        `amend` repeats steps 2 and 3, and deletes the chunks of the plan that it replaced.
     4. The job writes to its sink under `batch_id`. -- The next run writes the same batch under the same id.
     5. `commit` replaces the head: the plan's `next` becomes the watermarks, the version is one higher, claim and
        plan are gone. Before it nothing is committed. -- The job is committed and free. If nothing is new,
        `commit` gets the plan as an argument, and step 3 is not a separate write.
-    6. The run item is written, then the log entry. -- The next begin or decision writes both, from the head.
+    6. The run item is written, then the log entry. -- The next begin or operator's change writes both, from the head.
     7. With a retention, the expiry of the previous version is set. -- Otherwise that version stays in the history.
     8. Chunks that only the plan needed are deleted. -- `doctor` with `repair` deletes them.
 
@@ -67,7 +66,7 @@ class Run:
     replay : bool
         Whether an earlier attempt froze the plan; the run must then take exactly that plan.
     outputs : tuple
-        The committed outputs, one for each target; none before the commit. After "already": those of the other attempt.
+        Committed outputs, one per target; none before `commit`. If another attempt committed the plan, its outputs.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Run:
         assert head.claim is not None
         self._store, self._head, self._clock, self._lease, self._retention = store, head, clock, lease, retention
         self._checked = checked
-        # Retry a write only within the lease: later another run may hold the job, and retries would only delay it.
+        # Retry a write for at most the lease. After it, another run may hold the job, and retries only delay the error.
         self._budget = min(BUDGET_SECONDS, lease.total_seconds())
         # Two locks. `_calls` is held by freeze, commit or abort from its first to its last request, so only one of
         # them runs at a time. `_lock` is held while the head is replaced: from reading `_head`, through the conditional
@@ -481,17 +480,17 @@ class Run:
         return Plan(plan_id, contexts, following, now, later), plan_chunks | state_chunks
 
     def _kept(self) -> set[str]:
-        """Return the ids of the chunks that stay stored as long as the new state does, so that it may refer to them."""
+        """Return the ids of chunks of head and run. A new plan may reuse these, as none expires before that plan."""
         plan = self._head.plan
         values = [self._head.watermarks, *([plan.contexts, plan.next] if plan else [])]
         return {reference.id for reference in references(values)} | self._written
 
     def _resolve(self, value: Any) -> Any:
-        """Return a value or, for a reference, the value in its chunks. Blobs in it are read when they are needed."""
+        """Read a reference's value from its chunks. In other values, make references blobs, which are read on use."""
         return self._read(value) if isinstance(value, Spilled) else lazy_blobs(value, self.job_id, self._read)
 
     def _read(self, reference: Spilled) -> Any:
-        """Read a value from chunks. FencedError if they are gone because another run or a decision took over."""
+        """Read a value from chunks. FencedError if they are gone because another run or an operator took over."""
         try:
             return self._store.read_spilled(self.job_id, reference)
         except CorruptItemError:

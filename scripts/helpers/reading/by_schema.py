@@ -199,7 +199,7 @@ class SchemaReader:
         if not table.num_rows:
             columns = self._given_columns() or (self.kept if asked.policy_in_force != "take" else None)
             if columns is None:
-                # Infer the columns that are known without files, such as `value` for text.
+                # Use the columns that Spark returns even without files, such as `value` for text.
                 columns = self._found(table).columns
             return Decision(columns, columns), [Part(table, columns)]
         if asked.schema is not None:
@@ -212,10 +212,10 @@ class SchemaReader:
         return decision, parts
 
     def again(self, decision: Decision, parts: list[Part], table: pa.Table) -> tuple[Decision, list[Part]]:
-        """Return the arguments of `read` for some of the files. `decision` and `parts` are those of all files."""
+        """Return arguments of `read` for only the files in `table`; `decision` and `parts` are those of all files."""
         if self.asked.finds_by_header or self.asked.format == "avro":
             return decision, [self._found(*part) for part in self._groups(table)]
-        # Read Parquet and ORC by the types in the files: Spark cannot read each of them as the type of the decision.
+        # Read Parquet and ORC with the types in the files: Spark cannot read each such type as the type in `decision`.
         return decision, [Part(table, decision.target if self.asked.is_text else parts[0].columns)]
 
     def read(self, decision: Decision, parts: list[Part]) -> DataFrame:
@@ -232,7 +232,7 @@ class SchemaReader:
             frame = part.frame
             # If the caller gave a schema, read the files with it: `frame`, read to find the header, has inferred types.
             if frame is None or asked.schema is not None:
-                # In an empty batch use the decided columns: there are no files to infer columns from.
+                # In an empty batch use `part.columns` (of a schema or earlier batches): no file has columns to infer.
                 schema = asked.schema if part.table.num_rows else None
                 frame = self._frame(part.table, schema or struct_of(part.columns))
             if not as_it_is or len(parts) > 1:
@@ -258,7 +258,7 @@ class SchemaReader:
         return self.asked.rescue is not None and self.asked.format != "xml"
 
     def _where(self) -> Given:
-        # Types in XML must match: if a column is not a list, Spark keeps only the last of several elements.
+        # XML is not `is_text`: if a list were read as another type, Spark would keep only the last of its elements.
         is_text, may_lack = self.asked.format in ("csv", "json"), self.asked.format in ("json", "xml")
         return Given(str(self.location), self.context, is_text, may_lack)
 
@@ -289,7 +289,7 @@ class SchemaReader:
         return decision, parts
 
     def _check_names(self, wanted: Columns, parts: list[Part]) -> None:
-        """Raise InvalidValueError if a header has no column of the schema: its names may be meant by position."""
+        """Raise InvalidValueError if a header has no name of the schema: the caller may mean columns by position."""
         known = {name.lower() for name in wanted}
         for part in parts:
             if part.columns and not known & {name.lower() for name in _columns_of_files(part)}:
@@ -338,7 +338,7 @@ class SchemaReader:
             raise MisfitError(str(self.location), None, asked.format)
         times = [name for name, kind in found.items() if kind == "timestamp"]
         if times and asked.option("timestampFormat") is None:
-            # Spark infers 09:00 as a timestamp of the present day. Look at few rows: `Misfits` finds it in the others.
+            # Spark infers 09:00 as a timestamp of today. Look for such texts in 100 rows: `Misfits` finds later ones.
             texts = self._frame(table, struct_of(found | dict.fromkeys(times, "string")))
             rows = texts.select(*(quoted(name).rlike(TIME_OF_DAY) for name in times)).take(100)
             found |= {name: "string" for place, name in enumerate(times) if any(row[place] for row in rows)}
@@ -390,7 +390,7 @@ class SchemaReader:
         return F.when(value % 1000 != 0, fails).otherwise(time).alias(name)
 
     def _texts(self, decision: Decision, part: Part) -> DataFrame:
-        """Read files with the same header: each column by its name, with the type from the decision."""
+        """Read files with the same header: each column by its name, with the type that `decision` has for it."""
         asked = self.asked
         left_out = {name.lower() for name in decision.left_out}
         kinds = self._kinds_to_read(decision, part.columns)
@@ -431,7 +431,7 @@ class SchemaReader:
             if name.lower() in wanted:
                 kinds[name] = wanted[name.lower()]
             elif self.asked.format == "csv" or self.asked.rescue is not None:
-                # Read this column although it is left out: CSV values are found by position, or it is to be rescued.
+                # Read the column though the batch omits it: CSV needs all positions, a rescue column stores the values.
                 kinds[name] = kind
         if kinds and self._corrupt in decision.target and not self._looks_at_values:
             kinds.setdefault(self._corrupt, decision.target[self._corrupt])

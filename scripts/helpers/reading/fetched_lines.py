@@ -159,7 +159,7 @@ class Fetching:
     header: bytes | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Fetch the objects of packed plans; yield record, path and folder values, for Spark's `mapInArrow`."""
+        """Fetch the objects that `planned` finds in batches; yield record, path and folder values, for `mapInArrow`."""
         received = read_whole_input(batches)
         try:
             yield from self._records(chain.from_iterable(map(self.planned, received)))

@@ -114,7 +114,7 @@ def _unpacked(location: Location, key: str, head: bytes, most: int) -> bytes:
 
 
 def avro_schema(head: bytes, is_whole: bool) -> bytes | None:
-    """Return the schema in the header of an Avro file; all of `head` if there is none. None if it has more bytes."""
+    """Return the schema in an Avro header; `head` if there is no schema; None if the schema continues after `head`."""
     _, _, rest = head.partition(b"avro.schema")
     size = length = 0
     for size, byte in enumerate(rest):
@@ -130,13 +130,13 @@ def csv_header(asked: Mapping[str, str], head: bytes, is_whole: bool) -> bytes |
 
     `asked` has the reader options as `lowered` returns them. None if the record has more bytes than `head`.
     """
-    with suppress(LookupError):  # Python lacks some encodings of Java, in most of which line ends are single bytes.
+    with suppress(LookupError):  # Python lacks some Java encodings. Then split the bytes: most have one-byte line ends.
         head = head.decode(asked.get("encoding") or asked.get("charset") or "utf-8", "backslashreplace").encode()
     lines, quotes = line_rules("csv", asked).lines(head), 0
     quote = asked.get("quote", '"').encode() if asked.get("multiline") == "true" else b""
     escaped = (asked.get("escape", "").encode() or quote) + quote
     for count, line in enumerate(lines if is_whole else lines[:-1], 1):
         quotes += line.replace(escaped, b"").count(quote)
-        if not quote or quotes % 2 == 0:  # Within quotes, a record has line ends.
+        if not quote or quotes % 2 == 0:  # If odd, the line end is within quotes.
             return b"\n".join(lines[:count])
     return b"\n".join(lines) if is_whole else None

@@ -141,7 +141,7 @@ def read_pandas(
     try:
         found = _joined(str(location), format, by_key, options, as_text)
     except (*_OF_FILES, TypeError, pa.ArrowException):
-        # The error names no file, so convert each file alone to find the bad one. Parquet's options have worked.
+        # The error names no file: convert each file alone. Do not blame Parquet's options: the parsing accepted them.
         for key, frame in by_key.items():
             with _naming_file(str(location), key, format, {} if format == "parquet" else options):
                 _joined(str(location), format, {key: frame}, options, as_text)
@@ -397,7 +397,7 @@ def _joined(
     full = {key: frame for key, frame in frames.items() if len(frame)} or dict(frames)
     lacking = set().union(*full.values()).difference(set.intersection(*map(set, full.values())))
     for key, frame in full.items():
-        # Beside a file without their column, pandas would turn whole numbers into floats.
+        # Cast columns that some files lack to nullable types, or `concat` would turn their whole numbers into floats.
         kinds = {name: NULLABLE.get(str(frame[name].dtype), frame[name].dtype) for name in lacking.intersection(frame)}
         full[key] = frame.astype(kinds)
     found = pd.concat(full.values(), ignore_index=True)

@@ -79,7 +79,7 @@ _DEPTH = 10
 
 
 def objects(text: Column) -> Column:
-    """Return the objects in a JSON text: the elements of a list, or several in a row. Other text stays in one piece.
+    """Return the objects in a JSON text: the elements of a list, or one after another. Other text stays in one piece.
 
     The objects are cut out of the text unparsed, because Spark, if it returned them as text, would round fractions.
     """
@@ -179,19 +179,18 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     Parameters
     ----------
     lines
-        The column ``record`` with the bytes of each line in UTF-8, optionally `WITHIN`, and other columns, which are
-        kept. For XML: the columns of `texts_of` in place of ``record``.
+        The column ``record`` with the bytes of each line in UTF-8, and other columns, which are kept. `WITHIN` is one
+        for CSV with values that span lines. For XML: the columns of `texts_of` in place of ``record``.
     schema
-        The columns of the records, for CSV in the order of the files, and `marker`. If its types are inferred, a whole
-        number that a column of doubles cannot hold exactly counts as lost.
+        The columns of the records, for CSV in the order of the files, and the field of `marker`. If the caller gave no
+        types, a whole number that a column of doubles cannot hold exactly counts as lost.
     options
         Options of Spark's reader.
 
     Returns
     -------
     DataFrame
-        The other columns of `lines`, and the struct `ROW` with the fields of `schema` and `REASON`. A value that was
-        lost is NULL.
+        The other columns of `lines`, and the struct `ROW` with the fields of `schema` and `REASON`. Lost values: NULL.
     """
     fields = T.StructType([field for field in schema if field.name != RECORD])
     is_inferred = bool(schema[RECORD].metadata["inferred"])
@@ -260,7 +259,7 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
         shown.append(F.when(is_lost, _json(*shape[1:])).otherwise(_json(field.dataType, value)).alias(field.name))
     is_marked = F.col(RECORD).isNotNull()
     text = F.coalesce(RECORD, F.to_json(F.struct(*shown, _END)))
-    # Look for the character by which the package for Spark 3 replaces bytes that are invalid in the encoding.
+    # Look for U+FFFD, with which the spark-xml package of Spark 3 replaces bytes that are invalid in the encoding.
     reason = F.when(is_marked, UNPARSED).when(text.contains(_REPLACED), ENCODING)
     frame = texts.select(
         _bundled_columns(names), text.alias("text"), is_marked.alias("is_marked"), reason.alias(REASON), *values
@@ -292,7 +291,7 @@ def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred
             value = F.col(f"kept_{index}")
         columns.append(value.alias(field.name))
     row = F.struct(*columns, F.when(reduce(or_, lost), F.col("text")).alias(RECORD), REASON)
-    # Explode a list of one row: otherwise Spark moves a filter on a value before all steps, and repeats these in it.
+    # Explode a one-row list. Otherwise Spark moves a filter on values to the start and parses again within the filter.
     rows = F.explode_outer(F.array(row)).alias(ROW)
     return frame.select(*(F.col("others").getField(name).alias(name) for name in names), rows)
 
@@ -374,15 +373,15 @@ class _Syntax:
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
 
     def _is_inexact_text(self, index: int, value: Column, doubtful: Sequence[Column]) -> Column:
-        """Return whether a value is not that of its text. Parse the record again only if it is doubtful."""
+        """Return whether a value differs from its text. Parse the record again only if `doubtful` says it might."""
         inexact = _any_lost(self._is_inexact, self.fields[index].dataType, value, self.value_text("text", index))
         return F.when(reduce(or_, doubtful), inexact).otherwise(F.lit(False))
 
     def _is_inexact(self, kind: T.DataType, value: Column, text: Column) -> Column | None:
-        """Return whether a value is not that of its text.
+        """Return whether a value differs from its text in the record.
 
-        A date had a time of day, a time has no date or is skipped by the clocks of the session's zone, or a decimal has
-        more digits than its type.
+        True for a date with a time of day, for a time without a date or that the clocks of the session's zone skip, and
+        for a decimal with more digits than its type. None for types and formats that are not checked.
         """
         text = text.cast("string")
         if isinstance(kind, T.DecimalType):
@@ -399,7 +398,7 @@ class _Syntax:
         return is_inexact | F.when(value.isNotNull() & text.rlike(_WITHOUT_ZONE), given != kept)
 
     def _is_near_change(self, kind: T.DataType, value: Column, _: Column) -> Column | None:
-        """Return whether the session's zone changed its offset in the 24 hours before a time. If not, it is exact."""
+        """Return whether the session's zone changed clocks in the 24 hours before a time, so may have skipped it."""
         if not isinstance(kind, T.TimestampType) or not self._is_plain(kind):
             return None
         zone, before = (F.date_format(one, "XXXXX") for one in (value, value - F.expr("INTERVAL '24' HOUR")))
@@ -414,7 +413,7 @@ class _Json(_Syntax):
     as_text = ("date",)
 
     def with_end(self) -> Column:
-        """Return a line with one more field in its object, which is parsed only if nothing follows the object."""
+        """Return the line with a field added at its end. Spark reads that field only if the line is a single object."""
         start = F.expr("substring(record, 1, octet_length(record) - 1)")
         with_end = F.concat(start, F.lit(bytearray(f',"{_END}":0}}'.encode())))
         # Replace only a closing brace: any other last byte, such as in a truncated file, would be lost.
@@ -430,12 +429,12 @@ class _Json(_Syntax):
         names = sorted({re.escape(name) for name in _names(self.fields)})
         # Many writers escape each letter outside ASCII.
         written = [re.sub(r"[^\0-\x7f]+", r"(?:\g<0>|(?:\\\\u[0-9a-f]{4})+)", name) for name in names]
-        # Without quotes too, as an option of Spark allows.
+        # Also match names that are not in quotes, which Spark's option allowUnquotedFieldNames allows.
         other_case = f"""["'{{,\\s](?!(?:{"|".join(names)})["'\\s:])(?iu:{"|".join(written)})["']?\\s*:"""
         return is_absent & F.col("whole").rlike(other_case) if names else F.lit(False)
 
     def records(self, frame: DataFrame) -> DataFrame:
-        """Return one row for each object on a line: the elements of a list, or several objects in a row."""
+        """Return one row for each object on a line: the elements of a list, or several objects one after another."""
         kept = [quoted(name) for name in frame.columns if name != "text"]
         rows = frame.select(*kept, F.explode_outer(F.when(~F.col("is_fine"), objects(F.col("text")))).alias("text"))
         return rows.where(F.col("is_fine") | F.col("text").isNotNull())
@@ -462,7 +461,7 @@ class _Json(_Syntax):
         kind, value, text = self.fields[index].dataType, F.col(f"value_{index}"), F.col("text")
         found = super().converted(index, is_inferred=is_inferred)
         if "timestamp" in kind.simpleString():
-            # Parse the record again to get the number, but only for times that are rare.
+            # Parse the record again, for the number in it, only if a time is past 9999 or may have overflowed.
             is_rare = _any_lost(_is_far, kind, value, value)
             is_lost = _any_lost(_is_far_number, kind, value, self.value_text("text", index))
             return F.when(~F.when(is_rare, is_lost).otherwise(F.lit(False)), found)
@@ -470,7 +469,7 @@ class _Json(_Syntax):
             return found
         schema = T.StructType([self.fields[index]])
         exact = F.from_json(with_long_as_text(text), schema, self.options or None).getField(self.fields[index].name)
-        # In a list or an object, only the quotes may differ.
+        # Inside lists and objects, `exact` has long numbers in quotes. If more differs, Spark rounded a number.
         is_same = F.translate(value, '"', "") == F.translate(exact, '"', "")
         kept = F.when(~value.rlike(r"^[\[{]"), exact).when(is_same, value)
         # Ask first what costs little: Spark writes a double with a dot, or as Infinity.
@@ -560,7 +559,7 @@ def csv_separator(asked: Mapping[str, str]) -> str:
 
 
 def mark_quoted(lines: DataFrame, options: Mapping[str, Any], source: str = "") -> DataFrame:
-    """Add `WITHIN` to CSV lines: whether a line begins or ends inside quotes. One task reads all lines of such a file.
+    """Add `WITHIN` to CSV lines: whether a line begins or ends inside quotes. One task reads each file with such lines.
 
     Parameters
     ----------
@@ -589,8 +588,8 @@ def mark_quoted(lines: DataFrame, options: Mapping[str, Any], source: str = "") 
         is_found = F.col(file).isin(found)
         placed, others = placed.where(is_found), placed.where(~is_found).withColumn(WITHIN, F.lit(False))
     in_order = Window.partitionBy(file).orderBy(place)
-    # The state is within or outside of quotes. A line toggles the state if it always ends in the other state than it
-    # begins in. A line that always ends in the same state sets it, so only the toggles after it count.
+    # The state is inside or outside quotes. A line toggles the state if it always ends in the opposite of the state in
+    # which it begins. A line sets the state if its end does not depend on its beginning: only later toggles count then.
     placed = placed.withColumn(turns, F.sum((opens & ~stays).cast("int")).over(in_order))
     since = F.last(F.when(opens == stays, F.col(turns) + opens.cast("int")), ignorenulls=True).over(in_order)
     placed = placed.withColumn(WITHIN, (F.col(turns) - F.coalesce(since, F.lit(0))) % 2 != 0)
@@ -641,7 +640,7 @@ Lost = Callable[["T.DataType", "Column", "Column"], "Column | None"]
 
 
 def _any_lost(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> Column:
-    """Return whether a value, or one within it, is lost."""
+    """Return whether `is_lost` is true of a value, or of any value within a nested one."""
     if isinstance(kind, T.StructType):
         parts = [_any_lost(is_lost, one.dataType, value.getField(one.name), text.getField(one.name)) for one in kind]
         return reduce(or_, parts, F.lit(False))
@@ -700,11 +699,11 @@ def _is_shortened(value: Column, text: Column, scale: int) -> Column:
 
 
 def _doubtful_decimals(kind: T.DataType) -> list[str]:
-    """Return patterns for records of JSON with decimals from which Spark's parser may drop digits or a comma."""
+    """Return patterns of JSON records from whose decimals Spark's parser may drop digits, or the comma of ``"1,5"``."""
     of_kind = re.findall(r"decimal\((\d+),(\d+)\)", kind.simpleString())
-    # Types of up to 18 digits are parsed with 20 more digits after the point: see `_widened`.
+    # Skip types of up to 18 digits: they are parsed with 20 more digits (`_widened`), where `_is_cut` sees too many.
     parsed = [38 - int(digits) + int(scale) for digits, scale in of_kind if int(digits) > 18]
-    # Each pattern is searched alone, because Java is slow at several for each character.
+    # Search each pattern by itself: with all joined by `|`, Java would try each one at every character, which is slow.
     return [*_COMMA, *([rf"\.\d{{{min(parsed) + 1}}}", _POWER] if parsed else [])]
 
 
@@ -713,12 +712,12 @@ def _is_large(kind: T.DataType, value: Column, _: Column) -> Column | None:
 
 
 def _is_of_today(kind: T.DataType, value: Column, _: Column) -> Column | None:
-    """Return whether a time is of a day on which Spark may be reading it, in any zone."""
+    """Return whether a time is of today in some zone: Spark adds today's date to a text that has only a time of day."""
     return F.abs(F.datediff(value, F.current_date())) <= 1 if isinstance(kind, T.TimestampType) else None
 
 
 def _is_far(kind: T.DataType, value: Column, _: Column) -> Column | None:
-    """Return whether a time may be that of too large a number. One that overflowed nearly always has a fraction."""
+    """Return whether a time may be from too many seconds: it is past 9999, or has a fraction, as after overflows."""
     if not isinstance(kind, T.TimestampType):
         return None
     seconds = value.cast("long")
@@ -727,9 +726,9 @@ def _is_far(kind: T.DataType, value: Column, _: Column) -> Column | None:
 
 
 def _is_far_number(kind: T.DataType, value: Column, text: Column) -> Column | None:
-    """Return whether a time after the year 9999 was read from a number of seconds, or one that overflowed.
+    """Return whether a time was read from a number of seconds past the year 9999, with or without an overflow.
 
-    Spark multiplies the number by a million, as a long. Digits may also be the text of a time in a format of the user.
+    Spark multiplies such a number by a million, as a long. Return false for digits that are a time in a user's format.
     """
     number, range_of_long = text.cast("decimal(20,0)"), F.lit(Decimal(2**64))
     left = (number - value.cast("long")) * 10**6 % range_of_long
@@ -756,7 +755,7 @@ def _names(kind: T.DataType) -> Iterator[str]:
 
 
 def _null_fields(value: Column, kind: T.StructType) -> Iterator[Column]:
-    """Yield whether each field is NULL. Yield true for lists and maps of structs: names in them are always checked."""
+    """Yield whether each field is NULL, and true for each list or map of structs: a field within them may be NULL."""
     for field in kind:
         one = value.getField(field.name)
         yield one.isNull()

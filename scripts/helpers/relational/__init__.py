@@ -1,4 +1,4 @@
 """Nested rows as related tables, whose ids continue from run to run.
 
-May not know: where the rows come from and where the tables are written.
+Must not depend on where the rows come from or where the tables are written.
 """

@@ -58,7 +58,7 @@ class IdsState:
         if self.version is None or self.version >= version:
             # No version of this job wrote the state, so nothing shows which part of `next_id` an operator added.
             return self.next_id
-        # The commit of `version` stored `(version + 1) * STRIDE` or more. An operator may have added the rest: keep it.
+        # `next_id` is `(version + 1) * STRIDE` plus what an operator added, before the commit of `version` or since.
         return max(0, self.next_id - (self.version + 1) * STRIDE)
 
 
@@ -109,7 +109,7 @@ class IdBlock:
         """
         before = _context_state(context, states.get(context))
         above = [IdsState.read(state, name).above(version) for name, state in states.items() if _kind(state) == KIND]
-        # Raise all contexts by the same number, the highest: otherwise the ids of two contexts could overlap.
+        # Raise the ids of all contexts by the largest number in `above`: otherwise ids of two contexts could overlap.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
             raise InvalidValueError(
@@ -126,7 +126,7 @@ class IdBlock:
 
     @classmethod
     def of_plan(cls, context: str, stored: Mapping[str, Any], state: Any) -> IdBlock:
-        """Return the block of an inherited plan. SourceError if the plan is of another kind, without ids."""
+        """Return the block of ids in a plan that an earlier run left unfinished. SourceError for a plan without ids."""
         _check_kind(context, stored)
         return cls(planned_first(stored, context), context, known=_context_state(context, state).tables)
 
@@ -137,7 +137,7 @@ class IdBlock:
         Raises SourceError if the context has a state of another kind, without ids.
         """
         known = _context_state(context, state).tables
-        # Add 1: the number 0 would choose a block that begins at 0 or above, among the committed ids.
+        # Add 1, so that the block is below 0: with the number 0 it would begin at 0 or above, as committed ids do.
         chosen = int.from_bytes(sha256(token.encode()).digest()[:8], "big") % (MAX_ID // STRIDE) + 1
         return cls((slot % (1 << SLOT_BITS)) * BLOCK - chosen * STRIDE, context, known=known)
 
@@ -167,7 +167,7 @@ def _check_kind(context: str, state: Any) -> None:
 
 
 def _context_state(context: str, state: Any) -> IdsState:
-    """Return a context's stored `state`, or an empty one if it is None. Raise SourceError if it is not of ids."""
+    """Return a context's stored `state`, or an empty one for None. SourceError for another kind, such as of files."""
     if state is None:
         return IdsState(0)
     _check_kind(context, state)

@@ -231,25 +231,24 @@ def _holds(kind: T.DataType, wanted: Callable[[T.DataType], bool]) -> bool:
 # --- relations ------------------------------------------------------------------------------------
 
 _BUCKET = "glue_watermarks_bucket"
-"""Name of the column of buckets. By its prefix, `batch.parts` recognises the window over it, and gives no WARNING."""
+"""Column of buckets. By its prefix, `batch.parts` omits its WARNING about Spark window functions over new rows."""
 TOO_MANY = "glue-watermarks: too many ids in one bucket"
 
 
 class Relations:
     """The related tables of one batch of nested rows.
 
-    Each batch has a block of ids, `block`, that is fixed before a row is read. A row's place in the
-    block depends only on its content: its hash chooses a bucket, and rows are counted in each bucket in
-    the order of their content. So a replay assigns each row the same id, however Spark splits and orders
-    the rows; identical rows share the same set of ids. It takes one shuffle, and no row goes through
-    the driver.
+    Each batch has a block of ids, `block`, that is fixed before a row is read. A row's place in the block depends only
+    on its content: its hash chooses a bucket, and rows are counted in each bucket in the order of their content. So a
+    replay assigns each row the same id, however Spark splits and orders the rows; identical rows share the same set of
+    ids. It takes one shuffle, and no row goes through the driver.
 
     Parameters
     ----------
     df
         A DataFrame or Glue's DynamicFrame. Its rows must be the same at every read: no `rand()`,
         no `current_timestamp()`. If it has no columns, as when nothing is new, the tables have no columns
-        either, and their names are the ones in the bookmark.
+        either, and their names are `root` and those of the tables of earlier batches (`block.known`).
     root
         Name of the table of the rows.
     block
@@ -276,14 +275,14 @@ class Relations:
         self._tables = tables_of(
             self._df.schema.jsonValue(), root, case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true"
         )
-        # Rows without an array or map need no ids, so the shuffle and the check for an order are skipped.
+        # Rows without an array or map need no ids. Skip `_with_ids`, which shuffles, and refuses types without order.
         self._keyed = self._with_ids() if len(self._tables) > 1 else None
         if self._keyed is not None and keep:
             self._keyed.persist()
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The part that the plan of a batch stores: the first id."""
+        """The part that the plan of a batch stores: the first id of the block from which rows get their ids."""
         return self.block.plan
 
     @property
@@ -292,7 +291,7 @@ class Relations:
         return self.block.state_after(self._names())
 
     def tables(self) -> dict[str, DataFrame]:
-        """Return the tables by name, the table of the rows first."""
+        """Return the tables by name: first the one with a row for each row of `df`, then those of arrays and maps."""
         if not self._df.columns:
             return {name: self._df if name == self.root else self._df.limit(0) for name in self._names()}
         return {table.name: self._child(table) if table.parent else self._root(table) for table in self._tables}
@@ -305,7 +304,7 @@ class Relations:
 
     @contextmanager
     def typed_errors(self) -> Iterator[None]:
-        """Raise InvalidValueError in place of Spark's error if a bucket is full."""
+        """Raise InvalidValueError in place of Spark's error if a bucket (hashes that begin alike) has too few ids."""
         try:
             yield
         except Exception as error:
@@ -353,15 +352,15 @@ class Relations:
         if loose:
             exact = [exactly(F.col("row").getField(name), kind) for name, kind in loose]
             dealt, order = dealt.withColumn("exact", F.xxhash64(*exact)), [*order, "exact"]
-        # In every table with children, the elements of a row get ids from the row's first id on. So the row needs as
-        # many ids as it has elements in the largest of these tables, and at least one.
+        # Ids are unique only within a table: each table with children numbers a row's elements from the row's first id
+        # on. So a row needs as many ids as it has elements in the table where it has most, and at least one.
         inner = [F.size(_elements(table)) for table in self._tables if table.parent and table.has_children]
         needed = F.greatest(F.lit(1), *inner) if inner else F.lit(1)
         # Use a window frame of rows. In the default one, a range, equal rows would get the same sum, and the same ids.
         before = Window.partitionBy(_BUCKET).orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
         counted = dealt.withColumn("needed", needed.cast("bigint")).withColumn("upto", F.sum("needed").over(before))
         first = F.lit(self.block.first) + F.shiftleft(_BUCKET, RANK_BITS) + F.col("upto") - F.col("needed")
-        # Raise if a bucket is full: the next id belongs to another bucket, and would join rows of two parents.
+        # Raise if a bucket (rows whose hashes begin alike) has too few ids: the next id may be that of another row.
         fits = F.col("upto") <= (1 << RANK_BITS)
         return counted.select(
             "row", F.when(fits, first).otherwise(F.raise_error(F.lit(TOO_MANY)).cast("bigint")).alias("first")
@@ -408,7 +407,7 @@ def _field(value: Column, steps: Fields) -> Column:
 
 
 def _elements(table: RelatedTable) -> Column:
-    """Return the elements of one row in a table: structs of the parent's position, the index and the element itself."""
+    """Return a row's elements in a table as structs with index and parent, a position in `_elements(table.parent)`."""
 
     def placed(array: Column, parent: Column) -> Column:
         return F.transform(

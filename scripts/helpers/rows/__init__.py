@@ -1,7 +1,7 @@
 """Find the new rows of a source. The modules cover cursor columns, windows, coverage, and DataFrames as sources.
 
-May not know: the table of watermarks. States are passed in and returned as maps; nothing here sends a request
-to DynamoDB.
+Must not depend on the table of watermarks. States are passed in and returned as maps; nothing here sends a request to
+DynamoDB.
 """
 
 from typing import TYPE_CHECKING

@@ -215,7 +215,7 @@ def _end_text(end: RangeEnd | None, none: str) -> str:
 def backfill_record_id(job_id: str, context: str, state: RowsState) -> str:
     """Return the id of the job whose watermarks record what backfills of a context have begun and covered.
 
-    The id contains the context's origin, which a reset changes. So after a reset a new, empty record is used.
+    The id contains the context's origin, a name that each reset replaces. So after a reset a new, empty record is used.
     """
     return derived_id(job_id, "coverage", context, state.origin)
 
@@ -252,7 +252,7 @@ class BackfillRecord:
         return cls(merged(covered), decode_ranges(stored.get("begun"), types, f"{name}.begun"))
 
     def to_store(self, live: RowsState) -> dict[str, Any]:
-        """Return the record as it is stored, with the names and types of the live job's cursor columns."""
+        """Return the record as it is stored, with the cursor columns of `live`, the state of the backfilled context."""
         return {
             **stored_identity(live.columns, False, None),
             "kind": RECORD,

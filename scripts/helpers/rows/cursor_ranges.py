@@ -15,15 +15,15 @@ from scripts.helpers.rows.cursors import TEXTS, Cursor, as_list, as_number, chec
 # States and records store ranges of cursor values as compressed JSON, which is checked as it is read.
 
 MAX_RANGES = 20_000
-"""Most ranges in one entry of a state, or in one record: twice as many as `slices` makes. Ranges that touch are one."""
+"""Most ranges in a state or a record of backfills: twice the most slices of one backfill. Those that touch are one."""
 MAX_RAW_BYTES, MAX_MARKS = 4 * 1024 * 1024, 800_000
 """Limits of what is decompressed: a few kilobytes of manipulated data could fill the memory of a driver otherwise."""
 
 
 def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[str], besides: int = 0) -> bytes:
-    """Return groups of ranges, by name, as a state stores them; raise InvalidValueError if there are too many.
+    """Return groups of ranges, by name, as a state stores them; InvalidValueError if they and `besides` are too many.
 
-    `besides` is how many covered ranges the same record has. They count too, because begun slices will join them.
+    `besides` is how many ranges finished slices cover: the begun slices, in `groups`, add theirs when they finish.
 
     >>> decode_ranges(encode_ranges({"o1": [((), (5,)), ((7,), None)]}, ["bigint"]), ["bigint"])
     {'o1': [((), (5,)), ((7,), None)]}
@@ -48,7 +48,7 @@ def decode_ranges(stored: object, types: Sequence[str], name: str = "coverage") 
 
 
 def _unpacked(stored: object, most: int) -> Mapping[str, Any]:
-    """Return the ends of stored ranges, by group, as `_coded` made them; ValueError for more than `most` ranges."""
+    """Return the coded ends of ranges by the name of their group, such as a backfill; ValueError over `most` ranges."""
     coded: Mapping[str, Any] = unpack_json(stored, MAX_RAW_BYTES, MAX_MARKS)
     if sum(map(len, coded.values())) > 2 * most:
         raise ValueError("too many ranges")

@@ -59,9 +59,8 @@ ABOVE = "\x01"
 class CursorColumn:
     """A cursor column: a column whose values are compared with the watermark.
 
-    `type` is Spark's short name of its type, such as ``timestamp`` or ``decimal(10,2)``. `tick` is
-    the smallest step of its values: that of the type, unless the source reports a coarser one, as for
-    a DATETIME of whole seconds. Texts have no tick.
+    `type` is Spark's short name of its type, such as ``timestamp`` or ``decimal(10,2)``. `tick` is the smallest step of
+    its values: that of the type, unless the source reports a coarser one (DATETIME of whole seconds). Texts have none.
 
     Examples
     --------
@@ -80,7 +79,7 @@ class CursorColumn:
     """Whether the source reported the tick; DataFrames do not."""
 
     def __post_init__(self) -> None:
-        """Set the tick of the type if none is given; raise CursorError for a type without exact order."""
+        """Set the tick, a type's smallest step, if none is given; raise CursorError for a type without exact order."""
         object.__setattr__(self, "is_tick_reported", self.tick is not None)
         if self.tick is None and self.type not in TEXTS:
             object.__setattr__(self, "tick", self._own_tick())
@@ -392,7 +391,7 @@ def unordered(name: str, kind: str, *, as_text: bool = False) -> CursorError:
 
 
 def earlier(moment: datetime, by: timedelta) -> datetime:
-    """Return the time `by` before a moment, in the same zone. A change of clocks in between does not shift it."""
+    """Return the time exactly `by` before a moment, in the same zone: elapsed time, not a difference of wall clocks."""
     # Subtract in UTC: Python subtracts on the wall clock of a zone, which is an hour off across a change of clocks.
     return (moment.astimezone(timezone.utc) - by).astimezone(moment.tzinfo)
 

@@ -73,7 +73,7 @@ def check_same_source(
 def check_same_plan(plan: Mapping[str, Any], source: Identified, job_id: str) -> None:
     """Raise PlanConflictError if a plan was made on one table and is about to be replayed on another."""
     before = remembered(plan)
-    # Query the source only if there is something to compare: a plan of an earlier version has no identity.
+    # Query the source only if the plan has an identity: plans of earlier releases of this package have none.
     now = source.identity() if before else None
     if not before or not now or not _differ(before, now):
         return

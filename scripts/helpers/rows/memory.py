@@ -108,7 +108,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return self._rows_where(None if window.whole else self._mask(window))
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str]:
-        """Return no transactions, because all rows are in memory."""
+        """Return no open transactions: no database transaction can still add a row to rows that are in memory."""
         return frozenset()
 
     def cursor_at(self, window: RowWindow, position: int) -> Bound | None:
@@ -117,7 +117,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return self._cursor_at(window.columns, self._mask(window), position, order)
 
     def _mask(self, window: RowWindow) -> pa.Array:
-        """Return, for each row, whether a window takes it; the window must not be `whole`."""
+        """Return, for each row, whether a window takes it; the window must not be `whole`, which takes every row."""
         nulls = self._nulls(window.columns)
         taken = pc.and_(nulls, window.nulls == "take")
         if window.high is not None:
@@ -242,7 +242,7 @@ def _microseconds(name: str, array: pa.Array) -> pa.Array:
             return pc.multiply_checked(values, units[array.type.unit])
         except pa.ArrowInvalid:
             raise CursorError(name, UNREADABLE) from None
-    # Round down, because texts of times are cut, too. Arrow divides towards zero, so it rounds up before 1970.
+    # Round down, so that times equal those read from texts, which are cut to microseconds. Arrow rounds up before 1970.
     towards_zero = pc.divide(values, NS_PER_US)
     above = pc.greater(pc.multiply(towards_zero, NS_PER_US), values)
     return pc.subtract(towards_zero, above.cast(pa.int64()))

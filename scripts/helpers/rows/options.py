@@ -18,9 +18,8 @@ WriteDisposition = Literal["append", "merge"]
 RaiseOrWarn = Literal["raise", "warn"]
 
 DEFAULT_DELAY = timedelta(minutes=5)
-"""How far the upper bound of times stays behind the clock, so that a transaction that commits up to
-five minutes after the time it stamped on its rows is not missed. Kafka's JDBC source has no delay
-by default; its issues #172, #915 and #1015 report the rows that were lost."""
+"""How far the upper bound of times stays behind the clock: rows that are committed up to five minutes after their stamp
+are not lost. Kafka's JDBC source has no delay by default; its issues #172, #915 and #1015 report lost rows."""
 
 
 class RowOptionsGiven(TypedDict, total=False):
@@ -45,24 +44,24 @@ class RowOptionsGiven(TypedDict, total=False):
 class RowOptions:
     """How `rows_since` chooses rows.
 
-    By default no row is read twice, and none is lost that becomes visible within `delay`. For numbers and texts of a
-    database, a run waits for its open transactions (see `open_writers`). In a DataFrame, a row that becomes visible
-    after a larger one was taken is lost without a `lookback`.
+    By default no row is read twice, and none is lost that becomes visible within `delay`. For numbers and texts, this
+    holds only in a database, where a run waits for open transactions (see `open_writers`). In a DataFrame, a number or
+    text that becomes visible after a larger one was taken is lost without a `lookback`.
 
     Attributes
     ----------
     delay
         Longest time between a row's stamp and the moment the row becomes visible on the server that is
         read: the longest transaction, unless the server reports open transactions, plus the lag of a
-        replica. For numbers and texts of a database: how long a run may wait for open transactions, and
-        after which time rows count as decided if transactions cannot be seen. 0 waits for none.
+        replica. For numbers and texts of a database: how long a run may wait for open transactions and, if
+        transactions cannot be seen, how long rows stay unread after a run first saw them. 0 waits for none.
     lookback
         How far before the watermark to read again, for rows that become visible later than `delay`. It reads rows
         twice, so the sink has to merge. A timedelta, or a number for cursors that are numbers.
     high
         The upper bound, exclusive, instead of the one found in the source; the delay does not apply to
-        it. A tuple for compound cursors. It is refused past the clock, past the ceiling, and for numbers
-        and texts more than one step past the last row: rows that come later would be lost.
+        it. A tuple for compound cursors. It is refused past the clock, past the bound of a `PostgresSnapshot`, and for
+        numbers and texts more than one step past the last row: rows that come later would be lost.
     settled
         Declares that no more rows will come below `high`, even if the last row is far below it. For a partition column
         of files: nothing is added to a partition after it was read.
@@ -81,8 +80,8 @@ class RowOptions:
         If nothing is new and the last row of a database's table is below the last row seen: ``raise``
         SourceError[last_row_behind], or ``warn``, for tables whose newest rows are regularly deleted.
     on_late
-        If rows came below a watermark of numbers: ``raise`` SourceError[rows_behind], or ``warn``, as Glue's own
-        readers skip such rows. Without a `delay`, or with `settled`, it is always a WARNING.
+        If rows came below a watermark of numbers: ``raise`` SourceError[rows_behind], or ``warn`` and skip the rows,
+        which Glue's own readers also skip. Without a `delay`, or with `settled`, it is always a WARNING.
     on_changed
         If the last row taken by a cursor of numbers has changed or is gone: ``raise`` SourceError[last_row_changed],
         for tables whose rows are never updated or deleted, or ``warn``.

@@ -160,11 +160,11 @@ transaction are left for a later run, because a waiting cluster costs money."""
 
 
 def is_decided(left: Undecided, still_open: frozenset[str] | None, now: datetime, delay: timedelta) -> bool:
-    """Return whether the undecided rows are decided: no open transaction can still commit a row below them."""
+    """Return whether rows that an earlier run left can be taken: no open transaction can commit a lower number."""
     if left.writers is not None and still_open is not None:
         awaited = left.writers & still_open
         return not awaited - EARLY and (not awaited or now - left.at >= delay)
-    # If open transactions are invisible, now or when the rows were seen, the rows are decided after the delay.
+    # If open transactions could not be listed, now or when the rows were seen, assume that all end within the delay.
     return now - left.at >= delay
 
 
@@ -178,18 +178,14 @@ def reachable_high(
     now: datetime,
     context: str,
 ) -> tuple[Bound | None, Undecided | None]:
-    """Return the upper bound of a window of numbers, and the undecided rows that the next run must check.
+    """Return the upper bound of a window of numbers, and the rows that wait for open transactions (see `Undecided`).
 
     Parameters
     ----------
-    source
-        The source, whose `writers` are queried.
     past_last
         The bound just past the last row, which was seen before this call.
-    low
-        The watermark.
-    before
-        The undecided rows that the former run left.
+    low, before
+        The watermark, and the rows that the former run left, because transactions could still commit lower numbers.
     now
         The time of the source's clock.
     """
@@ -205,7 +201,8 @@ def reachable_high(
             context, columns[0].name,
         )  # fmt: skip
     if still_open is not None:
-        # The delay does not apply to an upper bound that the caller passes.
+        # Entries of `EARLY` name no transaction. Drop NO_SEQUENCE, which is only for the WARNING above. CACHED makes
+        # rows wait for the delay: drop it only if the caller passes an upper bound, because no delay applies then.
         still_open -= EARLY if options.high is not None else {NO_SEQUENCE}
     if still_open is not None and not still_open:
         return past_last, None
@@ -213,7 +210,7 @@ def reachable_high(
     bound = low
     if before is not None and is_decided(before, still_open, now, options.delay):
         bound, left = before.bound, None
-        # The undecided rows may have been deleted since they were seen, so do not go past the last row.
+        # The rows that the earlier run left may be deleted by now: do not go past the last row that still exists.
         if precedes(past_last, bound, descending=options.descending):
             bound = past_last
         if low is not None and precedes(bound, low, descending=options.descending):
@@ -254,10 +251,7 @@ def oldest_writer(source: RowSource, delay: timedelta, context: str, *, warns: b
 
 
 def settled_moment(clock: datetime, delay: timedelta, oldest: OpenWriter | None) -> datetime:
-    """Return the moment below which no row can still appear, in the zone of the clock.
-
-    Raise OverflowError if the delay reaches before the year 1.
-    """
+    """Return the moment, in the clock's zone, below which no row can appear; OverflowError if it is before year 1."""
     if oldest is not None and age_of(oldest, clock) > delay:
         return oldest.began.astimezone(clock.tzinfo)
     return earlier(clock, delay)
@@ -272,21 +266,21 @@ def age_of(writer: OpenWriter, clock: datetime) -> timedelta:
 # --- edge -----------------------------------------------------------------------------------------
 # Store the last rows below a watermark, to detect that a table was restored or that rows came below the watermark.
 #
-# Numbers have no clock. A table that was truncated or restored assigns its numbers again, and may grow past the
-# watermark before the next run. That run finds rows past the watermark, and nothing shows that the rows below it are
-# different ones. So a state stores digests of the last few rows taken (the *edge*), and the next run compares them by
-# one index lookup. Times need no edge: an update moves a row, and rows after a restore have later stamps.
+# A table that was truncated or restored assigns its numbers again, and may grow past the watermark before the next run.
+# That run finds rows past the watermark, and no clock shows that the rows below the watermark are different ones. So a
+# state stores digests of the last few rows taken (the *edge*), and the next run compares them by one index lookup.
+# Times need no edge: an update moves a row past the watermark anyway, and rows made after a restore have later stamps.
 
 KEPT = 5
-"""How many rows an edge has. The last row alone shows that a table was restored. The others show rows that come below
-an outlier, such as 101 below 1,000,000; there are rarely more than four outliers."""
+"""How many rows an edge has. The last row alone shows that a table was restored. If the last row is an outlier, such as
+1,000,000 after 100, the other four show that 101 was inserted below it. More than four outliers are rare."""
 
 
 def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> Edge | None:
-    """Return the `Edge` of rows; None without rows. `seen` has the last row first, and at most `most` rows.
+    """Return the `Edge`, a digest of each row, for the last rows below a watermark; None if `seen` has none.
 
-    The digest of a decimal ignores zeros at its end, so that a column may get more places. With `as_written` it
-    includes them, as in states of earlier versions.
+    `seen` has the last row first, and at most `most` rows. Digests ignore zeros at the end of a decimal, so that a
+    column may get more places. With `as_written` they include the zeros, as in states of earlier releases.
     """
     if not seen:
         return None
@@ -303,7 +297,7 @@ def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> 
 
 
 def _edge_like(before: Edge, seen: Sequence[SeenRow]) -> Edge | None:
-    """Return the edge of rows. Of the two ways to digest decimals, use the one by which more rows match `before`."""
+    """Return the `Edge` (digests) of rows, with or without final zeros of decimals: whichever fits more of `before`."""
 
     def agreeing(edge: Edge | None) -> tuple[int, int]:
         rows = edge.rows if edge else ()
@@ -341,7 +335,7 @@ def _count_rows_below(before: Edge, now: Edge | None) -> int:
     is_partial = before.start is not None
     lowest = before.rows[-1][0]
     found = Counter(cursor for cursor, _ in now.rows) - Counter(cursor for cursor, _ in before.rows)
-    # Skip the lowest cursor, of whose rows `before` may have only some. The caller compares `ties` instead.
+    # Skip rows with the lowest cursor: `before` may have only some of them. The caller compares their number (`ties`).
     return sum(count for cursor, count in found.items() if not (is_partial and cursor == lowest))
 
 
@@ -374,13 +368,13 @@ def edge_after(
         Rows came below the watermark, which no run would take; or, with ``on_changed="raise"``, the last row taken is
         gone or has changed.
     """
-    # Times and UUIDs need no edge, because rows that are made after a restore have later ones.
+    # Times and UUIDs need no edge (last rows, to detect a restore): rows made after a restore are past the watermark.
     if window.columns[0].is_time or window.columns[0].is_uuid:
         return None
     if before is not None and window.low is not None:
         # Read one row more than were stored, to see a row that was inserted between them.
         seen = _newest(source, window, before.start, window.low, KEPT + 1)
-        # Without an index the source would read the whole table, so it returns None; `facts` has logged a WARNING.
+        # `_newest` returns None without an index: it would read the whole table. `facts` has logged a WARNING.
         if seen is not None and seen is not UNKNOWN:
             never_read = seen
             # Ignore rows within the lookback: this window reads them again, so a row that came there is not lost.
@@ -413,7 +407,7 @@ def edge_after(
 
 
 def _below(source: RowSource, start: Bound | None, window: RowWindow) -> Sequence[SeenRow]:
-    """Return the last rows from the cursor `start` up to the bound where a window with a lookback begins to read."""
+    """Return the last few rows, from the cursor `start` on, that the lookback of a window does not read again."""
     end = window.read_low
     is_read_from_start = end is None or (start is not None and not precedes(start, end, descending=window.descending))
     if is_read_from_start:
@@ -438,7 +432,7 @@ def _compare(
     job_id: str,
 ) -> None:
     if came:
-        # A job without a delay is documented to lose lower numbers, so only log a WARNING instead of stopping it.
+        # As documented, a job without a delay can lose rows below its watermark: log a WARNING instead of stopping.
         if options.on_late == "raise" and options.delay and not options.settled:
             raise SourceError(source.name, reason="rows_behind", context=context, job_id=job_id)
         logger.warning(
@@ -480,13 +474,13 @@ def plan_window(
 ) -> RowWindow:
     """Find the window of new rows, with one query over the rows past the watermark.
 
-    The upper bound is one tick above the source's largest value, so that a lagging replica or a late
-    import loses no row as long as nothing newer is visible. For times it is also no later than the
-    clock less the delay, rounded down to the column's tick, so rows that come after newer ones are safe
-    for the length of the delay. If a database shows when its open transactions began, the bound is not later than that
-    either. Numbers and texts have no clock: their bound stays behind the open transactions of a database (see
-    `open_writers`). In other sources, a row that becomes visible after a row with a larger number is lost, unless a
-    lookback covers it or the source has a ceiling.
+    The upper bound is one tick above the source's largest value, so that a lagging replica or a late import loses no
+    row as long as nothing newer is visible. For times it is also no later than the clock less the delay, rounded down
+    to the column's tick, so rows that come after newer ones are safe for the length of the delay. If a database shows
+    when its open transactions began, the bound is not later than that either. Numbers and texts have no clock: their
+    bound stays behind the open transactions of a database (see `open_writers`). In other sources, a row that becomes
+    visible after a row with a larger number is lost, unless a lookback covers it, or the source itself returns a bound
+    below which no row can still appear (`Facts.ceiling`).
 
     Parameters
     ----------
@@ -542,7 +536,7 @@ def plan_window(
     columns = stamped_by(columns, clock)
     look = _Look(source, columns, chosen, context, job_id, before, low, asked, facts, clock)
     look.check()
-    # Look up transactions after the facts. A transaction that writes in between is still open, or its rows are visible.
+    # List open transactions after the last row was found: each that was open then is listed, or its rows can be read.
     look = replace(look, writers=look.awaited_writers())
     high, undecided = look.upper_bound()
     lookback = look.lookback()
@@ -555,7 +549,7 @@ def plan_window(
     )  # fmt: skip
     if chosen.max_rows is not None:
         window = limited(source, window, chosen.max_rows, context)
-    # If the source has a ceiling, below which no row can still appear, no edge is needed.
+    # A source with a ceiling needs no edge (last rows, to find late ones): no row can still appear below the ceiling.
     edge = None if facts.ceiling is not None else edge_after(source, window, known.edge, chosen, context, job_id)
     return replace(window, edge=edge, last=look.last_seen(window.high, known.last), complete=look.complete(window))
 
@@ -715,7 +709,7 @@ class _Look:
             self._check_clock()
 
     def _check_slack(self) -> None:
-        """Raise CursorError if partitions could be skipped although late rows may still come into them."""
+        """Raise CursorError if late rows could be in date partitions that are skipped (see `DatePartitions.slack`)."""
         slack = self.facts.slack
         # The delay does not apply to an upper bound that the caller passes.
         late = timedelta(0) if self.options.high is not None else self.options.delay
@@ -729,11 +723,11 @@ class _Look:
             )
 
     def _warn_of_texts(self) -> None:
-        """Log a WARNING if the texts of this run may sort in another order than their bytes, as 9 and 10 do."""
+        """Log a WARNING if texts of this run may sort by bytes in another order than by value, as 10 before 9."""
         before = self.low if self.state is not None else None
         texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
         widths = {*self.facts.widths, *map(len, texts)}
-        # `facts.widths` is empty if the cursors are no texts. Ignore `start_from`: it may be only the start of a key.
+        # `facts.widths` is empty except for texts. Ignore a first run's `low` (`start_from`): it may be part of a key.
         if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
             logger.warning(
                 "event=unordered_texts context=%s column=%s: the texts have different lengths, or are times with an "
@@ -755,7 +749,7 @@ class _Look:
             )
         if self.state is None or self.low is None or not self.has_uuids:
             return
-        # Check only a watermark that is a UUID. A watermark just past a text row is that text with `ABOVE` added.
+        # Check no watermark one step past a UUID in a column of texts: it is the UUID and a character, `ABOVE`.
         if is_uuid(self.low[0]) and moment_of(str(self.low[0])) > self.clock:
             raise SourceError(self.source.name, reason="behind", context=self.context, what="clock")
 
@@ -785,13 +779,12 @@ class _Look:
 
     def _check_clock(self) -> None:
         """Raise an error if the clock is behind the watermark, or if a bound of the caller is past the clock."""
-        # A server whose clock was set back, or another server, would stamp rows below the watermark, and no run would
-        # read them.
+        # A server with a clock set back, or another server, would stamp rows below the watermark, which no run reads.
         wall: Any = self.first.at(self.clock)
         is_first_run = self.state is None
         if self.low is not None and wall < self.low[0] and not is_first_run:
             raise SourceError(self.source.name, reason="behind", context=self.context, what="clock")
-        # Compare with the lowest stamp that rows can still get: clocks that are soon turned back will repeat an hour.
+        # Compare with the lowest stamp that new rows can get: clocks that go back in autumn repeat an hour of stamps.
         lowest: Any = self.first.lowest(self.clock)
         for what, bound in (("start_from", self.low if is_first_run else None), ("high", self.asked)):
             if bound is not None and lowest < bound[0]:
@@ -833,7 +826,7 @@ class _Look:
         return timedelta(seconds=int(age_of(writer, self.clock).total_seconds()))
 
     def upper_bound(self) -> tuple[Bound | None, Undecided | None]:
-        """Return the upper bound of the window, and the undecided rows that the next run must check."""
+        """Return the window's upper bound, and the rows past it that wait for open transactions (see `Undecided`)."""
         if self.facts.ceiling is not None:
             return self._up_to(self._ceiling(self.facts.ceiling), "its ceiling"), None
         # Trust the caller's upper bound if it was checked against the clock (times), or if the caller declares that no
@@ -856,7 +849,7 @@ class _Look:
 
     def _ceiling(self, ceiling: Cursor) -> Bound:
         bound = self._alone(self.first.check(ceiling))
-        # A ceiling only rises. If it is below the watermark, it comes from another server or a restored server.
+        # A ceiling (no row can still appear below it) only rises: a lower one is of another or a restored server.
         if self.low is not None and precedes(bound, self.low):
             raise SourceError(self.source.name, reason="behind", context=self.context, what="ceiling")
         return bound
@@ -920,7 +913,7 @@ class _Look:
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
         """Until a run has taken rows, warn that a lower number that appears later is lost, whatever the delay."""
         took_rows = self.state is not None and self.state.last is not None
-        # Recognize a database by its clock or, if Spark's own JDBC reader reads it, by `undecided` rows.
+        # A database has a clock. Spark's own JDBC reader shows none, but makes rows wait, so they are `undecided`.
         is_of_database = self.facts.now is not None or undecided is not None
         is_meant = self.options.settled or self.options.lookback or not self.options.delay
         if took_rows or is_of_database or is_meant:
@@ -940,7 +933,7 @@ class _Look:
         )  # fmt: skip
 
     def _up_to(self, limit: Bound | None, what: str) -> Bound | None:
-        """Return the caller's upper bound, or else `limit`. CursorError if it is past `limit`, or `limit` is None."""
+        """Return the caller's upper bound (CursorError if it is past `limit` or that is None); without one, `limit`."""
         if self.asked is None:
             return limit
         if limit is None or self._precedes(limit, self.asked):
@@ -954,11 +947,10 @@ class _Look:
     def lookback(self) -> Tick | None:
         """Return how far to read back: further than `options.lookback` if the clock was put forward in that time."""
         lookback = self.options.lookback
-        # A first run has nothing to read again: it starts at the very beginning, or at `start_from`. 0 of any type
-        # means no lookback.
+        # A first run (from the beginning or `start_from`) has nothing to read again. 0 of any type means no lookback.
         if self.state is None or not lookback:
             return None
-        # Only dates and times without a zone come from clocks that are put forward; UUIDs hold instants.
+        # Read further back only for dates and times without a zone: wall clocks are put forward. UUIDs are instants.
         if self.low is None or not isinstance(lookback, timedelta) or self.first.type not in ("timestamp_ntz", "date"):
             return lookback
         # On the morning that skips an hour, two hours before 04:00 is 01:00 by the wall clock, so read three hours.
@@ -976,7 +968,7 @@ class _Look:
 
         This checks only if nothing is new: rows past the watermark show that the table has not fallen behind.
         """
-        # If the source has a ceiling, no check is needed, because no row can come below the ceiling.
+        # No check is needed if the source has a ceiling, a bound below which no row can still appear.
         if self.last_row is not None or self.facts.ceiling is not None:
             return
         last = self.source.last(self.columns, self.options.descending)
@@ -992,7 +984,7 @@ class _Look:
         # Accept a watermark just past the last row: an operator who has checked the rows may have set it there.
         if not self._precedes(just_past(self.columns, last, self.options.descending), low):
             return
-        # Only warn if the state has no last row seen (set by hand, or old): its watermark may be past all rows.
+        # Warn instead of raising if the state has no `seen` (set by hand, or old): `low` might be past all rows.
         if seen is not None and not self._precedes(last, seen):
             return
         if seen is not None and self.options.on_behind != "warn":
@@ -1017,8 +1009,8 @@ class _Look:
         """Return the bound below which all rows are taken, if it is past the watermark after the window; else None.
 
         The watermark stays at the last row, so without this bound a source without new rows would always look late. The
-        result is also None if it is unknown how new the rows are: for a source without a clock, such as files, which
-        are listed before the plan, and for rows that come from another server or by a REFRESH.
+        result is also None if rows up to the present may be missing: files, which have no clock, were listed before the
+        plan; rows from another server or by the REFRESH of a materialized view arrive late.
         """
         if (
             ELSEWHERE in self.writers.hidden
@@ -1093,7 +1085,7 @@ def window_between(
     if begin is not None and begin.descending != end.descending:
         raise CursorError(columns[0].name, "its order changed between the two runs. Take a range on one side of that.")
     low = end.start if begin is None else begin.value
-    # Use the columns of the source as they are now, with the ticks that it reports.
+    # Use the columns as the source has them now, with the ticks (smallest steps of values) that it reports.
     window = RowWindow(
         columns, low, end.value, nulls=options.nulls, descending=end.descending, start=end.start, source=end.source
     )

@@ -62,17 +62,17 @@ class SliceSource(ForwardingRows):
         return None if self.is_done else self.source.identity()
 
     def zone_is_known(self, now: datetime) -> bool | None:
-        """Return whether the zone of the source was given; True after the slice was read."""
+        """Return what the source returns; True after the slice was read, because the source is then not queried."""
         return self.is_done or self.source.zone_is_known(now)
 
-    # The next three methods switch checks off for a slice: the backfilled job, which is already past it, makes them.
+    # The next three methods switch checks off, as the backfilled job, which has passed the slice, makes these checks.
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Unknown:
         """Return UNKNOWN, because rows past the slice do not matter."""
         return UNKNOWN
 
     def newest(self, window: RowWindow, most: int) -> Unknown:
-        """Return UNKNOWN, so that no rows are stored to compare in a later run: a slice has no later run."""
+        """Return UNKNOWN, so that no last rows are stored for the next run: a slice of a backfill is read only once."""
         return UNKNOWN
 
     def sequences(self, column: str) -> tuple[()]:
@@ -80,11 +80,11 @@ class SliceSource(ForwardingRows):
         return ()
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Return the facts of the source; raise BoundsError if more rows may still come into the slice."""
+        """Return the source's facts; raise BoundsError if rows may still arrive in the range of this backfill slice."""
         if self.is_done:
             return Facts()
         found = self.source.facts(columns, low, descending)
-        # Only times and UUIDs are compared with a clock. A slice without an end belongs to a falling cursor of numbers.
+        # Compare only times and UUIDs with a clock. A slice without an end has a descending cursor of numbers.
         if self.high is not None and (columns[0].is_time or _is_uuid_bound(self.high)):
             now = self.clock()
             source_now = found.now or now.astimezone(found.zone or now.tzinfo)
@@ -210,9 +210,9 @@ class RowsProgress:
         return RowsState.read(found, context)
 
     def backfills(self, job_id: str, context: str, state: RowsState) -> BackfillRecord:
-        """Return which slices backfills have begun and covered since the last reset of a context (its origin)."""
-        # Read only the head of the record's job. Only backfills write it, so it has no items of the original
-        # `Watermarks` class, which `latest` would look for in every job without backfills.
+        """Return which slices backfills have begun and which ranges they have read since a context's last reset."""
+        # Use `head`, one request: if the record's job has no head (no backfill began), `latest` sends another request
+        # for items of the original `Watermarks` class. That job has no such items, because only backfills write it.
         version = self._lookups.head(backfill_record_id(job_id, context, state))
         return BackfillRecord.read(self._lookups.state_at(version, context) if version else None)
 
@@ -256,7 +256,7 @@ class RowsProgress:
         return found
 
     def jobs_of_backfills(self, job_id: str) -> list[str]:
-        """Return the jobs that a job's backfills have: for each context its unfinished slices, then its record."""
+        """Return ids of jobs, by context: those of unfinished backfill slices, then the one that records backfills."""
         version, found = self._lookups.latest(job_id), list[str]()
         for context in version.watermarks:
             state = self._lookups.state_at(version, context)
@@ -268,10 +268,10 @@ class RowsProgress:
     # --- states set by hand ---------------------------------------------------------------------
 
     def states_to_set(self, version: JobState, states: Mapping[str, Any], origin: str) -> dict[str, Any]:
-        """Return states set by hand, adding to each rows context the coverage of the state it replaces.
+        """Return states set by hand; a state for rows keeps the ranges read (coverage) of the state that it replaces.
 
-        Call this again for each version that the change is tried on: if a run commits in between, the
-        coverage that it adds would be lost with the coverage of an earlier version.
+        Call this again, with the newest version, each time you try to store the result. If a run commits between two
+        tries, the earlier result lacks the coverage that the run added, and storing that result would lose it.
         """
         found = dict(states)
         for name, state in states.items():
@@ -286,7 +286,7 @@ class RowsProgress:
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
                         "value to continue from, or reset the context to read everything."
                     )
-                # Drop what earlier runs saw (`SEEN`), unless it was changed: the operator has checked the rows now.
+                # Drop unedited `SEEN` (what runs saw), or the next run might refuse rows that the operator has checked.
                 after = RowsState.read(state, name)
                 seen: dict[str, Any] = {
                     field: None for field in SEEN if before and getattr(after, field) == getattr(before, field)

@@ -160,14 +160,11 @@ class RowSource(ABC):
 
     @abstractmethod
     def columns(self, names: Sequence[str], strings: bool) -> tuple[CursorColumn, ...]:
-        """Return the cursor columns; raise CursorError if one is missing or has no exact order.
-
-        Texts are refused unless `strings` is set.
-        """
+        """Return the cursor columns; CursorError if one is missing, lacks exact order, or is text without `strings`."""
 
     @abstractmethod
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
-        """Count the NULLs of all rows, and find the facts of the rows at `low` or past it, in one query."""
+        """Return, by one query, the number of NULLs in all rows and the other `Facts` of rows at `low` or past it."""
 
     @abstractmethod
     def rows(self, window: RowWindow) -> Any:
@@ -190,17 +187,17 @@ class RowSource(ABC):
         return None
 
     def zone_is_known(self, now: datetime) -> bool | None:
-        """Return whether the zone of dates and of columns without zone was given; None if no clock stamps them.
+        """Return whether a zone was given for dates and times without one; None if the source needs no zone.
 
         Parameters
         ----------
         now
-            The job's time, whose own zone counts if the source has no clock.
+            The job's time. If the source has no clock, the zone of this time counts as given, unless it is UTC.
         """
         return None
 
     def wall_clock(self, column: CursorColumn) -> str | None:
-        """Return the reader, such as JDBC, that may have read wall clocks as instants; None if none is known."""
+        """Return the name of a reader, such as JDBC, that may have read times without zone as instants; else None."""
         return None
 
     def is_partition(self, column: CursorColumn) -> bool | None:
@@ -229,13 +226,13 @@ class RowSource(ABC):
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         """Return the names of open transactions that may still commit a row with a lower number than the last row.
 
-        Wait at most `longest` for them to end. Return the names of those still open; None if they are unknown. An entry
-        of `EARLY` means that clients may take numbers before they begin a transaction, so rows wait for the delay.
+        Wait at most `longest` for them to end. Return the names of those still open; None if they are unknown. If a
+        client may hold a number before it begins a transaction, add an entry of `EARLY`: rows then wait for the delay.
         """
         return None
 
     def open_writers(self, delay: timedelta) -> OpenWriters | None:
-        """Return the oldest open transaction that has written, and why some may be invisible; None if unknown.
+        """Return the oldest open transaction that has written, and why others may be hidden; None if unknown.
 
         If the beginning of a transaction is not known, assume that it began `delay` before it was first seen.
         """

@@ -233,7 +233,7 @@ class DataFrameRows(RowSource):
         probe = RowWindow(columns, low, None, descending=descending)
         nulls = probe.null_predicate(SPARK)
         source = self._pruned(columns, low, None)
-        # Count the NULLs of all rows, not only of those past `low`: no window ever reads a row whose cursor is NULL.
+        # Count the NULLs of all rows: a NULL is never past `low`, so otherwise new rows with NULL would go unreported.
         if low is not None:
             source = source.where(sql("{} OR ({})", nulls, probe.at_or_past(low, SPARK)))
         asked = [*_last(columns, nulls, descending), sql("count_if({})", nulls)]
@@ -255,7 +255,7 @@ class DataFrameRows(RowSource):
         )
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
-        """Return None (unknown) if the DataFrame is read by Spark's own JDBC reader; otherwise no transactions."""
+        """Return None (unknown transactions) for Spark's own JDBC reader, which shows none; otherwise an empty set."""
         return None if self._reads_a_database() else frozenset()
 
     def _reads_a_database(self) -> bool:

@@ -98,7 +98,7 @@ def with_marks(statement: SQL, mark: LiteralString, percent: LiteralString, coun
     Raises
     ------
     InvalidValueError
-        The statement has another number of placeholders, for example because a name contains NUL.
+        The statement has another number of placeholders, for example because a name contains NUL, which is `VALUE`.
     """
     if statement.count(VALUE) != count:
         raise InvalidValueError("A name holds NUL, which no database takes. Correct the name.")
@@ -106,7 +106,7 @@ def with_marks(statement: SQL, mark: LiteralString, percent: LiteralString, coun
 
 
 def with_names(statement: SQL, names: Mapping[str, SQL]) -> SQL:
-    """Return a statement with names in its fields, such as ``{events}``, where Spark would put whole relations.
+    """Return a statement with a table's name in each field, such as ``{events}``; Spark fills fields with DataFrames.
 
     >>> with_names(sql("SELECT * FROM {{events}}"), {"events": internal("relation")})
     'SELECT * FROM glue_watermarks_relation'
@@ -129,7 +129,7 @@ def written_by_hand(text: str) -> SQL:
 
 
 def of_catalogue(text: str) -> SQL:
-    """Return a table's constraint from the catalogue as SQL. Each INSERT evaluates it anyway, with the same rights."""
+    """Return a constraint from the catalogue as trusted SQL: each INSERT evaluates it anyway, with the same rights."""
     return SQL(text)
 
 

@@ -1,8 +1,8 @@
-"""The state of a source of rows (a *rows context*): its watermark, coverage and last rows; checked when read. Pure.
+"""The state of a source of rows (a *rows context*): watermark, ranges read, last rows below the watermark. Pure.
 
-Ranges are ascending, in whatever order the job reads. The state of a context stores what the job's own (*live*) runs
-covered; the state of a separate job stores what backfills covered. Both belong to an *origin*, which names the life of
-a context between two resets, so that a reset forgets both.
+Reading a state checks it. Ranges of cursor values are ascending, in whatever order the job reads. A context's state has
+the ranges (*coverage*) that the job's own (*live*) runs read; a separate job's state has those that backfills read.
+Both belong to an *origin*, the period between two resets of a context, so that a reset forgets both.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Undecided:
 
     @classmethod
     def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Undecided | None:
-        """Return the undecided rows of a state, or None; raise ImplausibleError if `to_store` did not write them."""
+        """Return a state's rows seen but not taken, or None; ImplausibleError if `to_store` did not write the entry."""
         if "undecided" not in state:
             return None
         fields = state.map("undecided")
@@ -68,7 +68,7 @@ class Undecided:
         return cls(bound, None if writers is None else frozenset(writers.split("\n")), fields.moment("at"))
 
     def to_store(self) -> dict[str, Any]:
-        """Return the undecided rows as a state stores them."""
+        """Return the entry for rows seen but not taken, as a state stores it."""
         writers = None if self.writers is None else "\n".join(sorted(self.writers))
         return {"bound": stored_bound(self.bound), "writers": writers, "at": self.at}
 
@@ -80,7 +80,7 @@ class Edge:
     Attributes
     ----------
     start
-        Cursor of the first of these rows in the order of reading; None if there was no row before it.
+        Cursor of the first of these rows in the order of reading; None if the source had fewer rows than an edge keeps.
     names
         A digest of the names of the columns other than the cursors.
     rows
@@ -96,7 +96,7 @@ class Edge:
 
     @classmethod
     def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Edge | None:
-        """Return the edge of a state, or None; raise ImplausibleError if `to_store` did not write it."""
+        """Return a state's edge (its last rows), or None; ImplausibleError if `to_store` did not write the edge."""
         if "edge" not in state:
             return None
         fields = state.map("edge")
@@ -138,7 +138,7 @@ class RowsState:
     edge
         Digests of the last rows below `value`, which show whether these rows have changed.
     covered
-        The ranges that runs have read, compressed. None in a state of an earlier version, which read all it passed.
+        Compressed ranges that were read. None in a state of an old package version, whose runs read all up to `value`.
     others
         Fields of other modules, such as the schemas that rows were read with.
     """
@@ -177,7 +177,7 @@ class RowsState:
         return cls.read(stored, context)
 
     def to_store(self) -> dict[str, Any]:
-        """Return the state as it is stored, without empty fields, because a state may have only a few fields."""
+        """Return the state as it is stored, without empty fields: `MAX_ENTRIES` limits the fields of all states."""
         parts = {"undecided": self.undecided, "edge": self.edge}
         given = {
             "start": stored_bound(self.start), "last": stored_bound(self.last), "complete": stored_bound(self.complete),
@@ -213,11 +213,11 @@ class RowsState:
 
     @cached_property
     def coverage(self) -> tuple[str, list[CursorRange]]:
-        """The origin of the state, and the ranges that were read since this origin began, in order."""
+        """The origin (the name of the period since a reset), and the ranges that were read in this period, in order."""
         return self.unpacked("state")
 
     def unpacked(self, name: str) -> tuple[str, list[CursorRange]]:
-        """Return the coverage; raise ImplausibleError, with the name of the state, if it is damaged."""
+        """Return the origin (period since a reset) and the ranges read; ImplausibleError, with `name`, if damaged."""
         if self.covered is None:
             return "", merged([self.passed])
         groups = decode_ranges(self.covered, self.types, f"{name}.covered")
@@ -238,7 +238,7 @@ class RowsState:
         return self.coverage[1]
 
     def is_left_to_slices(self, bounds: CursorRange) -> bool:
-        """Return whether live runs have passed a range without reading any of it. Then only slices can read it."""
+        """Return whether the job's own runs have passed a range and read none of it, so only backfills can read it."""
         return uncovered(bounds, self.ranges) == [bounds] and not uncovered(bounds, [self.passed])
 
     def end_that_fits(self, bound: Any, what: str) -> RangeEnd:
@@ -248,7 +248,7 @@ class RowsState:
     def with_coverage(self, before: RowsState | None, read: Iterable[CursorRange], origin: str) -> RowsState:
         """Return this state with the coverage of the state `before` it, extended by the ranges in `read`."""
         covered: list[CursorRange] = []
-        # Keep the origin of the state before: a new origin would make backfills forget what they have covered.
+        # Keep the origin (the period since the last reset): with a new one, backfills forget what they have covered.
         if before:
             origin, covered = before.coverage
         return replace(self, covered=encode_ranges({origin: merged([*covered, *read])}, self.types))
@@ -273,7 +273,7 @@ _OF_STATE = {"kind", "cursor_column", "type", TICK, ZONE, "descending", SOURCE, 
 
 
 def is_rows(state: object) -> bool:
-    """Return whether a stored state is that of a rows context."""
+    """Return whether a stored state is that of a context that reads rows."""
     return isinstance(state, Mapping) and state.get("kind") == KIND
 
 
@@ -324,8 +324,8 @@ def check_types(columns: Sequence[CursorColumn], before: Sequence[CursorColumn])
                 f"its type was {was.type} and is {column.type} now. Cast it, or give it a transformation_ctx of its "
                 "own.",
             )
-        # Refuse another step. If stamps are rounded to fewer digits, rows already read can move above the watermark and
-        # are read again. With more digits, new rows can come below the watermark.
+        # Refuse times with more or fewer digits than before. If times are rounded to fewer, rows already read can move
+        # above the watermark and are read again. With more digits, new rows can come below the watermark.
         if column.is_tick_reported and was.is_tick_reported and column.tick != was.tick:
             raise CursorError(
                 column.name,
@@ -364,7 +364,7 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
     names, types = as_list(fields.any("cursor_column")), as_list(fields.any("type"))
     if len(names) != len(types) or not all(isinstance(text, str) and text for text in [*names, *types]):
         raise fields.wrong("cursor_column", "a name, or a list of names, with a type for each")
-    # A state of a version that did not store steps accepts the first steps that its source reports.
+    # Early versions of this package stored no steps (ticks) of times: 0 then accepts the steps that the source reports.
     steps = fields.of(TICK, list, "steps of times", [0] * len(names))
     if len(steps) != len(names) or not all(type(step) is int and 0 <= step <= DAY // MICROSECOND for step in steps):
         raise fields.wrong(TICK, "microseconds for each column, 0 where its source says none")
@@ -376,7 +376,7 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
         raise fields.wrong("type", "a type that has an exact order") from None
 
 
-# --- times as people and clocks see them ----------------------------------------------------------
+# --- wall-clock times and instants ----------------------------------------------------------------
 
 
 def stamped_by(columns: Sequence[CursorColumn], clock: datetime) -> tuple[CursorColumn, ...]:
@@ -417,8 +417,8 @@ def _zone_of(name: str | None) -> tzinfo | None:
 def column_values(columns: Sequence[CursorColumn], bound: Any, *, placed: bool = False) -> Any:
     """Return a bound as its columns store it: times without zone, which states store in UTC, become naive.
 
-    With `placed`, for display, they become instants of their zone, and stay naive only if the zone is unknown. One
-    value is returned as it is, several as a tuple.
+    With `placed`, for display, they become instants in the zone of the clock that stamps them, and stay naive only if
+    that zone is unknown. One value is returned as it is, several as a tuple.
     """
     if bound is None:
         return None

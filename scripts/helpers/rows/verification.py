@@ -53,8 +53,8 @@ class Choice:
     Attributes
     ----------
     interval
-        Width of an interval: a timedelta, or a number for a cursor of numbers. None is a day, or a hundredth of the
-        numbers read. Texts and UUIDs are not cut into intervals.
+        Width of an interval: a timedelta, or a number for a cursor of numbers. None is a day, or for numbers a
+        hundredth of the width of all ranges that were read. Texts and UUIDs are not cut into intervals.
     recent
         How many of the newest intervals to compare.
     sample
@@ -120,8 +120,8 @@ class Choice:
                 newer += piece.count
                 if within < piece.count:
                     first, last = piece.at(within)
-                    # The newest and oldest intervals end where the range ends, even between rows with equal first
-                    # values. Without a lower end of the range, the oldest has none: the target may have older rows.
+                    # The oldest interval starts, and the newest ends, where the range does, even between rows with an
+                    # equal first column. If the range has no start, nor has the oldest: the target may have older rows.
                     start = low if within == piece.count - 1 else from_number(first, column.type)
                     found.append((start, high if within == 0 else from_number(last, column.type)))
                     break
@@ -145,7 +145,7 @@ def first_of(end: End) -> Cursor:
 def _start(span: Span, smallest: Cursor | None) -> Cursor:
     if span[0] is not None:
         return first_of(span[0])
-    # If the source has no row below the end, the range is a single interval without a beginning.
+    # If the source has no row below the end, return the end: `_Cells` then counts one interval, without a beginning.
     end: Any = first_of(span[1])
     found: Cursor = end if smallest is None else min(smallest, end)
     return found

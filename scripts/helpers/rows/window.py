@@ -37,12 +37,12 @@ class RowWindow:
 
     `low` is None on a first run, which reads everything before `high`. `high` is None while the source has no row; the
     watermark then stays as it is. A compound cursor has a value for each column, and its columns are compared in order.
-    `descending` mirrors the window: it has rows at `low` or below it, and above `high`. `start` is where the first run
-    was to start, and a lookback reads no further. `whole` takes every row, whatever its cursor. `source` is the
-    identity of the source (see `identity`). `last` is the last row seen. `undecided` are rows that the next run must
-    check first (see `open_writers`). `complete` is a bound below which no row can still appear, if it is past the last
-    row. The plan leaves out `last`, `undecided`, `complete` and `edge`, because the next state, which is frozen with
-    it, has them. `has_more` means that a limit left rows for the next batch.
+    A `descending` window has the rows at `low` or below it, and above `high`. `start` is where the first run was to
+    start, and a lookback reads no further. `whole` takes every row, whatever its cursor. `source` is the identity of
+    the source (see `identity`). `has_more` means that a limit left rows for the next batch. The plan leaves out the
+    other fields, because the next state, which is frozen with the plan, has them: `last` is the last row seen;
+    `undecided` are rows that the next run must check first (see `open_writers`); `complete` is a bound past the last
+    row below which no row can still appear, or None; `edge` has digests of the last rows below the watermark.
 
     Examples
     --------
@@ -127,13 +127,13 @@ class RowWindow:
         return joined(" OR ", map(dialect.lacks, self.columns))
 
     def _compare(self, bound: Bound, sign: str, dialect: Dialect) -> SQL:
-        """Compare a cursor with a bound in SQL, and its first column alone, so that indexes and Parquet skip rows."""
+        """Compare cursor and bound in SQL, and also only the first column, so that indexes and Parquet skip rows."""
         values = [value for value in bound if value is not None]
         columns = self.columns[: len(values)]
         if len(values) == 1:
             return dialect.comparison(columns[0], sign, values[0])
-        # (a, b) <= (1, 2) means: a < 1, or a = 1 and b <= 2. Only the comparison of the last column has the `=` of the
-        # sign. It is written out, because SQL Server and Oracle cannot compare row values such as (a, b) <= (1, 2).
+        # SQL Server and Oracle cannot compare row values such as (a, b) <= (1, 2). So compare column by column: a < 1,
+        # or a = 1 and b <= 2. Only the comparison of the last column has the `=` of the sign.
         strict = sign[0]
         choices = []
         equal_before: list[SQL] = []
@@ -150,7 +150,7 @@ class RowWindow:
         """Return the window as the frozen plan stores it."""
         plan = stored_identity(self.columns, self.descending, self.source)
         plan |= {"low": stored_bound(self.low), "high": stored_bound(self.high)}
-        # Leave out defaults, as a plan may have only a few entries and the plans of many contexts share one item.
+        # Leave out defaults: one item stores the plans of all contexts, which together have at most `MAX_ENTRIES`.
         if self.start is not None:
             plan["start"] = stored_bound(self.start)
         if self.lookback:
@@ -177,7 +177,7 @@ class RowWindow:
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], context: str) -> RowWindow:
-        """Read what `to_plan` wrote, for any columns; raise ImplausibleError for anything else."""
+        """Read what `to_plan` wrote, whatever its columns are; raise ImplausibleError for anything else."""
         fields = Fields(plan, context)
         columns = columns_in(fields)
         return cls(
@@ -194,7 +194,7 @@ class RowWindow:
 
     @property
     def state(self) -> RowsState:
-        """The state of this context after the window is processed, without coverage."""
+        """The state of this context after the window is processed, without the ranges that were read (coverage)."""
         # If the source had no row, there is no upper bound, and the state keeps the former watermark.
         reached = self.low if self.high is None else self.high
         return RowsState(

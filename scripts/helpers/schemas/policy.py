@@ -166,7 +166,7 @@ def _stops(change: ColumnChange, policy: OnSchemaChange, given: Given, rescues: 
     if change.what == WIDER and policy == "add":
         return False
     if not given.is_text:
-        # Stop, because values that have a type are not checked one by one, so a cast could lose some of them.
+        # Stop: only values of texts (CSV, JSON) are checked one by one, so a cast of other values could lose some.
         return True
     # Continue if the type is inferred as "string", as it is for a column without any value. Reading checks each value.
     return policy == "raise" and change.now != "string"

@@ -1,4 +1,4 @@
-"""Give a Spark DataFrame the columns that a `Decision` allows, or those of several frames together."""
+"""Give a Spark DataFrame the columns that a `Decision` on its schema allows; unite frames with different columns."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class Statements:
 
     @property
     def deletes_table(self) -> str:
-        """The name of the table of remembered deletes."""
+        """The name of the table of keys that merges deleted, so that later merges ignore older rows of these keys."""
         name = GONE + self.table
         limit = self.sql.longest_name
         if limit and len(name.encode()) > limit:
@@ -171,7 +171,7 @@ class Statements:
 
     def create_landing(self, staging: str, columns: Sequence[Arriving]) -> SQL:
         """Return the CREATE TABLE for the landing table, which takes rows before they are converted and checked."""
-        # `p` is the Spark task that wrote a row, `a` the attempt: Spark repeats a task that is lost after its commit.
+        # a: attempt at the Spark task p, which Spark may repeat after its commit. n: a row's number. d: 1 for a delete.
         declared = [sql("{} {}", column.landing, self.sql.landing_type(column)) for column in columns]
         listed = joined(", ", [*declared, sql("a bigint DEFAULT ({}), p bigint, n bigint, d bigint", self.sql.attempt)])
         return sql("CREATE TABLE {} ({}){}", self.beside(staging + LANDING), listed, self.sql.engine)
@@ -186,7 +186,7 @@ class Statements:
         return self.sql.create_like(table, names, self.target, (DELETED, ROW))
 
     def copy(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL:
-        """Return the INSERT that copies landed rows to the staging table, those of one attempt at each Spark task."""
+        """Return the INSERT that copies the landing table to the staging table, but only one attempt per Spark task."""
         names = self._list([*(column.name for column, _ in columns), DELETED, ROW])
         values = [self.sql.arrived(column, found.declared) for column, found in columns]
         return sql(
@@ -197,12 +197,12 @@ class Statements:
         )  # fmt: skip
 
     def nulls(self, staging: str, column: Arriving, *, in_deletes: bool) -> SQL:
-        """Return the query that counts the landed rows with NULL in a column; deletes count only with `in_deletes`."""
+        """Return the query that counts landing rows with NULL in a column; deletes count only with `in_deletes`."""
         count = sql("SELECT COUNT(*) FROM {} l WHERE l.{} IS NULL", self.beside(staging + LANDING), column.landing)
         return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
     def changed(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL | None:
-        """Return the query that counts, by column, the landed values that staging changed; None if it changes none."""
+        """Return the query that counts, by column, values that differ between landing and staging; None if none can."""
         changes = [self.sql.changes(*pair) for pair in columns]
         if not any(changes):
             return None
@@ -279,7 +279,7 @@ class Statements:
         return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
     def recorded(self, job: str) -> Bound:
-        """Return the query for the last recorded version in each epoch of a job, given by its mark; '' for all jobs."""
+        """Return the query for each epoch's last recorded version; `job` is a job id's hash (`mark_of`), '' for all."""
         of_job = sql("AND job = {}", VALUE) if job else sql("")
         statement = sql(
             "SELECT job, epoch, MAX(version) FROM {} WHERE target = {} {} GROUP BY job, epoch",
@@ -327,12 +327,12 @@ class Statements:
     # --- merging --------------------------------------------------------------------------------
 
     def create_gone(self, merge: Merge) -> SQL:
-        """Return the CREATE TABLE for remembered deletes, with their keys and sequences."""
+        """Return the CREATE TABLE for `deletes_table`: keys that merges deleted, with `sequence_by` of the deletes."""
         names = [self.sql.quote(name) for name in (*merge.keys, *merge.sequence_by)]
         return self.sql.create_like(self.beside(self.deletes_table), names, self.target)
 
     def other_scales(self, column: Arriving) -> list[SQL]:
-        """Return the queries that count decimals of another scale, as text: in the target and in remembered deletes."""
+        """Return queries, on target and `deletes_table`, that count decimals (texts) of another scale than `column`."""
         # Skip texts with an exponent, which Spark writes for very small numbers.
         where = sql(
             "LENGTH(SUBSTR({0}, INSTR({0} || '.', '.') + 1)) <> {1} AND {0} NOT LIKE '%E%'",
@@ -347,7 +347,7 @@ class Statements:
         return self._drop_ranked(staging, sql("RANK"), merge.keys, newest_first)
 
     def drop_copies(self, staging: str, merge: Merge) -> SQL:
-        """Return the DELETE of duplicate staged rows, which leaves one row for each key and sequence."""
+        """Return the DELETE of duplicate staged rows, which leaves one row for each value of keys and `sequence_by`."""
         return self._drop_ranked(staging, sql("ROW_NUMBER"), (*merge.keys, *merge.sequence_by), ROW)
 
     def _drop_ranked(self, staging: str, function: SQL, partition: Sequence[str], order: SQL) -> SQL:
@@ -358,9 +358,9 @@ class Statements:
         )  # fmt: skip
 
     def ties_within(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
-        """Return the query that counts staged rows that have key and sequence of another, different staged row."""
+        """Return the query that counts staged rows with keys and `sequence_by` of another, different staged row."""
         unequal, differ = sql("s.{0} <> t.{0}", DELETED), self._differ(merge, declared)
-        # Two rows are also compared by their columns besides key and sequence, but two deletes are not.
+        # Two rows are also compared by their columns besides keys and `sequence_by`, but two deletes are not.
         if differ:
             unequal = sql("{} OR (s.{} = 0 AND ({}))", unequal, DELETED, joined(" OR ", differ))
         return sql(
@@ -369,7 +369,7 @@ class Statements:
         )  # fmt: skip
 
     def ties_beside(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
-        """Return the query that counts staged events tied with a different row of the target or a remembered delete."""
+        """Return the query that counts staged rows unlike a row or delete of the same keys and `sequence_by`."""
         unequal = joined(" OR ", [sql("s.{} <> 0", DELETED), *self._differ(merge, declared)])
         return sql(
             "SELECT (SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE {}) + "
@@ -379,7 +379,7 @@ class Statements:
         )  # fmt: skip
 
     def _differ(self, merge: Merge, declared: Mapping[str, str]) -> list[SQL]:
-        """Return, for each column other than key and sequence, the condition that two rows differ in it."""
+        """Return, for each column besides keys and `sequence_by`, the condition that two rows differ in that column."""
         return [
             self.sql.differ(sql("s.{}", self.sql.quote(name)), sql("t.{}", self.sql.quote(name)), declared[name])
             for name in declared
@@ -390,7 +390,7 @@ class Statements:
         return sql("{} AND {}", merge.matches(self.sql.quote), merge.ties(self.sql.quote))
 
     def merge(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
-        """Return the statements that merge a staging table into the target, after `_Attempt` has reduced it."""
+        """Return statements to merge staged rows: the newest of each key or, for a history table, all versions."""
         return self._versions(staging, merge, names) if merge.history else self._newest(staging, merge, names)
 
     def _newest(self, staging: str, merge: Merge, names: Sequence[str]) -> list[SQL]:
@@ -497,7 +497,7 @@ times as many round trips."""
 
 
 def arriving(types: Mapping[str, str]) -> list[Arriving]:
-    """Return the columns of a landing table, from the rows' types by name, without the column that marks deletes."""
+    """Return the columns of the landing table, filled before the staging table, without the one that marks deletes."""
     found = []
     for position, (name, kind) in enumerate(types.items()):
         base = kind.partition("(")[0].partition(" ")[0]
@@ -796,7 +796,7 @@ class DriverAccess:
             session.commit()
 
     def _landed(self, rows: pa.RecordBatch, columns: Sequence[Arriving], first: int) -> list[Sequence[Any]]:
-        """Return rows for the landing table, numbered from `first`; InvalidValueError for a value that does not fit."""
+        """Return rows for the landing table (before staging), numbered from `first`; InvalidValueError if unfit."""
         values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
             if column.kind == "string" and not self.sql.holds_nul:
@@ -820,7 +820,7 @@ def _commit_each(connection: Any) -> None:
 
 
 def _landed(column: Arriving, array: Any) -> list[Any]:
-    """Return a column's values for the landing table; InvalidValueError for a date that Python cannot represent."""
+    """Return a column's values for the landing table (before staging); InvalidValueError for dates Python lacks."""
     try:
         values = array.to_pylist()
     except OverflowError:
@@ -976,8 +976,9 @@ class DatabaseSink(TableSink):
         if isinstance(record, Output):
             is_named = record.folder.startswith(owner_of(table, record.job))
         else:
-            # A retraction has no staging table with a hash in its name, so compare the last parts of the names. Even if
-            # another table `a.repairs` is mistaken for this one, no row is lost: the retracted versions are read again.
+            # A retraction has no staging table, whose name would have a hash of the target's name. So compare the ends
+            # of the names. A retraction from `a.repairs`, one name with a dot, also matches a table `repairs`. Even so
+            # no row is lost: only rows of the retracted versions are deleted, and the job reads these versions again.
             is_named = f".{record.target.removeprefix(place)}".endswith(f".{table}")
         return is_named and record.staging == self._log.schema
 
@@ -998,7 +999,7 @@ class DatabaseSink(TableSink):
         StagedFilesLostError
             The staging table is gone, and the batch is not in the target.
         UnprovenError
-            The output's staging table has a name that no attempt at this batch gives it for this target.
+            The output names a staging table of another schema, or one whose name is not made of this batch and target.
         InvalidValueError
             Since the batch was staged, another writer added a row that is tied with one of its rows.
         TargetUnavailableError, TargetError
@@ -1097,8 +1098,8 @@ class _Log(TableLog):
     def batches(self, session: Session, schema: str) -> Statements | None:
         """Return the statements for the target and the table of batches; None if there is no table of batches.
 
-        A job's mark in the table of batches has 8 digits if an earlier version of this package created that table.
-        Then the statements cut the mark, too, so that they find the batches in it.
+        A job's mark (the hash of its id) has 8 digits in a table of batches that an earlier version of this package
+        created. The statements then cut marks that they look for to 8 digits, so that they find the table's batches.
         """
         found = self.catalogue(session, [schema, BATCHES])
         digits = 8 if found and "(8)" in found["job"].declared else MARK_DIGITS
@@ -1272,8 +1273,7 @@ class _StagingTables(Attempts):
         statements = self._log.statements(self._schema)
         with self._log.session(f"staging table {folder!r} cannot be dropped") as session:
             _begin(session, self._log.sql)
-            # Do not wait for a lock: a paused attempt may keep its table locked for long. No reader sees that table,
-            # and the next run sweeps it.
+            # Do not wait: a paused attempt may lock the table long. No reader sees the table; the next run sweeps it.
             if statements.sql.impatient:
                 session.run(statements.sql.impatient)
             session.run(statements.drop(folder + LANDING))
@@ -1304,7 +1304,7 @@ class _StagingTables(Attempts):
 class _Attempt:
     """The rows that one attempt stages, checked against the target as it is now.
 
-    When rows are staged, the server converts each value to the type of its column. A merge then refuses ties.
+    The server converts values to the columns' types. A merge then refuses unlike rows of equal keys and `sequence_by`.
 
     Raises
     ------
@@ -1560,7 +1560,7 @@ class _Attempt:
         check_counts(self._log.target, counts, ", or use job.merge to have one row of each key")
 
     def _reduce(self, session: Session, rules: Merge) -> None:
-        """Reduce a staging table to the winning rows: the newest of each key, or for a history one of each event."""
+        """Reduce a staging table to the rows to merge: the newest of each key or, for a history table, each version."""
         statements, table = self.statements, self._table
         for column in self._arriving:
             is_text = column.base in self._sql.compared_as_text and column.name in rules.keys

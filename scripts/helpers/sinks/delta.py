@@ -237,7 +237,7 @@ class _Log(LakeLog, Tables):
             self._append((app, version), change.staged if isinstance(change, Append) else None)
             return
         is_recorded = self.recorded(of) >= version
-        # Do not merge a recorded batch: after a long pause, this would store deletes again that were removed meanwhile.
+        # Merge a recorded batch only to repeat it (`repeats`): a merge stores deletes again that an operator removed.
         if not is_recorded or change.repeats:
             record = None if is_recorded else (app, version)
             self._merge(self.merging(change.rules), self.rows.read(change.staged), record)
@@ -273,8 +273,9 @@ class _Log(LakeLog, Tables):
             try:
                 self.merge(self._uri, merge.source(distinct), step, recorded)
             except Exception as error:
-                # Before this call has recorded the batch, raise: the caller checks whether another publisher recorded
-                # it, or tries again. After that, try again here, because the caller would find the batch recorded.
+                # Raise if no round of this loop has recorded the batch: the caller tries again, or finds that another
+                # publisher has recorded it. After a round that has, merge again here: the caller would skip a recorded
+                # batch, and rows and deletes that another writer committed meanwhile would not be merged with it.
                 if recorded is not None or self.meaning(error) != "moved":
                     raise
                 continue
@@ -546,8 +547,7 @@ class _ArrowLog(_Log):
         if self.has(uri):
             return
         schema = pa.schema([pa.field(name, like.schema.field(name).type) for name in columns])
-        # Create the table without rows. Two publishers that create it at once do not notice each other. If they created
-        # it with rows, both would add the batch.
+        # Create the table without rows: two publishers may create it at once unnoticed, and both would add the rows.
         DeltaTable.create(
             address_of(uri), schema=Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by) or None,
             storage_options=self._options,

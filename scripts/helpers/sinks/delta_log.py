@@ -79,7 +79,8 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
         for restore, (gone, back) in [*undone.items()]:
-            # Find the "add" of each file, too, that was removed before the RESTORE (by compaction) and stayed removed.
+            # The restored version comes before all commits that added files of `gone` or removed files of `back`. A
+            # file that this commit removed (by compaction) and that is not in `back` was added after that version, too.
             gone.difference_update(added)
             gone.update(removed - back)
             back.difference_update(removed)

@@ -92,7 +92,7 @@ class FileSchema:
         return TargetSchemaError(target, missing, unknown, changed, remedy) if missing or unknown or changed else None
 
     def merged(self, rows: FileSchema) -> FileSchema:
-        """Return this schema, with columns that only the rows have added. Columns without a type get the rows' type."""
+        """Return this schema plus the columns that only `rows` has. Columns without a type get their type in `rows`."""
         known = {name.lower() for name in (*self.columns, *self.partitions)}
 
         def both(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
@@ -120,7 +120,7 @@ def store_schema(target: Place, staged: bytes | None, version: int) -> None:
                 "the batch was staged, and readers cannot read both: %s. Rewind one of the jobs with retract, and let "
                 "it write to another folder", target.uri(""), version, misfit.found if misfit else "options differ",
             )  # fmt: skip
-        # If columns of CSV files conflict, keep those that the other job stored: its later batches must fit them.
+        # If columns of CSV files conflict, keep those that another job stored: later batches of that job must fit them.
         kept = there if misfit is not None and ours.format == "csv" else there.merged(ours)
         return None if kept == there else replace(kept, instead_of=None).to_bytes()
 

@@ -232,7 +232,8 @@ def fit_to_schema(
     A column without a value in any row has no type, so it gets the type that it has at the target. If the target lacks
     the column, it is left out, except from CSV files, which cannot get a column later: there it is an empty text, and
     the first batch with a value sets its type. In Spark's rows only columns of type void count as empty: to find
-    others, Spark would have to read the rows. The merged schema has an `attempt` only if the target stores it already.
+    others, Spark would have to read the rows. The merged schema's `attempt`, the folder of the attempt that made it, is
+    empty unless the target already stores an equal schema: then it is that schema's `attempt`.
 
     Parameters
     ----------
@@ -246,12 +247,12 @@ def fit_to_schema(
     TargetError
         An option that readers need, such as ``sep``, has another value than at the target.
     InvalidValueError
-        Two names differ only in case, or a column without a value needs a type.
+        Two names differ only in case; or the only column, or a nested field, has no value and no type at the target.
     """
     check_cases(columns_of(rows), target.uri(""))
     before = FileSchema.read(target.read(COLUMNS))
     if not ours and before is not None:
-        # List all files: the first page of the listing, from which `ours` is, may have only other writers' files.
+        # List all files: `ours` is from the first page of a listing, which may have only files of other writers.
         ours = _published(target)
     # Ignore the stored schema if the target has no published file: then the rows may have other columns.
     there = before if ours else None
@@ -351,7 +352,7 @@ def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mappin
 
 
 def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
-    """Return the type of each column in a file's first line: its type in `schema`, or the value's if it is unfit."""
+    """Return the type of each column in a file's first line: that in `schema` if the value fits it, or the value's."""
     options = {"lineSep": schema.options["linesep"]} if "linesep" in schema.options else {}
     first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
     columns = {}
@@ -426,9 +427,9 @@ class FileSink:
     pause or crash. Readers see no row before the commit. While the batch is published, they see some of its files, each
     file whole. This needs atomic renames (file systems) or copies (S3), and that nobody else deletes staged files.
 
-    There is no such guarantee for a run that saves nothing (a paused or disabled job, or a range of runs): no commit
-    selects one of its attempts, so each attempt publishes. A retry with the same run id replaces the files of the
-    earlier attempt one by one, and meanwhile readers see files of both. If both publish at once, both may stay.
+    None of this holds for a run that saves nothing (mode ``disable``, or ``pause`` with or without a range of runs): no
+    commit selects one of its attempts, so each attempt publishes. A retry with the same run id replaces the files of
+    the earlier attempt one by one, and meanwhile readers see files of both. If both publish at once, both may stay.
 
     Parameters
     ----------
@@ -481,7 +482,7 @@ class FileSink:
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> FileSink | None:
-        """Return the sink for a record; None if the job's script alone knows the place, or `_is_noted` is False."""
+        """Return a record's sink; None if its staging is not the default or, for a retraction, lacks the file NOTE."""
         if not is_beside(output, output.target):
             return None
         made = cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
@@ -492,9 +493,9 @@ class FileSink:
         return self.target.uri("")
 
     def check(self, df: DataFrame | pd.DataFrame) -> Any:
-        """Return the rows for `stage`; InvalidValueError for no frame, wrong `partition_by` or a format of Spark only.
+        """Return the rows for `stage`; InvalidValueError if it is not a frame, or unfit for format or `partition_by`.
 
-        Also raised for a value of pandas or pyarrow that no folder name can hold; `stage` checks the values of Spark.
+        Frames of pandas and pyarrow fit only Parquet, and values that folder names can hold; `stage` checks Spark's.
         """
         df = given_rows(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
@@ -554,8 +555,9 @@ class FileSink:
         if mark not in jobs or not isinstance(self.target, S3Place):
             self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
-        # Stage the schema, even if the target has stored it: if the target is emptied meanwhile, another job may store
-        # other columns. If no other job writes there, only a decision that takes back this batch, too, can empty it.
+        # Stage the schema even if the target has it: the target may be emptied before the publication, and another job
+        # may then store other columns. Leave the schema out if only this job writes to the target: the target is then
+        # emptied only by an operator's decision about this job, such as a rewind, which takes back this batch as well.
         is_alone = jobs == {mark} and (len(listed) < LOOKED_AT or max(listed) > f"{RECORDS}/~")
         new = None if schema is not None and schema.attempt and is_alone else schema
         made = Output(
@@ -589,7 +591,7 @@ class FileSink:
         if staged is None:
             return
         moves = _final_names(output, staged)
-        # Delete files that an earlier attempt published under this batch id, as in a run that saves no watermarks.
+        # Delete files of this batch from an earlier attempt: in a run that saves no watermarks, each attempt publishes.
         if output.replaces or output.batch_folders:
             self.target.delete(set(self.published(output)) - set(moves.values()))
         if output.batch_folders:
@@ -738,8 +740,8 @@ class FileSink:
         """Move staged files to their names at the target, which is another folder of the same bucket or file system."""
         gone = self.staging.place.move(moves, sizes, self.target)
         if gone and output.replaces:
-            # HDFS does not rename a file to a name that an earlier attempt has published. Delete that file first: it is
-            # not a file of this attempt, because only the run itself publishes what it does not save.
+            # HDFS renames no staged file to a name that exists at the target, so delete the existing file first. It is
+            # of an earlier attempt: no other process can publish this attempt, because no head has its output.
             left = self.staging.place.files(output.folder)
             refused = {name: moves[name] for name in gone if name in left}
             self.target.delete(refused.values())

@@ -193,8 +193,8 @@ def _marked_in_pandas(
     if missing is None:
         return events
     gone = missing[named].assign(**{DELETED: True})
-    # Concatenate as objects: otherwise pandas makes floats of whole numbers in columns that `missing` lacks. But keep
-    # pyarrow's types in such columns: as objects, their lists would become NumPy arrays, with NaN for NULL.
+    # Concatenate as objects: otherwise pandas makes floats of whole numbers in columns that the deletes, `gone`, lack.
+    # But keep pyarrow's types in columns that `gone` lacks: as objects, lists would be NumPy arrays, with NaN for NULL.
     held = {name: kind for name, kind in events.dtypes.items() if isinstance(kind, pd.ArrowDtype) and name not in named}
     objects = {name: "object" for name in events.columns if name not in held}
     wide = gone.reindex(columns=events.columns).astype("object").astype(held)
@@ -215,7 +215,7 @@ def _typed(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
     kinds: dict[Any, Any] = {}
     for name, kind in like.dtypes.items():
         if isinstance(kind, pd.CategoricalDtype):
-            continue  # Do not restore a categorical type, because its categories may lack the deleted keys.
+            continue  # Restore no categorical type: its categories may lack the keys of the appended deletes.
         is_whole = pd.api.types.is_integer_dtype(kind) and not pd.api.types.is_extension_array_dtype(kind)
         kinds[name] = str(kind).replace("i", "I", 1).replace("uI", "UI") if is_whole else kind
         if str(kind) == "bool":

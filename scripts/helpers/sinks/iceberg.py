@@ -449,7 +449,7 @@ def _condition_for(names: Sequence[str], rows: pa.Table) -> Any:
 
 
 def _cast_to_table(events: pa.Table, table: Any) -> pa.Table:
-    """Return events cast to the types of the table's columns, but nullable: a delete may have NULL in any column."""
+    """Return rows and deletes to merge in the table's types, but nullable: a delete may have NULL in any column."""
     schema = table.schema().as_arrow()
     types = {one.name: schema.field(one.name).type for one in events.schema if one.name != DELETED}
     return events.cast(pa.schema([pa.field(name, types.get(name, pa.bool_())) for name in events.column_names]))
@@ -547,7 +547,8 @@ class IcebergSink(LakeSink):
         made = named()
         # Use the engine (Spark or `pyiceberg`) that staged the batch, because the other engine cannot find its rows.
         if output.staging and engine != _SparkLog.engine:
-            # If this raises an error, only the script can reach the catalog, so None is returned below.
+            # Ignore errors: this process cannot open the catalog, which only the job's own script configures. For a
+            # retraction, Spark is tried below; for the output of another engine, None is returned.
             with suppress(WatermarkError):
                 made._log.check(merges=False)
                 return made if made._done(lambda: made._is_own_place(output)) else None
@@ -578,7 +579,8 @@ class IcebergSink(LakeSink):
     def places(self, df: Any) -> list[str]:
         if (found := self._done(self._log.found)) is not None:
             return self._leads_to(str(found.location()), self._log.properties(found))
-        # Return no folder if the rows have no columns, or the catalog cannot plan a table: it will make a new folder.
+        # Return no folder for rows without columns, because they create no table, or if the catalog cannot show a
+        # location (TargetError) before it creates the table: that folder will be new, so no source has files in it.
         with suppress(TargetError):
             return self._done(lambda: self._leads_to(*self._log.planned_table())) if columns_of(df) else []
         return []
@@ -594,10 +596,7 @@ class IcebergSink(LakeSink):
         super().publish(output)
 
     def retract(self, retraction: Retraction) -> int:
-        """Delete the staged and the published rows of some versions; see `TableSink.retract`.
-
-        If the table is gone, delete only the staged rows, and log a WARNING.
-        """
+        """See `TableSink.retract`. If the table is gone, delete only the staged rows, and log a WARNING."""
         if self._done(self._log.exists):
             return super().retract(retraction)
         # Do not raise if the table is gone, or each later run would fail. Late publishers will find no staged rows.
@@ -704,7 +703,7 @@ class _Log(LakeLog):
     def planned_table(self) -> tuple[str, Any]:
         """Return the location and the properties that a new table would get. No table is created.
 
-        The planned table has only a text column: whether the format has the rows' types is not checked here.
+        It is planned with one text column in place of the rows' columns, so Iceberg does not check their types here.
         """
 
     @abstractmethod
@@ -731,7 +730,7 @@ def _rolled_back(metadata: Mapping[str, Any]) -> dict[str, int]:
 
 
 class _SparkLog(_Log):
-    """The target's table, through the Java API of Iceberg: in SQL, a cherry-pick cannot also set a property."""
+    """The target's table, by Iceberg's Java API: SQL cannot cherry-pick a snapshot and record a batch in one commit."""
 
     engine = "spark"
 
@@ -780,8 +779,8 @@ class _SparkLog(_Log):
         transaction = self.table().newTransaction()
         try:
             if staged is not None:
-                # Use the snapshot of this attempt's branch, whose name has the mark of the job. Do not use the snapshot
-                # in the output, which was read from the table of watermarks and may be forged.
+                # Use the snapshot of this attempt's branch, whose name contains a hash of the job's id. Do not use
+                # `Output.snapshot`, which was read from the table of watermarks and may be forged.
                 transaction.manageSnapshots().cherrypick(staged.snapshotId()).commit()
             elif isinstance(change, Nothing) and change.staged_files:
                 # Add a snapshot, so that the commit of a late publisher, whose merge read an older snapshot, fails.
@@ -991,7 +990,7 @@ class _ArrowLog(_Log):
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         table = self.table()
-        # Look for the record in the table object that is committed to: if `main` moves after this, the commit fails.
+        # Look for the batch's record in the same `table`: if another publisher records it after this, the commit fails.
         is_recorded = self._recorded_in(table, of) >= version
         if is_recorded and not (isinstance(change, MergeRows) and change.repeats):
             return
@@ -1053,7 +1052,7 @@ class _ArrowLog(_Log):
         try:
             files = [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in copied]
         except OSError as error:
-            # Let `pyiceberg` write the rows: it cannot read the copies, because it has another login or endpoint.
+            # Let `pyiceberg` write the rows: it cannot read the files copied here, having another login or endpoint.
             logger.info("event=written_again target=%s: %s", self._target, error)
             return None
         ids = parquet_path_to_id_mapping(table.schema())
@@ -1071,7 +1070,7 @@ class _ArrowLog(_Log):
     def delete(self, retraction: Retraction) -> int:
         table = self.table()
         before = _total(table)
-        # Try to commit only once. A commit of another writer between the totals would make the difference wrong.
+        # Do not retry the commit: the rows before and after it are counted, and others may add rows between two tries.
         table.catalog = _OneTry(table.catalog)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Delete operation did not match any records")

@@ -46,9 +46,9 @@ MOST_SEQUENCES = 10
 
 @dataclass(frozen=True)
 class Versions:
-    """The columns that show when a version was valid: from `valid_from` on, up to but excluding `valid_to`.
+    """The columns of a history table, which has a row for each version of a key, that show when a version was valid.
 
-    `valid_to` is NULL for the version that is valid now. `valid_from` may be the column of `sequence_by` itself.
+    Valid from `valid_from` to before `valid_to`, NULL if still valid. `valid_from` may be the column of `sequence_by`.
     """
 
     valid_from: str = "valid_from"
@@ -138,7 +138,7 @@ class Merge:
         return cls(columns.keys, columns.sequence_by, Versions(*columns.history) if columns.history else None)
 
     def ends(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return which of `valid_from` and `valid_to` `columns` lacks, by name, with the column that gives the type."""
+        """Map each of `valid_from` and `valid_to` that `columns` lacks to the sequence column, whose type it gets."""
         history = self.history
         if history is None:
             return {}
@@ -150,7 +150,7 @@ class Merge:
         return joined(" AND ", (sql("t.{0} = s.{0}", quote(name)) for name in self.keys))
 
     def ties(self, quote: Callable[[str], SQL]) -> SQL:
-        """Return the condition that `t` and `s`, which have the same key, have the same sequence."""
+        """Return the condition that a target's row `t` and an event `s` of the same key have equal `sequence_by`."""
         return joined(" AND ", (sql("t.{0} = s.{0}", quote(name)) for name in self.sequence_by))
 
     def tied(self, target: str, count: int, where: str) -> InvalidValueError:
@@ -184,7 +184,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 #     Spark      ROW is the whole row as a struct; Spark runs the query only when the rows are written
 #     DuckDB     ROW is the row's number; pyarrow takes the row of that number from its table
 #
-# So DuckDB gets only keys and sequences, as numbers and bytes. The other columns need not be converted for it.
+# So DuckDB gets only keys and the columns of `sequence_by`, as numbers and bytes, and no other column is converted.
 
 ROW = internal("row")
 MEMORY, THREADS = "1GB", 4
@@ -208,9 +208,9 @@ class _SparkEngine:
     """Spark, in the session of the first relation. In the SQL, ``{name}`` stands for the relation of that name."""
 
     def relation(self, rows: DataFrame, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> DataFrame:
-        """Return the relation with `columns`, a map from name to alias. InvalidValueError if one cannot be compared.
+        """Return the rows for the SQL of a merge: `columns`, a map from name to alias, and the whole row as `ROW`.
 
-        `ROW` has all columns. With `beside`, it has only the other columns, in a form that SQL can compare.
+        `ROW` has all columns; with `beside`, all columns except those in `beside`, in a form that SQL can compare.
         """
         fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
         if beside:
@@ -226,7 +226,7 @@ class _SparkEngine:
         return tuple(self.sql(text, **relations).collect()[0])
 
     def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
-        """Return the rows of `of` that the relation `found` has. The columns in `filled` get the relation's values.
+        """Return the row of `of` that each row of `found` names by `ROW`. Columns in `filled` get values of `found`.
 
         A column of `filled` that is not in `of` gets the type of the column `like` in `of`.
         """
@@ -291,7 +291,7 @@ def one_database() -> Iterator[None]:
 
 
 class _ArrowEngine:
-    """DuckDB in memory, for tables of pyarrow."""
+    """DuckDB in memory, for tables of pyarrow. `relation` raises InvalidValueError if a column cannot be compared."""
 
     def relation(self, rows: pa.Table, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> pa.Table:
         found: dict[str, Any] = {}
@@ -317,10 +317,7 @@ class _ArrowEngine:
         return found
 
     def refused(self, rows: pa.Table, conditions: Mapping[str, SQL]) -> dict[str, int]:
-        """Return, by condition, the number of rows for which the condition is false or NULL.
-
-        Conditions that DuckDB cannot read are left out.
-        """
+        """Return how many rows make each condition false or NULL. Conditions that DuckDB cannot read are left out."""
         import duckdb
 
         found = {}
@@ -340,7 +337,7 @@ class _ArrowEngine:
         return pa.table(columns)
 
     def together(self, events: pa.Table, rows: pa.Table, *, deleted: bool) -> pa.Table:
-        # A column that is NULL in all events (such as if all come from `missing`) has no type: use its type in `rows`.
+        # A column that is NULL in all events, such as deletes from `merge(missing=…)`, has no type: use that of `rows`.
         kinds = {
             field.name: rows.schema.field(field.name).type if pa.types.is_null(field.type) else field.type
             for field in events.schema
@@ -459,9 +456,9 @@ class Frames:
         return bool(count)
 
     def distinct(self, events: Any, merge: Merge) -> Any:
-        """Return the newest event of each key, or for a history one event of each key and sequence.
+        """Return the newest event (row or delete) of each key, or for a history table one of each key and sequence.
 
-        If events have the same key and sequence, return a delete if one is among them. After `check`, they are equal.
+        Of events with the same key and sequence, return a delete if there is one. `check` refuses those that differ.
         """
         column = aliases_of([*merge.keys, *merge.sequence_by, DELETED])
         together = merge.keys if merge.history is None else [*merge.keys, *merge.sequence_by]
@@ -495,9 +492,10 @@ class Frames:
         return int(self._engine.one(text, events=self._engine.relation(events, column, named))[0])
 
     def versions(self, events: Any, there: Any, gone: Any, merge: Merge) -> Any:
-        """Return all versions of the events' keys, with start and end. `DELETED` marks those already in the table.
+        """Return the versions (rows of a history table) of the events' keys, with start and end.
 
-        Rows from before the first merge have no start. They are left out, and so stay unchanged in the table.
+        `DELETED` is true for the versions in `there`, so that the MERGE inserts only new versions. Rows from before the
+        first merge, which have no start, are left out, so that they stay unchanged.
 
         Parameters
         ----------
@@ -558,10 +556,7 @@ ARROW_FRAMES = Frames(ARROW_ENGINE)
 
 
 class TableMerge:
-    """Merges batches into one table, whose name is `target`.
-
-    `memory` is the name of the table next to it that remembers deletes.
-    """
+    """Merges batches into the table `target`. The table next to it that remembers deletes is `memory`."""
 
     def __init__(self, target: str, memory: str, rules: Merge, tables: Tables, frames: Frames) -> None:
         self.target, self.memory, self.rules = target, memory, rules
@@ -574,12 +569,13 @@ class TableMerge:
 
     @one_database()
     def check(self, events: Any) -> None:
-        """Raise if it is unknown which of two events is newer, or whether an event is newer than a row or a delete.
+        """Raise if events (rows and deletes to merge) have no order among themselves, or with earlier rows and deletes.
 
         Raises
         ------
         KeyColumnError, InvalidValueError
-            An event has NULL in a key or sequence, or is tied with another event, a row or a remembered delete.
+            An event has NULL in a key or in `sequence_by`, or has the same values there as another event, a row of the
+            target or a delete in the table `memory`, which remembers deletes, and differs from it.
         TargetError
             The table that remembers deletes has other columns than the keys and `sequence_by` of these rules.
         """
@@ -609,7 +605,7 @@ class TableMerge:
         return self._frames.rows_with_keys(self._tables.read(table, events, self.rules), events, self.rules)
 
     def source(self, distinct: Any) -> Any:
-        """Return the source for a batch's MERGE: the newest event of each key, or for a history all its versions."""
+        """Return the source for a batch's MERGE: the newest row or delete of each key, or in a history all its rows."""
         frames, gone = self._frames, self._read(self.memory, distinct)
         if self.rules.history is not None:
             return frames.versions(distinct, self._read(self.target, distinct), gone, self.rules)
@@ -617,15 +613,15 @@ class TableMerge:
         return frames.distinct(frames.together(distinct, gone, deleted=True), self.rules)
 
     def remembering(self, quote: Callable[[str], SQL] = quote) -> Step:
-        """Return the step that merges deletes into the table that remembers them; `quote` quotes names of columns."""
+        """Return the step that merges deletes into `memory`, which remembers them; `quote` quotes columns' names."""
         rules, on, named = self.rules, self.rules.matches(quote), self.named
         if rules.history is not None:
-            # For a history, keep every delete of a key, because each of them ends the version before it.
+            # For a history table (a row for each version of a key), keep every delete: it ends the version before it.
             return Step(sql("{} AND {}", on, rules.ties(quote)), IS_DELETE, named)
         return Step(on, IS_DELETE, named, sql("{} AND {}", IS_DELETE, rules.newer(quote)), named)
 
     def step(self, columns: Sequence[str], quote: Callable[[str], SQL] = quote) -> Step:
-        """Return the step that merges a source into the target. `columns` are those of the events."""
+        """Return the step that merges a source into the target. `columns` are those of the staged rows and deletes."""
         rules, on = self.rules, self.rules.matches(quote)
         columns = [*(name for name in columns if name != DELETED), *rules.ends(columns)]
         if rules.history is None:

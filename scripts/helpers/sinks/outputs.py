@@ -33,7 +33,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Attempt(NamedTuple):
-    """An attempt, as a name shows it. `job` is the job's mark, or for a staging table a hash of target and mark."""
+    """An attempt, parsed from a name. `job` is the job's `mark_of`, or in a table's name a hash of target and mark."""
 
     job: str
     epoch: str
@@ -54,10 +54,7 @@ def mark_of(job_id: str) -> str:
 def doubt(of: Output | Retraction, epochs: Mapping[str, int]) -> str | None:
     """Return the reason if a record cannot belong to the job in whose item it is stored; None if it can.
 
-    Parameters
-    ----------
-    epochs
-        The last version of each epoch that the job's head names (`Head.last_versions`).
+    `epochs` has the last version of each epoch that the job's head names (`Head.last_versions`).
     """
     if of.job != mark_of(of.job_id):
         return "its mark is that of another job"
@@ -127,7 +124,7 @@ def final_name(output: Output, number: int, staged: str) -> str:
 
 
 def batch_of(name: str) -> tuple[str, str, int] | None:
-    """Return the job's mark, epoch and version in the name of a published file; None for a name of another form."""
+    """Return the job's hash (`mark_of`), epoch and version from a published file's name; None for any other name."""
     found = _FINAL.fullmatch(name.rpartition("/")[2])
     return (found[1], found[2], int(found[3])) if found else None
 
@@ -173,7 +170,7 @@ def staging_beside(target: str) -> str:
 
 
 def application_of(of: Output | Retraction) -> str:
-    """Return the name under which a target records the versions of a job: ``<job's mark>/<epoch>``.
+    """Return the name under which a target records the versions of a job: ``<hash of the job's id>/<epoch>``.
 
     It includes the epoch, because after a restore versions start again at a lower number, and Delta would skip them.
     """
@@ -181,7 +178,7 @@ def application_of(of: Output | Retraction) -> str:
 
 
 def batch_value(of: Output | Retraction, version: int) -> str:
-    """Return a version's value in the batch column. It begins with the job's mark, because jobs may share a table.
+    """Return a version's value in the batch column. It begins with a hash of the job's id: jobs may share a table.
 
     >>> batch_value(Output("delta", "", "", "", "5e8c9902" * 4, "e1f00ba42", 3, 1), 3)
     '5e8c99025e8c99025e8c99025e8c9902-e1f00ba42-0000000003'
@@ -200,7 +197,7 @@ def value_of_batch(batch: BatchId) -> str:
 
 
 def owner_of(target: str, job: str) -> str:
-    """Return the text with which the names of a job's staging tables for a target begin; `job` is the job's mark."""
+    """Return how names of a job's staging tables for a target begin; `job` is the hash of the job's id (`mark_of`)."""
     return f"gw_{_hash(target, job)[:MARK_DIGITS]}_"
 
 
@@ -215,7 +212,7 @@ def staging_table(target: str, batch: BatchId, fence: int, token: str) -> str:
 
 
 def is_own_table(output: Output, target: str) -> bool:
-    """Return whether an output's staging table has a name that an attempt at that batch and target can have made."""
+    """Return whether the name of an output's staging table is one that attempts at its batch and `target` make."""
     found = attempt_of(output.folder)
     if found is None or not output.folder.startswith(owner_of(target, output.job)):
         return False
@@ -226,13 +223,14 @@ def epoch_in_batches(of: Output | Retraction) -> str:
     """Return the value of the column `epoch` in the table of batches, in at most 64 characters.
 
     The value is the epoch and a hash of job and epoch, so that two jobs never have the same key for a batch. The column
-    `job` alone does not ensure that in a table of an earlier version of this package, where it has only 8 digits.
+    `job` alone, a hash, is not enough: made by an earlier version of this package, it has only 8 digits of the hash.
     """
     return f"{of.epoch[:31]}-{_hash(of.job, of.epoch)[:MARK_DIGITS]}"
 
 
 def app_of_batch_row(job: str, digits: str, found: str) -> str:
-    """Return ``<job>/<epoch>`` for a row of the table of batches; ``<digits>/<epoch>`` if the row is not of `job`."""
+    """Return ``<job>/<epoch>`` for a row of the table of batches with the job `digits` and the epoch `found`."""
+    # The epoch ends with a hash of job and epoch (see `epoch_in_batches`), which shows whether the row is of `job`.
     epoch = found.rpartition("-")[0]
     return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"
 

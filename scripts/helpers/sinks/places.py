@@ -139,7 +139,7 @@ class LocalPlace:
         with _typed("lock", self.uri(name)):
             os.makedirs(self.root, exist_ok=True)
         with _typed("lock", self.uri(name)), open(self._path(f"{name}.lock"), "ab", opener=open_itself) as lock:
-            # If a mounted store has no locks, write without one: the content is of a committed batch.
+            # If a mounted store has no locks, risk losing a concurrent update: an error would block a committed batch.
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
             data = change(self.read(name))
@@ -341,7 +341,7 @@ class S3Place:
         # Check the rights by writing, copying and deleting a file: no request to IAM shows whether that is allowed.
         self.write(PROBE, b"")
         self._copy(PROBE, to, PROBE, 0)
-        # If the target refuses to delete the test file, delete it only at this place: a lake may allow only writes.
+        # If `to` refuses the delete, leave the test file there: a lake may allow only writes. Delete only the one here.
         try:
             self._delete([self._key(PROBE), to._key(PROBE)])
         except TargetError:
@@ -488,10 +488,10 @@ class HadoopPlace:
 
 
 def _link(source: str, path: str) -> None:
-    """Make a hard link to a file at `path`, in place of any file there; FileNotFoundError if the file is gone."""
+    """Make `path` a hard link to (or copy of) `source`, replacing any file; FileNotFoundError if `source` is gone."""
     with _unfinished(path) as unfinished:
         try:
-            # Set the file's time to now, so that Delta's VACUUM, which deletes old files without a commit, keeps it.
+            # Set the file's time to now: Delta's VACUUM deletes old files that no commit names, and none names it yet.
             os.utime(source)
             os.link(source, unfinished)
         except FileNotFoundError:

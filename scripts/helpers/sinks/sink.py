@@ -26,15 +26,15 @@ class Witnessed:
     Attributes
     ----------
     job
-        The mark of the job, 32 digits of its hash: see `mark_of`.
+        The mark of the job, 32 digits of the hash of its id: see `mark_of`.
     versions
-        The last recorded version, by ``<mark of the job>/<epoch>`` (the "application"). If the table of batches in a
-        database has room for only 8 digits of a mark, the marks of other jobs have 8 digits.
+        The last recorded version, by ``<mark of the job>/<epoch>`` (the "application"). Marks of other jobs have only
+        8 digits if an earlier version of this package created the table of batches in a database.
     files
-        The names of the files that are the records, if the target is a folder of files; empty for a table.
+        The names of the files that record the versions, if the target is a folder of files; empty for a table.
     rolled_back
-        Only for a table that an operator rolled back or made again: the version before the first one that it lost, by
-        application. `versions` still has the lost versions, because their records stay.
+        By application, the last version before those that the table lost, if an operator rolled it back or made it
+        again. `versions` still has the lost versions, because their records stay.
     """
 
     job: str
@@ -54,7 +54,7 @@ class Witnessed:
 
     @property
     def others(self) -> list[str]:
-        """The marks of other jobs for which the target has recorded versions."""
+        """The marks (hashes of the job ids) of other jobs for which the target has recorded versions."""
         apps = (app.partition("/") for app in self.versions)
         found = {other for other, _, epoch in apps if re.fullmatch(f"{MARK}|{FIRST_DIGITS}", other) and is_epoch(epoch)}
         return sorted(other for other in found if not self.job.startswith(other))
@@ -87,7 +87,7 @@ def rolled_back(
 
     kept = followed(newest, set())
     known = set(kept)
-    # Skip commits older than the oldest one that is known to be in the present history: they may be part of it, too.
+    # Skip commits older than all in `kept`: they may be in the present history, too, if commits in between expired.
     for at in dropwhile(lambda one: one not in kept, log):
         followed(at, known)
     last = dict(sorted(marks[at] for at in kept & marks.keys()))
@@ -131,7 +131,7 @@ class Sink(Protocol):
     def places(self, df: Any) -> list[str]:
         """Return the URI of each folder into which files for these rows are written: the target, and the staging place.
 
-        For a table that does not exist yet, the target's is the one that its catalog would choose. Nothing is created.
+        For a table that does not exist yet, return the folder that its catalog would choose, but create nothing.
         TargetError if the catalog does not answer.
         """
 
@@ -177,18 +177,18 @@ class Sink(Protocol):
         """
 
     def staged(self, job: str) -> list[str]:
-        """Return the `Output.folder` of each attempt of the job with the mark `job` that still has staged rows."""
+        """Return the `Output.folder` of each attempt that still has staged rows; `job` is `mark_of` their job's id."""
 
     def left_at(self, folder: str) -> str:
         """Return a text, such as "2 files in s3://…", of what an attempt has left: an operator may delete it."""
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
-        """Return what the target has recorded for the job with the mark `job`; with `others`, for other jobs as well.
+        """Return what the target has recorded for the job with the hash `job`; with `others`, for other jobs as well.
 
         `newest` is the output that the job published there last. In a database, records may outlive the rows: there,
         `newest` shows whether the table is still the one into which the rows were written.
 
-        The result has no versions if the target does not exist, or if records expired by the table's own properties.
+        The result has no versions if the target does not exist, or if its own settings made it delete old records.
         """
 
     def retraction(self, job_id: str, epoch: str, first: int, last: int, since: datetime) -> Retraction:

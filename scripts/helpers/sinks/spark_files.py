@@ -65,8 +65,8 @@ def write_spark(
     Raises
     ------
     InvalidValueError
-        A column of `partition_by` has a value of `UNFIT`: raised after all rows are written. Or the format cannot hold
-        a column, or a value of a partition column cannot be in the name of a folder: not all rows are written.
+        A column of `partition_by` has a value such as an empty text (`UNFIT`): raised after all rows are written. Or,
+        with not all rows written: the format cannot hold a column, or a partition value is refused as a folder's name.
     """
     from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]
 
@@ -91,8 +91,8 @@ def write_spark(
             if names_java_class(error, "Mkdirs failed", "KeyTooLong"):
                 asked = unfit_values(partition_by, dict(df.dtypes), {"string": (NUL, LONG)}, longest_folder(folder))
                 check_partition_counts(partition_by, df.select(*asked).collect()[0].asDict() if asked else {})
-            # Spark Connect 3.5, which has no Observation, cuts a writer's long error, and may cut off the mark of a
-            # MisfitError. Compute the rows again without a writer: the mark is near the start of that error.
+            # Spark Connect 3.5, which has no Observation, cuts off the end of a writer's long error, perhaps with the
+            # text of a MisfitError. Compute the rows again without a file ("noop"): that error has it near the start.
             if observed is None:
                 df.write.format("noop").mode("overwrite").save()
             raise

@@ -229,7 +229,7 @@ def read_rows(staged: StagedRows) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         for name in staged.names:
             file = opened(name)
-            # Read one row group at a time: otherwise pyarrow joins small row groups to batches of 65,536 rows.
+            # Read one row group at a time: pyarrow would join groups of few large rows to 65,536 rows, and fill memory.
             for group in range(file.num_row_groups):
                 yield from file.iter_batches(row_groups=[group])
 
@@ -261,10 +261,7 @@ def with_later_columns(target: str, rows: pa.RecordBatchReader, table: pa.Schema
 
 
 def check_fits(target: str, rows: Mapping[str, str], table: Mapping[str, str]) -> None:
-    """Raise TargetSchemaError unless rows have exactly the columns of a table, with the same types, in any order.
-
-    Types are compared as texts.
-    """
+    """Raise TargetSchemaError unless rows have exactly a table's columns, in any order; types are compared as texts."""
     missing = [name for name in table if name not in rows]
     unknown = [name for name in rows if name not in table]
     changed = {name: (kind, table[name]) for name, kind in rows.items() if name in table and kind != table[name]}
@@ -503,7 +500,7 @@ def _held_kind(kind: str, held: Collection[str]) -> str:
 
 
 def check_held(types: Mapping[str, str], held: Collection[str], target: str) -> None:
-    """Raise InvalidValueError if one of `types`, which are by path, is not in `held`, or is a struct without fields."""
+    """Raise InvalidValueError if one of `types`, by path, is not among the table's (`held`), or is an empty struct."""
     for path, kind in types.items():
         base = kind.partition("(")[0].partition(" ")[0]
         is_empty = kind == "struct" and not any(other.startswith(f"{path}.") for other in types)
@@ -570,14 +567,14 @@ class SparkRows:
         return self.read(staged).limit(0)
 
     def refused(self, rows: DataFrame, conditions: Mapping[str, SQL]) -> dict[str, int]:
-        """Return, by condition, the number of rows for which it is false or NULL. DuckDB skips what it cannot read."""
+        """Return how many rows make each condition false or NULL. `_ArrowRows` omits conditions that DuckDB refuses."""
         counts = (
             F.expr(sql("COUNT(CASE WHEN ({}\n) IS TRUE THEN NULL ELSE 1 END)", text)) for text in conditions.values()
         )
         return dict(zip(conditions, rows.select(*counts).collect()[0], strict=True))
 
     def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
-        """Return the events of a merge that are no deletes, without `DELETED`, but with a history's columns as NULL."""
+        """Drop deletes and `DELETED`; add missing `valid_from`, `valid_to` as NULL for a history (row per version)."""
         found = rows.where(NOT_DELETED).drop(DELETED)
         types = {field.name: field.dataType for field in found.schema.fields}
         ends = {name: F.lit(None).cast(types[like]) for name, like in rules.ends(found.columns).items()}

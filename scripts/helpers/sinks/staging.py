@@ -154,7 +154,7 @@ class Attempts(ABC):
     """The word in logs for what one attempt stores."""
 
     def has(self, folder: str, job: str) -> bool:
-        """Return whether the name of a folder shows that it is of the job with the mark `job`. No record is read."""
+        """Return whether a folder's name alone shows that it is of a job; `job` is the job's mark, a hash in names."""
         found = attempt_of(folder)
         return found is not None and found.job == job
 
@@ -181,7 +181,7 @@ class Attempts(ABC):
 
     @abstractmethod
     def left(self, job: str) -> list[str]:
-        """Return the `Output.folder` of each attempt of the job with the mark `job` that has left rows or a note."""
+        """Return the `Output.folder` of each attempt with rows or a note of their withdrawal; `job` is a job's hash."""
 
     @abstractmethod
     def left_at(self, folder: str) -> str:
@@ -207,7 +207,7 @@ class Attempts(ABC):
         return [self.left_at(folder) for folder in self.covered(retraction)]
 
     def covered(self, retraction: Retraction) -> list[str]:
-        """Return the `Output.folder` of each attempt at one of a retraction's versions that has left something."""
+        """Return the `Output.folder` of each attempt at a retracted version with rows or a note of their withdrawal."""
         left = self.left(retraction.job)
         return [folder for folder in left if retraction.covers(version_of(folder, retraction.epoch))]
 
@@ -369,7 +369,7 @@ class Staging(Attempts):
             try:
                 found = self._read(folder, retraction.target, retraction.first)
             except UnprovenError:
-                found = None  # An invalid manifest does not prove that files are for this target. `retract` deletes it.
+                found = None  # Its manifest is invalid: count no file as this target's. `retract` deletes the folder.
             is_for_target |= found is not None and found.is_for(retraction.target)
             if found is not None:
                 self._write(folder, replace(found, files=None))

@@ -104,7 +104,7 @@ class Append:
 
 @dataclass(frozen=True)
 class MergeRows:
-    """A change of a table: merge the events of an attempt; with `repeats`, even if the batch is recorded already."""
+    """A change of a table: merge an attempt's rows and deletes, with `repeats` even if the batch is recorded."""
 
     staged: StagedRows
     rules: Merge
@@ -115,7 +115,7 @@ class MergeRows:
 class Nothing:
     """A change of a table that changes no row, but records a version.
 
-    With `staged_files`, commits of writers that have read the table earlier fail after it, as after a commit of rows.
+    With `staged_files` (attempts staged files), late publishers fail: none that read the table earlier can commit.
     """
 
     staged_files: bool
@@ -233,8 +233,8 @@ class TableSink(ABC):
         rows
             The rows that `check` returned.
         replaces
-            True for a run that saves no watermarks, of which several attempts may publish. A merge is then repeated.
-            Appended rows do not show which attempt wrote them, so those of the first attempt stay.
+            True for a run that saves no watermarks. Several of its attempts may publish. Each merges its rows, but only
+            the first appends, because a later attempt could not replace appended rows: these do not show their attempt.
 
         Raises
         ------
@@ -347,7 +347,7 @@ class TableSink(ABC):
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return where attempts stage now or, with `of`, staged then. The last place has the rows of an output."""
+        """Return the places where attempts stage, or where a record's attempts did; the last has an output's rows."""
 
     @abstractmethod
     def _staging_now(self) -> str:
@@ -403,18 +403,18 @@ class TableSink(ABC):
         return shape is not None and retraction.batch_column in shape.types
 
     def _decided(self, action: Callable[[], T]) -> T:
-        """Run a decision's action; retry it only with `TableLog.retries_decisions`: otherwise the next run does it."""
+        """Run an action; retry if another writer commits in between. Without `retries_decisions`, the next run does."""
         return self._done(action, TRIES if self._log.retries_decisions else 1)
 
     def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
-        """Run an action on the table, up to `tries` times as long as another writer commits in between.
+        """Run an action on the table. If another writer commits in between, run it again, at most `tries` times in all.
 
         Parameters
         ----------
         after
             A sentence to append to the text of an error.
         output
-            The output that the action publishes. With it, all errors become TargetErrors; without it, the connector's.
+            The output to publish. With it, all errors become TargetErrors; without it, only errors of the connector do.
 
         Raises
         ------
@@ -525,7 +525,7 @@ class LakeSink(TableSink):
         if rules is not None and shape.no_merge:
             raise TargetError(self.name, shape.no_merge)
         check_fits(self.name, types, shape.types)
-        # The rows lack the time columns of a history, which the merge fills: do not require these.
+        # The rows lack `valid_from` and `valid_to`, which a merge with history= fills: do not require these columns.
         required = [name for name in shape.required if name in columns_of(rows)]
         if spark_of(brought) is None:
             brought = with_required(self.name, brought, required)
@@ -550,7 +550,7 @@ class LakeSink(TableSink):
             if rules is not None:
                 rows = log.rows.read(staged)
                 self._done(lambda: log.merging(rules).check(rows))
-                # Do not check conditions on the time columns of a history, which are filled only at the publication.
+                # Skip conditions on `valid_from` and `valid_to`, which a merge with history= fills at the publication.
                 lacks = naming(rules.ends(columns_of(rows)))
                 asked = {name: text for name, text in asked.items() if not lacks(text)}
                 parts = [log.rows.kept(log.rows.frames.distinct(rows, rules), rules)]

@@ -76,7 +76,8 @@ def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
         return spark.table(target)
     if name == "delta" and has_jvm(spark) and is_delta_on_spark(spark):
         return delta_rows(spark, target)
-    # Accept that rows may be cached: other connectors may refuse the option, and Spark Connect can pin no version.
+    # Accept cached rows here. `OWN_OPTION` avoids them for files, but other connectors may refuse that option.
+    # `delta_rows` avoids them by the version of a Delta table, but Spark Connect does not show that version.
     return spark.read.format(name).load(target)
 
 

@@ -101,7 +101,7 @@ class Declared:
         return f"decimal({precision},{scale})" if is_held_by_spark else None
 
     def read_decimal(self, unbounded: str) -> str:
-        """Return the Spark decimal type that holds most of the column's values; NO_DECIMAL for a scale Spark lacks."""
+        """Return Spark's type, cut to 38 digits; `unbounded` if none are declared, NO_DECIMAL for an unfit scale."""
         if not self.numbers:
             return unbounded
         precision, scale = (*self.numbers, 0)[:2]
@@ -113,7 +113,7 @@ class Declared:
     def tick(self, digits: int) -> timedelta:
         """Return the smallest step of times with the declared fractional digits, by default `digits`; at least 1 µs."""
         shown = self.numbers[0] if self.numbers else digits
-        # Python and Spark cut digits after the microsecond, so a row is less than a microsecond above its cut value.
+        # At least 1 µs: Python and Spark cut later digits, so a bound 1 µs above a row's cut value is above the row.
         return timedelta(microseconds=10 ** (6 - min(shown, 6)))
 
 
@@ -199,7 +199,7 @@ class Database(Dialect):
         return self.bytes_as_text(value.encode().hex())
 
     def bytes_as_text(self, digits: str) -> SQL:
-        """Write a text in the form that text columns are compared with; `digits` are its bytes in hex."""
+        """Return a text, given its bytes in hex, as an SQL constant in the form that text columns are compared with."""
         raise NotImplementedError
 
     def cursor(self, column: CursorColumn) -> SQL:
@@ -251,7 +251,7 @@ class Database(Dialect):
         return self.kinds.get(found.plain, self.kinds.get(found.base))
 
     def cursor_type(self, declared: str) -> tuple[str, Tick | None] | None:
-        """Return Spark's type and the tick of a declared type; None if the type has no exact order."""
+        """Return Spark's type and the tick (step between times) of a declared type; None if it has no exact order."""
         found, kind = Declared.parse(declared), self.kind(declared)
         if kind in ("timestamp", "timestamp_ntz"):
             return kind, self.ticks.get(found.base) or found.tick(self.digits)
@@ -275,7 +275,7 @@ class Database(Dialect):
         return None
 
     def corrected(self, expression: SQL, kind: str, name: str) -> SQL:
-        """Write the exact text of a column. In `corrected_kinds`, values that drivers return correctly become NULL.
+        """Return SQL for a column's exact text; for `corrected_kinds`, NULL to keep the driver's value if it is right.
 
         For a time that no reader can represent, the database raises an error that contains `name` and matches `UNFIT`.
         """
@@ -324,23 +324,23 @@ class Database(Dialect):
         raise NotImplementedError
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        """Return the query that names open transactions that may have taken a column's numbers; no name is used twice.
+        """Return the query for the names, never reused, of open transactions that may have taken numbers for `column`.
 
         A NULL among the names means that the list is incomplete. Empty SQL means that the database has no such query.
         """
         return sql("")
 
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
-        """Return the query for the open transactions that have written to any table: name, and beginning in UTC.
+        """Return the query for open transactions that have written to any table of the database: name, start in UTC.
 
-        If some are hidden, one row has the reason as name and no beginning. Empty SQL means: there is no such query.
+        If some are hidden, one row has the reason as name and no start. Empty SQL means: there is no such query.
 
         Parameters
         ----------
         parts
-            The parts of the table's name; empty for a query.
+            The parts of the name of the table that is read; empty for a query.
         delay
-            How long a transaction counts as open when it is first seen, if the server does not keep its beginning.
+            A transaction whose beginning the server does not keep is taken to have begun this long before it was seen.
         """
         return sql("")
 
@@ -349,9 +349,9 @@ class Database(Dialect):
         return options
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return options for a connection that runs the queries of `writers` or `open_since`, and is listed as `OWN`.
+        """Return options for a connection on which `writers` and `open_since` list their own transaction, as `OWN`.
 
-        A list that lacks `OWN` is out of date. None if the server's lists are always current, on any connection.
+        A list without it is an old one. Return None if the server's list of transactions is current on any connection.
         """
         return None
 
@@ -413,7 +413,7 @@ class Arriving:
 
     @property
     def landing(self) -> SQL:
-        """The column's name in the landing table, where no name needs quoting."""
+        """The column's name in the landing table, which rows are written to first. It needs no quoting."""
         return sql("c{}", whole(self.position))
 
     @property
@@ -423,7 +423,7 @@ class Arriving:
 
     @property
     def is_text(self) -> bool:
-        """Whether the column lands as text."""
+        """Whether the landing table, into which rows are first written, has the column as text."""
         return self.base in (*TIMES, "string", "unknown", "decimal")
 
     @property
@@ -494,9 +494,9 @@ class WritableDatabase(Database):
     def constraints(self, parts: Sequence[str]) -> Sequence[SQL]:
         """Return the queries for the unique keys of a table and for its CHECK constraints.
 
-        Each part of a unique key is a row: the name of the key, the part in SQL (NULL if the database cannot show it),
-        and the condition of the key. In other rows the second column is text that contains CHECK constraints. Keys of a
-        table are left out if its triggers or rules may change or drop inserted rows before the keys are checked.
+        They return three columns. For each part of a unique key: the key's name, the part in SQL (NULL if the database
+        cannot show it), and the key's condition. For CHECK constraints: text that has them, in the second column. Keys
+        are left out if triggers or rules of the table may change or drop inserted rows before the keys are checked.
         """
         raise NotImplementedError
 
@@ -514,9 +514,9 @@ class WritableDatabase(Database):
         return column.kind == "unknown" or column.base in self.held.get(kind, (kind,))
 
     def keeps(self, staged: str, declared: str) -> bool:
-        """Return whether an INSERT into a declared type keeps all values of a staging table's type, or raises an error.
+        """Return whether an INSERT from a staging table's type into a declared type never changes a value silently.
 
-        Types are compared, not values: a timestamp equals the timestamptz that it becomes, and is another time.
+        Values cannot show it: in SQL a timestamp equals the timestamptz that it becomes, although it is another time.
         """
         one, other = Declared.parse(staged), Declared.parse(declared)
         is_longer = one.plain == other.plain and 0 < len(one.numbers) == len(other.numbers)
@@ -534,7 +534,7 @@ class WritableDatabase(Database):
         return sql("l.{}", column.landing)
 
     def changes(self, column: Arriving, target: TableColumn) -> SQL | None:
-        """Write the condition that a staged value, `s`, differs from the landed one, `l`; None if it never does.
+        """Return the condition that a staged value, `s`, differs from the one that arrived, `l`; None if it never does.
 
         A value that the type only formats differently, such as a json or a uuid, does not differ. A value that it cuts,
         pads, rounds or changes in case does: a reader would not get back the value that was written.
@@ -542,7 +542,7 @@ class WritableDatabase(Database):
         return None
 
     def landing_type(self, column: Arriving) -> SQL:
-        """Return the type that a column is declared with in the landing table."""
+        """Return the type of a column in the landing table, into which rows are written before they are converted."""
         if column.is_text:
             return self.landing_text or self.types["string"]
         return self.types["bigint" if column.kind in WHOLE else column.kind]
@@ -574,7 +574,7 @@ class WritableDatabase(Database):
         return sql("CREATE TABLE {} AS SELECT {} FROM {} WHERE 1 = 0", table, values, like)
 
     def insert_once(self, into: SQL) -> SQL:
-        """Return an INSERT of a batch that waits for other INSERTs of its key, and does nothing if the key exists."""
+        """Return the INSERT of a batch's record. It waits for others of its key, and does nothing if one exists."""
         columns, marks = sql("target, job, epoch, job_name, version, staged"), joined(", ", [VALUE] * 6)
         return sql("{} INTO {} ({}) VALUES ({}){}", self.insert, into, columns, marks, self.on_conflict)
 

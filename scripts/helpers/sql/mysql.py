@@ -105,7 +105,7 @@ class MySQL(WritableDatabase):
     insert = sql("INSERT IGNORE")
     engine = sql(" ENGINE=InnoDB")
     by_bytes, moment, landing_text = COLLATED_BY_BYTES, sql("timestamp"), sql("longtext{}", COLLATED_BY_BYTES)
-    compares_staged = True  # MySQL's CAST has few types, so the staged value cannot be computed from the landed one.
+    compares_staged = True  # MySQL cannot CAST to most types: to find changed values, compare staged with given ones.
     attempt = sql("CONNECTION_ID()")
     rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
 
@@ -114,7 +114,7 @@ class MySQL(WritableDatabase):
         return self.wall_clock(value)
 
     def has_void(self, column: CursorColumn) -> bool:
-        # Treat time columns as nullable: even a NOT NULL one can hold the zero date ``0000-00-00``, below every date.
+        # Treat even NOT NULL time columns as nullable: the zero date ``0000-00-00``, below every date, means no value.
         return column.is_time
 
     def lacks(self, column: CursorColumn) -> SQL:
@@ -148,7 +148,7 @@ class MySQL(WritableDatabase):
         if kind == "date":
             return sql("NULLIF(DATE_FORMAT({}, '%Y-%m-%d'), '0000-00-00')", expression)
         if kind == "double":
-            # Adding a double makes the server write all digits: it writes only 6 digits of a FLOAT.
+            # Add a double, so that the server writes all digits. Of a FLOAT alone it writes only 6.
             return sql("CAST({} + 0e0 AS CHAR)", expression)
         return sql("HEX({})" if kind in ("string", "binary(16)") else "CAST({} AS CHAR)", expression)
 
@@ -205,8 +205,8 @@ class MySQL(WritableDatabase):
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
         # List transactions on any table: MySQL and MariaDB share no list of the tables that a transaction wrote to.
-        # A transaction has three names: its start and its id, which an XA transaction keeps when its client
-        # disconnects, and its thread with its start, which states of earlier versions of this package contain.
+        # A transaction has three names: (1) its start, (2) its id, and (3) its thread with its start. An XA transaction
+        # keeps (1) and (2) when its client disconnects. States of earlier versions of this package contain (3).
         return sql(
             "SELECT CASE WHEN trx_mysql_thread_id = CONNECTION_ID() THEN {} WHEN kind = 1 THEN CONCAT('since ',"
             " trx_started) WHEN kind = 2 THEN CONCAT('transaction ', trx_id)"
@@ -248,13 +248,13 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        # InnoDB refreshes its list only after 0.1 s without a query for it. Each query opens a new connection, because
-        # an old list might show the previous query of a reused connection as OWN, and so be taken for a new list.
+        # InnoDB refreshes its list of transactions only after 0.1 s without a query for it. The list is new if it has
+        # this connection's transaction, OWN. Never reuse a connection: an old list may have its former transaction.
         begins = sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return {**self.filling_options(options), "sessionInitStatement": begins}
 
     def instant_of_server(self, wall_clock: SQL) -> SQL:
-        """Write the instant, in UTC, of a wall clock in the zone of the server's machine, which InnoDB's list uses."""
+        """Return SQL for the UTC instant of a time in the zone of the server's machine, as InnoDB's list has it."""
         instant = sql("CONVERT_TZ({}, 'SYSTEM', '+00:00')", wall_clock)
         # When clocks go back, an hour occurs twice. Take its first time, because the transaction may have begun then.
         hour_before = sql("{} - INTERVAL 1 HOUR", instant)
@@ -268,7 +268,7 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # An ALTER may change the creation time too, so callers search the table for a batch if the time has changed.
+        # If this time has changed, the table is new or was altered: callers then search the table for the batch's rows.
         return sql("SELECT CAST(CREATE_TIME AS CHAR) FROM information_schema.TABLES WHERE {}", self._is_table(parts))
 
     def is_transactional(self, parts: Sequence[str]) -> SQL:

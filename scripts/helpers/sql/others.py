@@ -115,7 +115,7 @@ class Oracle(FetchingDatabase):
     plain_decimal = "decimal(38,10)"
     kinds = MappingProxyType({
         "date": "timestamp_ntz", "timestamp": "timestamp_ntz", "timestamp with time zone": "timestamp",
-        # FLOAT, also declared as REAL or DOUBLE PRECISION, is a NUMBER, and Spark rounds both to 10 decimal places.
+        # Map FLOAT, also declared as REAL or DOUBLE PRECISION, like NUMBER: Spark rounds both to 10 decimal places.
         "timestamp with local time zone": "timestamp", "number": "decimal", "float": "decimal",
         **dict.fromkeys(("varchar2", "nvarchar2", "char", "nchar"), "string"),
     })  # fmt: skip

@@ -129,7 +129,7 @@ class PostgreSQL(WritableDatabase):
     rights = "GRANT CREATE ON SCHEMA {schema}"
 
     def declared(self, kind: str, precision: int, scale: int) -> str:
-        # Translate the driver's names of types, which differ from the catalogue's: it has names such as bigserial.
+        # Translate the driver's names of types, such as bigserial, to the catalogue's names, such as bigint.
         zones = {"timestamptz": "with time zone", "timestamp": "without time zone"}
         if kind in zones:
             return f"timestamp({scale}) {zones[kind]}"
@@ -277,8 +277,8 @@ class PostgreSQL(WritableDatabase):
             " WHERE s.seqrelid IN ({} UNION {} UNION {}))",
             owned, called, named,
         )  # fmt: skip
-        # With CACHE, a session takes numbers in advance and uses them in a later transaction, which locks do not show.
-        # If code passes an expression to `nextval`, not a literal, any sequence may be meant, also one with CACHE.
+        # Whether sessions may hold numbers for later transactions, whose locks do not show yet: they take numbers of a
+        # sequence with CACHE in advance. If code passes an expression to `nextval`, it may use any such sequence.
         is_early = sql(
             "EXISTS (SELECT 1 FROM numbers WHERE cache > 1)"
             " OR EXISTS (SELECT 1 FROM code WHERE body ~* 'nextval[[:space:](]+[^[:space:]('']')"
@@ -302,11 +302,11 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def has_foreign(self, parts: Sequence[str]) -> SQL:
-        """Write 1 if a table's rows are stored in foreign tables or read through them, and 0 otherwise."""
+        """Return SQL for 1 if a table, its partitions or what it reads as a view are foreign tables, else for 0."""
         return sql("(WITH RECURSIVE {} SELECT CASE WHEN {} THEN 1 ELSE 0 END)", self._kin(parts), FOREIGN)
 
     def _kin(self, parts: Sequence[str]) -> SQL:
-        """Write the relation ``kin``: the tables that store a table's rows or show them; for a query, every table."""
+        """Return SQL for ``kin``: a table, its partitions, what a view reads, and their parents; for a query, all."""
         # Include partitions, in which a table's rows are stored, and the tables whose rows a view reads.
         parents = sql(
             "SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = f.oid UNION ALL SELECT d.refobjid"
@@ -343,10 +343,11 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
-        # Find the transactions of this database, on any table, that have an id, or that wait for a lock to write and so
-        # have no id yet. `now()` is a transaction's beginning in all tables that it writes to. The server keeps no
-        # beginning of a prepared transaction, and a user without the role pg_read_all_stats cannot see when other
-        # users' transactions began. Leave out VACUUM, which has such a lock on indexes only and writes no row.
+        # Find the transactions of this database that have an id, or that wait for a lock to write and so have none yet.
+        # Include writers of other tables: a row that they insert here later may have `now()`, which is the beginning of
+        # the transaction. The server keeps no beginning of a prepared transaction, and a user without the role
+        # pg_read_all_stats cannot see when other users' transactions began. Leave out VACUUM, which has such a lock on
+        # indexes only and writes no row.
         waiting = sql(
             "SELECT l.pid FROM pg_locks l JOIN pg_class r ON r.oid = l.relation WHERE l.locktype = 'relation'"
             " AND l.database = a.datid AND l.mode = 'RowExclusiveLock' AND r.relkind IN ('r', 'p')"
@@ -400,7 +401,7 @@ class PostgreSQL(WritableDatabase):
         if wide == target.declared.removesuffix("[]") or not base:
             return None
         name = self.type_name(wide + "[]" * array)
-        # Compute the staged value from the landed one, because a join with the staged rows would take longer.
+        # CAST the landing table's value to get the staged one, because a join with the staging table would take longer.
         landed = self._landed(column)
         staged = sql("CAST({} AS {})", landed, self.type_name(target.declared))
         arrived, staged = (sql("CAST({} AS {})", side, name) for side in (landed, staged))

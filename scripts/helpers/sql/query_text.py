@@ -27,10 +27,10 @@ class Grammar:
     comment, quoted, opening
         Patterns for a comment, for quoted text, and for the characters that open a comment.
     limits
-        A pattern for the clauses that limit the number of rows.
+        A pattern for the clauses that limit the number of rows. They are refused outside of nested subqueries, which
+        may need them, as for the last price of each item.
     gaps
-        A pattern for the clauses that leave out rows at random, or rows that another transaction has locked. Nested
-        subqueries may not contain them either, but may contain a limit, as for the last price of each item.
+        A pattern for clauses that skip rows at random or rows locked by others. They are refused in subqueries as well.
     orders_within
         Whether the database accepts ORDER BY and WITH in a subquery.
     """

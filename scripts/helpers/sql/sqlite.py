@@ -111,7 +111,7 @@ class SQLite(WritableDatabase):
         kind = {"integer": "bigint", "real": "double", "text": "string", "blob": "binary"}.get(affinity)
         if kind is not None:
             return (column, kind) if declared else None
-        # A column of numbers may also hold text. Read it as text, so that a value that is not a number raises an error.
+        # A column of numbers may also hold text. Read all as text: the reader raises if it cannot convert it to `kind`.
         kind, _ = self.cursor_type(declared) or (None, None)
         if found.base in ("decimal", "numeric") and found.numbers:
             # Leave the value as it is: this CAST writes only 15 digits of a number, which is a double.
@@ -148,8 +148,8 @@ class SQLite(WritableDatabase):
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # SQLite does not show that a table was created again. A random text makes callers search the table for a batch
-        # each time, which is cheap: the search starts at the last rowid. There is no row for a table WITHOUT ROWID.
+        # SQLite does not show whether a target was created again. A random text makes callers search it for a batch,
+        # cheaply, from the last rowid on. Return no text for a table WITHOUT ROWID, which they would read whole.
         return sql(
             "SELECT hex(randomblob(8)) FROM {}.sqlite_master WHERE type = 'table' AND name = {} COLLATE NOCASE "
             "AND sql NOT LIKE '%WITHOUT ROWID%'",
@@ -177,12 +177,12 @@ class SQLite(WritableDatabase):
         return [query]
 
     def arrived(self, column: Arriving, declared: str) -> SQL:
-        # Add the offset of UTC to an instant, because SQLite stores it as this text.
+        # Append the offset of UTC to the text of an instant: SQLite has no type for times, and stores this text.
         value = super().arrived(column, declared)
         return sql("{} || '+00:00'", value) if column.kind == "timestamp" else value
 
     def keeps(self, staged: str, declared: str) -> bool:
-        # SQLite cannot alter a column's type, and its CREATE TABLE AS declares other names of types.
+        # Do not compare the types: SQLite cannot alter a column's, and CREATE TABLE AS declares it under another name.
         return True
 
     def landing_type(self, column: Arriving) -> SQL:

@@ -1,6 +1,6 @@
 """Delta Lake and Iceberg tables as sources: which commits are new, and which rows they appended or changed.
 
-May not know: the table of watermarks, and how a batch is stored. States are passed in and returned as maps.
+Must not depend on the table of watermarks or how a batch is stored. States are passed in and returned as maps.
 """
 
 from typing import TYPE_CHECKING

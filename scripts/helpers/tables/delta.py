@@ -1,7 +1,7 @@
 """`DeltaTable`: read what was committed to a Delta table since a version, with Spark or without it.
 
 Spark can read the rows appended between two versions only as a stream. So this module finds in the log the files that
-the commits of a batch added, and reads these files as Delta does. The connector reads Delta's feed of changes.
+the commits of a batch added, and reads these files as Delta does. It reads Delta's change feed with Delta's own reader.
 """
 
 from __future__ import annotations
@@ -383,7 +383,7 @@ class _SparkEngine:
     def is_gone(self, error: Exception) -> bool:
         if names_java_class(error, "Cannot time travel Delta table", "DELTA_VERSION_NOT_FOUND"):
             return True
-        # Count only errors that name this table: while a sink stages rows, a file of the sink may be missing instead.
+        # Return True only if the error names this table: while a sink stages rows, a file of the sink may be missing.
         return names_java_class(error, *GONE_IN_SPARK) and names_java_class(error, self._uri.partition("://")[2])
 
     def _path(self, folder: Any, name: str) -> Any:

@@ -99,7 +99,7 @@ def frame_of_arrow(rows: Any, returns: Returns) -> Any:
 
 
 def with_feed_columns(rows: pa.Table, span: TableSpan, name: str, schema: pa.Schema | None = None) -> pa.Table:
-    """Return rows with the columns of a feed: changes, cast to the table's types, or rows of a whole table as inserts.
+    """Add the columns of a change feed to rows: to changes, cast to the table's types, or to a whole table, as inserts.
 
     Parameters
     ----------

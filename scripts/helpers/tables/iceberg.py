@@ -194,8 +194,8 @@ class IcebergTable(TableSource):
         before = {snapshot.id for snapshot in found.lineage(after)}
         kept = [] if head.newest is None else list(found.lineage(head.newest))
         common = next((snapshot.id for snapshot in kept if snapshot.id in before), None)
-        # A tag may keep the snapshot `after` while later ones expire. Then the oldest snapshot in `kept` has a parent
-        # that is gone; or its writer dropped the parent's id, and no snapshot has the preceding sequence number.
+        # A tag may keep `after` while later snapshots expire. Then the oldest snapshot that led to the present one has
+        # a gone parent; or its writer dropped the parent's id, and no snapshot has the preceding sequence number.
         there = {0, *(snapshot.sequence for snapshot in found.snapshots.values())}
         if common is None and kept and (kept[-1].parent is not None or max(kept[-1].sequence - 1, 0) not in there):
             return TableHistory(lost="expired")
@@ -293,7 +293,7 @@ class _SparkEngine:
         if names_java_class(error, "Cannot find snapshot", "Cannot find the end snapshot", "is not a parent ancestor"):
             return True
         is_file = names_java_class(error, "FileNotFoundException", "NotFoundException", "NoSuchKey")
-        # Count only errors that name this table: while a sink stages rows, a file of the sink may be missing instead.
+        # The error must name this table's folder: while a sink stages the rows, the missing file may be the sink's.
         return (
             is_file
             and bool(self._location)

@@ -3,11 +3,11 @@
 ::
 
     what is found          option          what the batch takes
-    no watermark           start_from      the whole table, or the commits after that one
+    no watermark           start_from      the whole table, or the commits after `start_from`
     another uuid           on_loss         SourceLostError, or the whole table
     rolled back            on_loss         SourceLostError, or the whole table
     commits or files gone  on_loss         SourceLostError, or the whole table
-    rows removed           on_overwrite    SourceError, or skip those commits, or the whole table; a feed returns them
+    rows removed           on_overwrite    SourceError, skip those commits, or whole table; changes="feed" returns them
     otherwise              max_versions    the commits after the watermark, at most that many
 """
 
@@ -120,7 +120,7 @@ def span_between(
     nothing = TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
     if low == end:
         return nothing
-    # If `end` does not follow `low`, either `low` follows `end`, as the job was rewound, or the table was set back.
+    # If `end` is not after `low`, the job was rewound (`low` is after `end`: return nothing) or the table was set back.
     planning = _Planning(source, options, context, job_id)
     try:
         return replace(planning, options=replace(options, on_loss="raise")).since(

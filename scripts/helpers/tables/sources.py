@@ -1,4 +1,4 @@
-"""The interface of a table that is read by its versions, and what it reports before a batch is planned. Pure."""
+"""The interface of a table that is read by its versions, with the types for its state and its commits. Pure."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TableEngine(Protocol):
         """Return all rows of the table at the end of a span; for an empty span, no rows, with the same columns."""
 
     def is_of_connector(self, error: Exception) -> bool:
-        """Return whether an error comes from the connector."""
+        """Return whether an error comes from the connector that reads the table: Spark, `deltalake` or `pyiceberg`."""
 
     def is_gone(self, error: Exception) -> bool:
         """Return whether an error is about commits or files of the table that are gone."""
@@ -180,7 +180,7 @@ def raising_expired(
     try:
         yield
     except TargetError as error:
-        # Look at the cause: a target of the same format wraps all errors of the connector, even those of this source.
+        # Check the cause: rows are read during the write, and a target of the same format wraps the source's errors.
         if isinstance(error.__cause__, Exception) and is_gone(error.__cause__):
             raise lost from error
         raise

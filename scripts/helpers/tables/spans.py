@@ -209,7 +209,7 @@ class TableSpan:
     changes
         As `TableOptions.changes`.
     sequence
-        The ``_commit_version`` of the rows, if a whole table is read as a feed; otherwise None.
+        The ``_commit_version`` of all rows, the newest commit's, if a whole table is read as a change feed; else None.
     at
         The time of the commit `until`; None if unknown.
     start
