@@ -1,4 +1,4 @@
-"""`watermarks backfill`: show what was read and the gaps, print commands that read them, and abandon a slice."""
+"""`watermarks backfill`: show what was read and the gaps, print commands that read the gaps, and abandon a slice."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def is_given(option: str, arguments: Sequence[str]) -> bool:
 
 
 def _begun(around: Surroundings, job: str, context: str) -> list[_BegunSlice]:
-    """Return the slices that own rows. If a slice ended before it planned anything, its rows are an ordinary gap."""
+    """Return the unfinished slices, whose rows others must not read. A slice that ended without a plan is a gap."""
     found = []
     for slice_job, (name, bounds) in around.watermarks.unfinished(job, context).items():
         try:
@@ -237,7 +237,7 @@ class _Work:
         return [{"low": low, "high": high} for low, high in placed(self.state, spans)]
 
     def _is_to_finish(self, one: _BegunSlice) -> bool:
-        """Return whether finishing a begun slice stores no row twice: the target merges, or the job skips the slice."""
+        """Return whether finishing a begun slice stores no row twice: the target merges, or the live job skips it."""
         low, high = map(range_end, one.bounds)
         return self.merges or self.state.is_left_to_slices((low, high or None))
 

@@ -105,7 +105,7 @@ shared = with_options(SHARED)
 def surroundings(ctx: click.Context) -> Surroundings:
     """Return the shared options. A typed option wins over its environment variable. If typed twice, the last one wins.
 
-    Click by itself would fill an option of the command from its variable even if it was typed before the command.
+    By itself, click ignores an option typed before the command's name if the option's environment variable is set.
     """
     given: dict[str, Any] = {}
     for is_typed in (True, False):
@@ -161,7 +161,7 @@ def check_options(modes: Mapping[str, Container[str]]) -> str:
     Parameters
     ----------
     modes
-        The parameters that have an effect in each mode. Keys are the options that set a mode, and "" for none of them.
+        The parameters that have an effect, by mode. A mode is the option that sets it, or "" without an option.
 
     Raises
     ------

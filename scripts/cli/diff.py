@@ -129,7 +129,7 @@ def _columns_changed(old: Any, new: Any) -> list[str]:
     try:
         before, after = schemas_of(old), schemas_of(new)
     except ImplausibleError:
-        return found  # The state's own text already shows that it is damaged.
+        return found  # Compare no columns: the table above these lines already shows the damaged state.
     for name in sorted(before.keys() & after.keys()):
         found += [f"{name}: column {change}" for change in changes_between(before[name], after[name])]
     return found

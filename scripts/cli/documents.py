@@ -65,7 +65,7 @@ def as_json(value: Any) -> Any:
 
 
 def with_spans(state: Any) -> Any:
-    """Return a state of rows with `covered`, the ranges that were read, as cursor values; any other state unchanged."""
+    """Convert the bounds and the ranges read (`covered`) of a state of rows to cursor values; return others as is."""
     found = typed(state)
     if not isinstance(found, RowsState):
         return state

@@ -46,7 +46,7 @@ LOOKED_AT = 200
 
 @contextmanager
 def told(around: Surroundings) -> Iterator[None]:
-    """Print an error that the block raises on standard error, and exit with the code of the error (SystemExit)."""
+    """If the block raises an error, print it to standard error, and exit with the code of the error (SystemExit)."""
     try:
         yield
     except WatermarkError as error:

@@ -102,10 +102,10 @@ def jobs(
 
     \b
     lag       time since the oldest cursor of the job
-    changed   time since the last version, by a run unless the column names another change
+    changed   time since the last version, made by a run unless the column names another change
     plan      time since the open plan was frozen
     last run  in the state "at work", the run that owns the job
-    failed    runs since the last commit that ended without one
+    failed    runs that ended without a commit, since the last commit
 
     --fail-on is for schedulers. With "late", a job that has begun and committed nothing fails as well. All jobs that
     --prefix and NAMES choose count, also those that other options leave out of the list.

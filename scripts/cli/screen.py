@@ -183,7 +183,7 @@ def show_rows(
     is_right: list[bool] = []
     for at, heading in enumerate(headings):
         cells = [_cell(row[at]) for row in rows]
-        # Always keep the first column: it names the rows, and is the title of a card.
+        # Keep the first column even if empty: it names the rows, and is the title if rows are shown as cards.
         if at == 0 or not all(map(_is_empty, cells)):
             names.append(Text(heading, "bold"))
             columns.append(cells)

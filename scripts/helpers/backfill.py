@@ -147,7 +147,7 @@ class Backfill:
         UnknownJobError, NothingThereError
             The live job does not exist, or has no watermark in the context.
         CursorError, BoundsError
-            The bounds do not fit the cursor, reach past the live watermark, or are partly covered or begun.
+            The bounds do not fit the cursor, reach past the live watermark, or overlap read rows or another slice.
         RunInProgressError
             Another run works on this slice.
         """
@@ -220,7 +220,7 @@ class Backfill:
             high, nulls = None, "raise"
         else:
             check_same_source(self._live.source, source.identity(), self.transformation_ctx, self.live_job_id)
-            # Record the slice as begun before it reads a row: if this run dies, other slices must not read its rows.
+            # Record the slice as begun before it reads a row, so that no other slice reads them, even if this run dies.
             self._check_live()
             self._change_record(self._begun)
         taken: DataFrame = job.rows_since(
@@ -247,7 +247,7 @@ class Backfill:
             self._check_live()
         elif not self.run.unpublished:
             return 0
-        # If the slice is done, only publish its staged rows: the command `doctor --publish` has no login to a database.
+        # If the slice is done, this publishes its staged rows: `doctor --publish` cannot, for lack of a database login.
         return self.job.write(df, path, **options)
 
     def commit(self) -> str:
@@ -276,7 +276,7 @@ class Backfill:
 
     @property
     def run(self) -> Any:
-        """The run of the slice."""
+        """The run that reads this slice of the backfill."""
         return self.job.run
 
     def freeze(self) -> FrozenBatch:
@@ -301,7 +301,7 @@ class Backfill:
             raise UnpublishedError(self.job_id, output.version, output.target, remedy)
 
     def _has_read(self, head: Head) -> bool:
-        """Return whether a slice with this head is planned or done, so that no other slice may read its rows."""
+        """Return whether the slice whose job has this head is planned or done: other slices must not read its rows."""
         return head.plan is not None or self.transformation_ctx in head.watermarks
 
     def _check_live(self) -> None:
@@ -309,11 +309,11 @@ class Backfill:
         now = None
         with suppress(NothingThereError):
             now = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
-        # A reset gives the live job another `origin` (the period since the last reset), even if its value is the same.
+        # A reset gives the live job another `origin` (period since the last reset), even if its watermark is the same.
         is_other = now is None or now.origin != self._live.origin
         # With "append", the slice would arrive twice if the live job (of new rows) has read part of it, or will.
         if now is None or is_other or (self._disposition == "append" and not now.is_left_to_slices(self._bounds)):
-            # After a reset (`is_other`), the record that this slice began does not count, so it need not be abandoned.
+            # After a reset (`is_other`), the slice need not be abandoned: new slices ignore those before the reset.
             abandon = "." if is_other else f", {self._command_to_abandon(self.job_id)}"
             raise PlanConflictError(
                 self.job_id,
@@ -353,7 +353,7 @@ class Backfill:
         return record.finish(self._name, self._bounds)
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
-        """Return overlapping slices that read no row; BoundsError if one may have, or this slice is partly covered."""
+        """Return overlapping slices without rows; BoundsError if one may have rows, or rows of this slice were read."""
         if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:

@@ -779,7 +779,7 @@ ADVICE = ContextVar("ADVICE", default=ADVICE_OF_READ)
 
 @contextmanager
 def advice_in_errors(advice: Advice) -> Iterator[None]:
-    """Make errors that are raised inside the block name the remedies in `advice` instead of those for `read`."""
+    """Make errors raised inside the block name the remedies in `advice`, not the default ones for `FileDelta.read`."""
     token = ADVICE.set(advice)
     try:
         yield

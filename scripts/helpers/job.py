@@ -430,8 +430,8 @@ class IncrementalJob:
             Notifications of new objects, such as `S3EventQueue`: only objects that they name are checked.
             They are acknowledged once the batch is committed. Events can be lost: pass `relist`, or run the
             job without them from time to time. Without a `transformation_ctx`, in a disabled job and for a
-            range of runs, the source is listed anyway. A paused job returns its messages to the queue at the
-            end, if the source of events has `extend`.
+            range of past runs (`from_run` to `to_run`), the source is listed anyway. A paused job returns its
+            messages to the queue at the end, if the source of events has `extend`.
         metadata
             A journal of changes, such as `S3MetadataJournal`: S3 is asked about the objects that it names, and nothing
             is listed. The state stores how far the journal was read. If the journal is not complete, because it is read
@@ -442,10 +442,10 @@ class IncrementalJob:
             listing that left no file for a later batch. A run that lists the source leaves its messages for the next.
         on_changed
             ``raise``: if a planned file was overwritten or deleted before the commit, raise a ChangedObjectError that
-            names it, unless `read_pandas` had read all files. Nothing is committed; the replay raises before it writes.
-            ``skip``: the same, but the replay leaves that file out, and the next batch takes its new content. ``skip``
-            is refused if the next batch might miss the file; see `unchanged.check_on_changed`. None: nothing is
-            checked. Use None if files never change, or if the job itself moves them away.
+            names it, unless `read_pandas` had read the planned content of all files. Nothing is committed; the replay
+            raises before it writes. ``skip``: the same, but the replay leaves that file out, and the next batch takes
+            its new content. ``skip`` is refused if the next batch might miss it; see `unchanged.check_on_changed`.
+            None: nothing is checked. Use None if files never change, or if the job itself moves them away.
         after_commit, archive_to, min_age
             What to do with files that were taken; see `AfterCommit`.
         **options

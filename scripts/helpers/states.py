@@ -73,7 +73,7 @@ def typed(stored: Any, place: str = STATES, *, unpacks: bool = True) -> Any:
 
 
 def files_waiting(head: Head) -> int:
-    """Return how many files are set aside and wait for a decision, without those in states too large for the head."""
+    """Return how many files are set aside and wait for a decision. States too large for the head are not counted."""
     states = [typed(state, unpacks=False) for state in head.watermarks.values()]
     return sum(state.aside.waiting for state in states if isinstance(state, FilesState) and state.aside is not None)
 

@@ -292,7 +292,7 @@ class Watermarks:
         Raises
         ------
         UnknownWatermarkError
-            The run has stored nothing under the key. A KeyError, which a missing name in the values raises as well.
+            The run has stored nothing under the key. It is a KeyError, as a missing name in the result raises.
         """
         return self.get_watermark(job_id, run_id)[key]
 
@@ -346,7 +346,7 @@ class Watermarks:
         return self.store.table.exists(table_name or self.table_name)
 
     def create_table(self) -> None:
-        """Create the file or, for local use, the DynamoDB table, with the same settings as terraform/."""
+        """Create the SQLite file, or for local use the DynamoDB table with the settings that terraform/ has for AWS."""
         self.store.table.create()
 
     # --- what rows contexts have read -----------------------------------------------------------

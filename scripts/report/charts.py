@@ -36,7 +36,7 @@ def bars(
     """Draw one bar for each value, with the `bad` count on top of it in another colour.
 
     A value of None means that nothing happened, and is marked at the foot of the chart. The first `unknown` values are
-    of a time that was not read, and are marked over the whole height. Title and description are for screen readers.
+    older than the versions read, and are marked over the whole height. Title and description are for screen readers.
     """
     marks = bad or [0] * len(values)
     counts = [value or 0 for value in values]

@@ -80,20 +80,20 @@ class JobFacts:
 
     @property
     def tells_more(self) -> bool:
-        """Whether to show the reason of `condition`: some do not show in the state and the count of failed runs."""
+        """Whether to show the reason of `condition`, which the job's state and count of failed runs do not explain."""
         unsaid = ("missing", "late", "unpublished", "files set aside", "unusually small", "unusually large")
         return self.condition.word in unsaid or (bool(self.gap_count) and not self.condition.needs_somebody)
 
     @property
     def rank(self) -> float:
-        """The job's place by urgency, 0 first. A gap (a range never read) blocks no run: just above "no commit yet"."""
+        """The job's place by urgency, 0 first. A gap blocks no run, so a job with one is just above "no commit yet"."""
         condition = self.condition
         has_gap = bool(self.gap_count) and not condition.needs_somebody
         return WORDS.index("no commit yet") - 0.5 if has_gap else condition.rank
 
     @property
     def state(self) -> Word:
-        """What the job's runs are doing, in the words of a condition, whatever else is wrong with the job."""
+        """What the job's runs are doing, as a word of `watermarks jobs` such as "idle", whatever else is wrong."""
         if self.head is None:
             return self.condition.word
         found = activity(self.head, self.now)
@@ -117,7 +117,7 @@ class JobFacts:
 
     @property
     def release_command(self) -> str:
-        """The command that releases the job of a dead run, to be pasted into a shell."""
+        """The shell command that ends a dead run's lease, so that the job can run again."""
         return f"watermarks release {quote(self.job_id)} --why TEXT"
 
     @property
@@ -176,7 +176,7 @@ class JobFacts:
             # Compute the lag of this version by the same rule as the current lag.
             lag = freshness.lag(Head("", "", 0, 0, entry.watermarks), at)
             found.append((at, None if lag is None else at - lag))
-        # Sort by time, not by version, because clocks of runs differ and periods are filled in order of time.
+        # Sort by time, not by version: clocks of runs differ, and a chart's periods take the entries in order of time.
         return sorted(found, key=itemgetter(0))
 
     def _context(self, head: Head, name: str, state: Mapping[str, Any]) -> Context:

@@ -64,7 +64,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Periods:
-    """All periods up to now, oldest first. `measure` is ``lag``, or ``age`` for a job without a time cursor."""
+    """A chart's periods of `length` up to now, oldest first. `measure` is ``lag``, or ``age`` without a time cursor."""
 
     length: timedelta
     periods: Sequence[Period]

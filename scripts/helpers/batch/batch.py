@@ -299,7 +299,7 @@ class Batch:
         return stored
 
     def inherited(self, context: str) -> Mapping[str, Any] | None:
-        """Return a context's part of the inherited plan; None if there is no plan yet.
+        """Return a context's part of the inherited plan, which an earlier attempt froze; None if there is no plan yet.
 
         A context that is not in the inherited plan takes nothing now, and everything in the next run.
 
@@ -429,13 +429,13 @@ class Batch:
             try:
                 readings.set_aside(found)
             except UnreadableFilesError:
-                pass  # Frames read before may have rows of these files. The error is raised below, after `freeze`.
+                pass  # Raised if earlier frames may have rows of these files. Raised again below, after `freeze`.
             except WatermarkError as told:
                 if readings.is_spoiled:
                     self.freeze()
                 raise told from error
             readings.is_spoiled = True
-            # Freeze the plan, otherwise the next run would take the unreadable files again, and fail.
+            # Freeze the plan without the unreadable files, otherwise the next run would take them again, and fail.
             self.freeze()
             raise UnreadableFilesError(str(readings.location), found) from error
         if not isinstance(error, WatermarkError):
@@ -479,7 +479,7 @@ class Batch:
     # --- rows for sinks -------------------------------------------------------------------------
 
     def give(self, context: str | None, rows: Any = None, *, is_recognisable: bool = True) -> None:
-        """Note that the job got the frame `rows` of a source. If `rows` is None, regard the source as written.
+        """Note that the script got `rows` of a source. If None, the commit does not warn that none were written.
 
         Parameters
         ----------

@@ -36,9 +36,9 @@ _OUTCOMES: Mapping[Outcome, str] = {
 class EndOfRun:
     """Measures one run, calls the hooks around its commit and at its end, and reports it once.
 
-    This object must not reference the job, directly or indirectly: otherwise the job is never garbage-collected, and
-    `watch` does not notice that it was forgotten. The caller closes the attribute `always`, an ExitStack, at the end of
-    the run, with or without an error.
+    This object must not reference the job, directly or indirectly: otherwise a job that the script forgot to close is
+    never garbage-collected, and `watch` does not abort its run. The caller closes the attribute `always`, an ExitStack,
+    at the end of the run, with or without an error.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class EndOfRun:
         self.always.close()
 
     def tell(self, error: BaseException | None, metrics: Mapping[str, Any] | None = None) -> None:
-        """Report the end of the run: by the error, or by a commit if `error` is None. A second call does nothing.
+        """Report that the run ended with an error, or with a commit if `error` is None. A second call does nothing.
 
         Errors in here are only logged, because they must not change how the run ends.
         """

@@ -62,7 +62,7 @@ class FileSource:
     kind = "files"
 
     def check_options(self, *beside: str, refused: Collection[str] = ()) -> None:
-        """Raise InvalidValueError for a misspelt option, before anything is listed; see `options_of`."""
+        """Raise InvalidValueError for an unknown option, before anything is listed. `options_of` has the parameters."""
         options_of(FileOptions, self.options, ("transformation_ctx", "on_changed", *beside), refused)
 
     def begin(self) -> None:
@@ -75,7 +75,7 @@ class FileSource:
         return FileDelta(Location.parse(self.source))
 
     def bookmark(self, reach: Reach, partitions: PartitionRule | None = None, *, clears: bool = False) -> FileBookmark:
-        """Return a bookmark that finds what a run of this `reach` reads. Refuse options unfit for `on_changed`."""
+        """Return a bookmark that finds the files to read, by `reach`. Check the options as `check_on_changed` does."""
         made = FileBookmark(
             self.source,
             s3_client=self.batch.client(Location.parse(self.source)),
@@ -88,7 +88,7 @@ class FileSource:
         return made
 
     def reaching(self, reach: Reach, name: str) -> dict[str, Any]:
-        """Return the arguments of `FileBookmark`: the state from which a run of this `reach` reads, and options."""
+        """Return the arguments of `FileBookmark`: the states between which the run reads, by `reach`, and options."""
         run, options = self.batch.run, self.options
         if reach.everything:
             # Ignore `start_from`, because this run reads all files, including those before it.
@@ -128,7 +128,7 @@ class FileSource:
             Whether the delta has all rows of its partitions.
         """
         kept = SchemaKeeping(self.batch)
-        # Hide whole partitions from `contexts_of`, which warns of aggregates of new rows alone: these have all rows.
+        # Hide whole partitions from `contexts_of`, which warns of aggregates without older rows: they have all rows.
         on_read = partial(self.batch.give, self.context, is_recognisable=not whole)
         schemas = KeptSchemas(
             self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
@@ -237,13 +237,13 @@ class NewFiles(FileSource):
 
     def _found(self, bookmark: FileBookmark, reach: Reach) -> FilesTaken:
         """Return the new files among the objects that events or a journal name. Without these, list the source."""
-        # Events and journals name only changes since the last run, so list to read everything or a range of runs.
+        # List the source to read all, or a range of runs: events and S3's journal name only changes since the last run.
         if reach.everything or reach.until is not None:
             return self.listed(bookmark, reach, self.listing)
         relist, listed = self.relist, bookmark.listed
         is_due = relist is not None and (listed is None or self.batch.clock() - listed >= relist)
         if is_due and self.listing is not None and listed is not None and self.listing.created <= listed:
-            # Do not read the same report in every run: a run that reads it reads no events, which would expire.
+            # Do not read the same report (S3 inventory) in every run: such runs receive no events, which would expire.
             is_due = False
             logger.warning(
                 "event=report_too_old job=%s source=%s created=%s: the source was not listed for %s, and the report of "
@@ -276,7 +276,7 @@ class NewFiles(FileSource):
         self, bookmark: FileBookmark, metadata: JournalSource, reason: str | None, reach: Reach
     ) -> FilesTaken:
         """Return the new files that a journal records. List the source if records are missing, or for a `reason`."""
-        # Read the journal before a listing, so that the next run reads the changes that happen during the listing.
+        # Read the journal (S3's table of changes) before a listing: the next run then reads changes during the listing.
         found = metadata.read(bookmark.location, bookmark.position)
         reason, listing = found.lost or reason, self.listing
         if reason is None and found.changes is not None:
@@ -286,7 +286,7 @@ class NewFiles(FileSource):
             reason = "the journal names more objects than S3 is asked about one by one"
         since = found.since and max(found.since, bookmark.listed or found.since)
         if listing is not None and (since is None or listing.created < since):
-            # Do not read a report that ends before the journal begins: objects written in between are in neither.
+            # Do not read an S3 inventory that ends before the journal begins: neither has objects written in between.
             reason = f"{reason}; listing= ends before the last listing or the journal's next record, and is not read"
             listing = None
         logger.warning(

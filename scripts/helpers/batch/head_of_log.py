@@ -98,7 +98,7 @@ def head_of_log(
     history, skipped, newest = _log(watermarks, job_id)
     if not history:
         raise InvalidValueError(f"Job {job_id!r} has no log entry that is whole. Restore its items from a backup.")
-    # Log entries have no epoch, so take each epoch and its last version from outputs. The last epoch ends at `entry`.
+    # Log entries have no epoch: take epochs and their last versions from outputs. The newest entry ends the last one.
     epochs = {output.epoch: output.version for entry in reversed(history) for output in entry.change.outputs}
     entry, last = history[0], next(reversed(epochs), None)
     epochs |= {} if last is None else {last: entry.version}
@@ -134,7 +134,7 @@ def _number(item: items.Item | None, name: str) -> int:
 
 
 def _log(watermarks: Watermarks, job_id: str) -> tuple[list[LogEntry], list[str], int]:
-    """Return the readable entries, newest first; the keys of newer, damaged ones; and the newest version in the log."""
+    """Return readable entries, newest first; keys of damaged entries newer than these; and the log's newest version."""
     entries: list[LogEntry] = []
     skipped: list[str] = []
     newest = 0

@@ -134,7 +134,7 @@ def publish_waiting(
 def forget_target(watermarks: Watermarks, job_id: str, target: str) -> None:
     """Forget what was published to a target that was emptied or deleted on purpose.
 
-    Afterwards neither runs nor the doctor report that the target lacks it. Batches published later are checked again.
+    Afterwards, runs and the doctor do not report those batches as missing. They still check batches published later.
 
     Raises
     ------
@@ -295,9 +295,9 @@ class _Explained:
         )
 
     def lacks_output(self, epoch: str, version: int) -> bool:
-        """Return whether the history reaches back to a batch, but has no version that published it.
+        """Return whether the history reaches back to a batch, but no entry names output of that batch.
 
-        False for output of a run that saves nothing, because its epoch is not in `epochs`.
+        False for output of a run that saves nothing: such a run has an epoch of its own, which is not in `epochs`.
         """
         return epoch in self.epochs and version >= self.oldest and (epoch, version) not in self.outputs
 

@@ -97,14 +97,14 @@ def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | No
     for entry in _history(watermarks, head.job_id, below):
         if entry.change.op in SUCCESS and entry.change.run_id == run_id:
             return entry
-        # With `below`, look at one entry only: its version is the one that the run's item names as its last commit.
+        # With `below`, look at one entry only: the one of the version that the run's item names as the last commit.
         if below is not None:
             break
     return None
 
 
 def _history(watermarks: Watermarks, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
-    """Yield a job's versions, newest first; with `below`, only lower ones, and the first request reads one version."""
+    """Yield a job's versions, newest first. With `below`, yield only lower ones, and request the first one alone."""
     page = PAGE if below is None else 1
     while entries := watermarks.history(job_id, limit=page, before=below):
         yield from entries
@@ -374,8 +374,8 @@ class Mode:
         ``enable`` reads what is new and saves the watermark. ``pause`` reads what is new, or a range, and saves
         nothing. ``disable`` reads everything and saves nothing.
     from_run, to_run
-        Run ids, only with ``pause``: read what the runs after `from_run` took, up to and including `to_run`. For a run
-        that failed, the last success before it counts. As in Glue, one without ``pause`` is ignored, both are an error.
+        Run ids, only with ``pause``: read what the runs after `from_run` took, up to and including `to_run`. A failed
+        run stands for the last success before it. As in Glue, without ``pause`` one id is ignored; both are an error.
 
     Examples
     --------

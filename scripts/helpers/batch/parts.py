@@ -1,4 +1,4 @@
-"""Find joins and aggregates of new rows alone in Spark's plan: they miss the rows that earlier batches read.
+"""Find joins and aggregates in Spark's plan that get only new rows: they miss the rows that earlier batches read.
 
 New rows are recognised by the node that counts them, and new files by the relations that read them.
 """
@@ -55,7 +55,7 @@ class Node:
 
 
 def contexts_of(batch: Batch, sink: Sink, df: DataFrame) -> set[str]:
-    """Return the contexts whose new rows a frame reads. Log a WARNING if it joins or aggregates new rows alone.
+    """Return the contexts whose new rows a frame reads. Log a WARNING if a join or aggregate gets only new rows.
 
     The set is empty if the plan hides its sources or cannot be read. In the latter case, no WARNING is logged.
     """
@@ -100,7 +100,7 @@ def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
             continue
         text, depth = line[found.end(1) :], len(found[1]) // 3
         node = Node(text, found[2], marks.get(text, marks.get(text.partition(",")[0])))
-        # The plan of a subquery is printed two levels deeper than its node, so it is not added as a child.
+        # Spark prints a subquery's plan two levels below its node, where `path` has no parent: it becomes no child.
         if 0 < depth <= len(path):
             path[depth - 1].below.append(node)
         path[depth:] = [node] * max(1, 1 + depth - len(path))
@@ -109,7 +109,7 @@ def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
 
 
 def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
-    """Return the contexts whose new rows reach a node of Spark's plan, and the joins and aggregates of only such rows.
+    """Return the contexts whose new rows a node of Spark's plan gets, and joins and aggregates that get only such rows.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
 
 
 def _is_by_keys(node: Node, keys: set[str]) -> bool:
-    """Return whether a node is harmless: it groups or orders rows by the merge's keys, or this package added it."""
+    """Return whether a node needs no older rows: it groups or orders by the merge's keys, or this package added it."""
     by = ONE_ROW_PER_KEY.match(node.text) if keys else None
     if by is None:
         return internal("") in node.text

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class Witness:
-    """Compares what a target has recorded with the head ("asks" it): once in a run, before the run writes there."""
+    """Compares what a target has recorded with the head ("asks" the target), once in a run, before any write to it."""
 
     def __init__(self, run: Run | UnsavedRun, spark: SparkSession | None, s3_client: S3Client | None) -> None:
         self._run, self._spark, self._s3_client = run, spark, s3_client
@@ -93,7 +93,7 @@ class Witness:
         lost = lacking(newest, found.held, run.head)
         if lost is not None:
             self._lost[place] = lost
-        # Do not warn for a slice or a namespace: other slices or namespaces of the job may have written there before.
+        # Do not warn if the job is a slice or has a namespace: other slices or namespaces may have written there.
         is_whole = served_by(run.job_id) is None and split_name(run.job_id)[1] is None
         if found.others and not found.epochs and run.head.version == 0 and is_whole:
             logger.warning(
@@ -378,7 +378,7 @@ class Publication:
                 self._finish(sink, record)
 
     def publish_waiting(self, sinks: Sequence[Sink]) -> Iterator[tuple[Output, WatermarkError | None]]:
-        """Delete output taken back, publish waiting output, and yield each waiting one with its error, if it failed.
+        """Delete output that operators took back; publish waiting output, and yield each waiting output with its error.
 
         After a failure at a target, nothing later is tried there: a table that has recorded a version accepts no
         earlier version.
@@ -464,11 +464,11 @@ class Publication:
 
     @property
     def due(self) -> Sequence[Output | Retraction]:
-        """The output to delete because decisions took it back, then the output to publish, as far as the run knows."""
+        """The output to delete, which operators took back, then the output to publish, by the head that the run has."""
         return [*self.run.retracting, *self.run.unpublished] if isinstance(self.run, Run) else []
 
     def _proven(self, records: Sequence[T]) -> Iterator[T]:
-        """Yield the records that can be of this job, judged by its head. Log any other, and do nothing with it."""
+        """Yield the outputs and retractions that, by the head's epochs, can be of this job. Log and skip others."""
         for record in records:
             assert isinstance(self.run, Run)
             why = doubt(record, self.run.head.last_versions)
@@ -547,12 +547,12 @@ class Publication:
 
 
 def take_back(sink: Sink, retraction: Retraction) -> int:
-    """Delete the output of a retraction at its target; return how many published files or rows were deleted.
+    """Delete the output that a retraction names; return how many published files or rows of its target were deleted.
 
     Raises
     ------
     TargetError
-        They cannot be deleted.
+        The output cannot be deleted.
     """
     try:
         count = sink.retract(retraction)
@@ -575,7 +575,7 @@ def take_back_now(watermarks: Watermarks, job_id: str, sink: Sink, retraction: R
     newest = newest_at(sink, head)
     lost = lacking(newest, sink.recorded(mark_of(job_id), newest=newest).held, head)
     if lost is not None:
-        # First store that a version is missing at the target: the target records the deletion, which would hide that.
+        # Before `take_back`, store that the target lacks a version: it then records the deletion, which hides the loss.
         noted = head.published(lost[:1], lost[1])
         if head.claim is not None or isinstance(watermarks.store.swap(head, noted), Lost):
             return None

@@ -51,7 +51,7 @@ def rows_since(
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
     with batch.withdrawing(context):
         rows = SchemaKeeping(batch).rows(context, name, found, policy)
-    # To find the source of written Spark rows, `contexts_of` looks for the node that counts them, not for `rows`.
+    # `contexts_of` recognises Spark rows by the node of the plan that counts them, so it need not know `rows`.
     batch.give(context, rows, is_recognisable=not hasattr(rows, "sparkSession"))
     return rows
 
@@ -256,7 +256,7 @@ class NestedRows:
         if not isinstance(run, Run):
             return self._taken(IdBlock.unsaved(f"{run.job_id}/{run.run_id}", slot, context, reach.before))
         others = [name for name, state in run.watermarks.items() if kind_of(state) == KIND]
-        # Use `run.state`, not the watermarks themselves: it checks each state, and reads back one stored in chunks.
+        # Use `run.state`, not `run.watermarks`: `state` checks each state, and reads a state that is stored in chunks.
         states = {name: run.state(name) for name in {context, *others}}
         return self._taken(IdBlock.of_batch(context, run.version + 1, slot, states))
 
@@ -266,8 +266,8 @@ class NestedRows:
         return self._taken(IdBlock.of_plan(context, stored, self.batch.run.state(context)))
 
     def nothing(self) -> dict[str, DataFrame]:
-        """If no plan has ids for the rows, return them all the same, with new ids; PlanConflictError in a replay."""
-        if not self.batch.run.replay:  # No run of the range used this context.
+        """Return the related tables with new ids if no plan has ids for their rows; PlanConflictError in a replay."""
+        if not self.batch.run.replay:  # No run from `from_run` to `to_run` used this context.
             taken = self.plan(Reach())
             self.batch.add(self.context or "", taken.plan, None)
             return taken.data

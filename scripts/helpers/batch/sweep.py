@@ -126,7 +126,7 @@ class LedgerSweep:
         for job_id in sorted(users | {self._job_id}):
             head = references.heads[job_id]
             if head.claim is not None and now < head.claim.lease_until:
-                continue  # Raising the fence would end this active run, which uses none of the files to delete.
+                continue  # Keep the fence: a higher one would end this active run, which uses none of the files.
             if not isinstance(self._watermarks.store.swap(head, head.fenced()), Written):
                 raise StaleError(f"Job {job_id!r} changed during the sweep, and nothing was deleted. Sweep again.")
         return self._files.delete([file.name for file in going])
@@ -163,7 +163,7 @@ class LedgerSweep:
             yield STATES, entry.watermarks
 
     def _read(self, head: Head, place: str, contexts: Mapping[str, Any], context: str) -> Any:
-        """Return a checked state, with its parts from chunks. A chunk to which several versions refer is read once."""
+        """Return a state with its chunks, and check it for damage. A chunk of several versions is read only once."""
         read, value = partial(self._spilled, head.job_id), contexts.get(context)
         if isinstance(value, Spilled):
             value = read(value)

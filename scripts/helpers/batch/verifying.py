@@ -98,7 +98,8 @@ def verify(
     is_exact = not first.is_time if exact is None else exact
     found = []
     for span in spans:
-        # Count the target first: counted after the source, it might seem to lack a row that was updated in between.
+        # Count the target before the source. An update in between moves a row past the window: counted last, the target
+        # would seem to have lost it.
         target_counts = engine.counts(other, _window(other, names, span), compared.kinds)
         source_counts = engine.counts(rows, _window(rows, names, span), compared.kinds)
         difference = Difference()

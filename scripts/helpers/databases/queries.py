@@ -122,7 +122,7 @@ class TableQueries:
     # --- questions ------------------------------------------------------------------------------
 
     def nulls(self, columns: tuple[CursorColumn, ...]) -> SQL:
-        """Write the count of rows with NULL, or a value that means NULL, in a cursor column.
+        """Write SQL that counts rows with NULL, or a placeholder such as MySQL's zero date, in a cursor column.
 
         If no cursor column can have such a value, write the number 0, for which no row is read.
         """
@@ -155,7 +155,7 @@ class TableQueries:
         return [sql("(SELECT {}({}) {})", function, length, rows) for function in (MIN, MAX)]
 
     def last(self, columns: tuple[CursorColumn, ...], past: SQL | None, function: SQL) -> list[SQL]:
-        """Write a query for each column of the last cursor; each query is a single index lookup.
+        """Write a query for each cursor column of the last row; each query is a single index lookup.
 
         The second column is queried among the rows with the last value of the first column, and so on. A MAX of each
         column alone would mix different rows, and an ORDER BY would need a sort if no index covers all columns.
@@ -177,7 +177,7 @@ class TableQueries:
         return self.dialect.some_rows(1, self._ordered(window, window.descending, "cursor"), position)
 
     def _ordered(self, window: RowWindow, descending: bool, names: str, contents: Iterable[SQL] = ()) -> SQL:
-        """Write the query for a window's cursors and `contents`, as exact texts named ``{names}_0`` and so on."""
+        """Write a window's query: cursors, then `contents` (other columns), as exact texts ``{names}_0`` and so on."""
         cursors = [self.dialect.cursor(column) for column in window.columns]
         exact = [self.dialect.exact(name, column.type) for name, column in zip(cursors, window.columns, strict=True)]
         named = [

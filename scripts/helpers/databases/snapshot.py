@@ -142,7 +142,7 @@ class PostgresSnapshot(JdbcTable):
         last = sql("NULL")
         if column.name != SYSTEM:
             last = self.dialect.outermost(column, MAX, sql("FROM {}", self._table))
-        # Use one statement: if `last` were read after `following`, a new transaction's id would look never given out.
+        # Query `last` with `following`: an id that is given out between two statements would fail the check below.
         row = self._ask(
             ceiling=OLDEST, following=sql("CAST({} AS text)", NEXT), nulls=self._queries.nulls(columns), last=last,
             foreign=PostgreSQL().has_foreign(self._parts),

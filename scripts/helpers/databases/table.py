@@ -162,7 +162,7 @@ class DatabaseTable(RowSource):
         return {**server_of(self._options["url"]), **known}
 
     def zone_is_known(self, now: datetime) -> bool:
-        """Return whether the zone was given. `now`, the job's clock, does not matter: the database's clock is used."""
+        """Return whether a zone for times without one was given. `now` has no effect: the database has a clock."""
         return self._zone_is_known
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:
@@ -224,7 +224,7 @@ class DatabaseTable(RowSource):
         return int(self._ask(counted=rows)[0])
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
-        """Return the names of transactions that may still commit a lower number than the last one seen so far.
+        """Return the names of transactions that might still commit a lower number in `column` than the last row has.
 
         Wait up to `longest` for them to end; return those still open. None if the database does not show them all.
         """
@@ -236,7 +236,7 @@ class DatabaseTable(RowSource):
             pause = min(max(2 * pause, FIRST_PAUSE), LAST_PAUSE)
             time.sleep(pause.total_seconds())
             now_open = self._writers(column)
-            # Ignore transactions that began later: they write higher numbers. If a list fails, keep the previous list.
+            # Drop transactions that began after the first list: they write higher numbers. Keep all if a list fails.
             found = found if now_open is None else found & now_open
         return found
 
@@ -335,7 +335,7 @@ class DatabaseTable(RowSource):
         return None
 
     def _writers(self, column: str) -> frozenset[str] | None:
-        # Return None for a query: as for a view, its tables, their sequences and so their transactions are unknown.
+        # If the source is a query, its tables and their sequences are unknown (as a view's are), so return None.
         query = None if self._query_text is not None else self._database.writers(self._parts, column)
         if query:
             with self._if_allowed("writers"):

@@ -55,7 +55,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     source = changes.lookups.store
     here, place = source.table.place, target.table.place
     # List the target's items before its head is read: if that head says that the job is not in the target, the listed
-    # items are outdated. Items listed later might be of a run that began in the target, and would be overwritten.
+    # items are leftovers to overwrite. Items listed after the head might be those of a run that has just begun there.
     listed, _ = _items_of_job(target, job_id)
     there = target.read_head(job_id)
     stored, head = changes.read_for_change(job_id)
@@ -78,7 +78,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
         there = _swap_or_raise(target, there, head.arriving(here, there))
     if head.moved_to is None:
         head = _swap_or_raise(source, head, head.moved(place))
-    # Keep target items that changed since they were listed: another command has copied the job, and a run wrote them.
+    # Keep target items that changed since they were listed: another `copy` may have ended, and a run have written them.
     for range_key, item in listed.items():
         if range_key not in found:
             target.table.write(Delete(items.key(job_id, range_key), unchanged_conditions(item)))

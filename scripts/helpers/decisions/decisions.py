@@ -66,7 +66,7 @@ class JobDecision:
 
 
 class Decided(NamedTuple):
-    """`after`, the head after a decision, and what has to be written or logged with it.
+    """`after`, the head after an operator's decision (such as a rewind), and what is written or logged with that head.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Decided(NamedTuple):
     whole
         The states that the decision sets, as a whole. For a large one, `after` only refers to its chunks.
     back_to, outputs
-        The version that the decision goes back to, and the output of later versions at their targets.
+        The version that the decision goes back to, and what later versions wrote to targets.
     gone_back
         The contexts that continue from an earlier version.
     """
@@ -110,13 +110,13 @@ class Decisions:
         self._store = changes.lookups.store
 
     def preview(self, proposal: Proposal) -> Decided:
-        """Return what `take` would write for `expected` or the latest head, or raise its error; write nothing."""
+        """Return what `take` would write on `proposal.expected` or the latest head, or raise; write nothing."""
         return proposal.change(proposal.expected or self._lookups.latest(proposal.job_id))
 
     def take(self, proposal: Proposal) -> Head:
-        """Write a decision on the current head; StaleError if the proposal expects another head.
+        """Write a decision on the current head; StaleError if `proposal.expected` is another head than the current one.
 
-        If a run commits in between, the decision is made again on the new head, or is refused.
+        If a run changes the head between the read and the write, try again with the new head, up to `TO_DECIDE` times.
         """
         job_id = proposal.job_id
         for _ in TO_DECIDE.races(self._store.sleep):
@@ -314,7 +314,7 @@ class Decisions:
     # --- items of the original class --------------------------------------------------------------
 
     def adopt(self, adopted: Head, expected: Head | None = None) -> Head:
-        """Write the head `adopted`, which the method `adopted` made; StaleError if it differs from `expected`."""
+        """Store a head made from an item of the original class; StaleError if the caller expected another head."""
         check_expected(adopted, expected)
         if not isinstance(self._store.swap(None, adopted), Written):
             raise PlanConflictError(adopted.job_id, ADOPTED)
@@ -407,8 +407,8 @@ class Decisions:
             self._changes.write_log(after)
             # Set expiry before deleting: a role without DeleteItem must still let versions expire.
             self._changes.expire_before(before, after)
-            # Delete the dropped plan's chunks. The plan also refers to chunks of states that it did not change. Keep
-            # those that the new head needs, or the previous version, because an operator may rewind to it.
+            # Delete the dropped plan's chunks, but keep those that the new head or the previous version needs, too:
+            # a plan shares the states that it did not change, and an operator may rewind to the previous version.
             for reference in unused(before.plan, after.watermarks, before.watermarks) if before.plan else ():
                 self._store.delete_chunks(before.job_id, reference)
         except WatermarkError as error:
@@ -423,7 +423,7 @@ class Decisions:
         return entry
 
     def _in_force(self, head: Head, entry: LogEntry) -> LogEntry:
-        """Return `entry` with the output of all versions up to it whose rows its watermarks count as loaded."""
+        """Return `entry` with the output of its version and all earlier ones, except versions that were taken back."""
         outputs: list[Output] = []
         back_to = None
         for one in self._lookups.history_of(head, LOOKED_AT, before=entry.version + 1):

@@ -75,7 +75,7 @@ def examine(lookups: Lookups, job_id: str, repair: bool) -> list[Finding]:
         return [Finding("moved", detail, "Give the script that table, or run `watermarks copy` again if it died.")]
     findings, found = _readable(found)
     live = {key: item for key, item in found.items() if not _is_over(item, now)}
-    # Do not repair if an item is damaged. Its chunks look unused, but once the item is restored, it needs them again.
+    # Do not repair if an item is damaged: a repair would delete its chunks, which look unused until it is restored.
     repair = repair and not findings
     return [
         *findings,
@@ -133,7 +133,7 @@ def _damaged(range_key: str, detail: str, job_id: str | None = None) -> Finding:
 
 
 def examine_table(store: Store) -> list[Finding]:
-    """Return a finding if the table has replicas that ignore conditions; none if the role may not describe it."""
+    """Return a finding if replicas in other regions ignore conditional writes; none if DescribeTable is refused."""
     try:
         replicas = store.table.eventual_replicas()
     except AccessRefusedError:
@@ -275,7 +275,7 @@ def _may_delete(store: Store, head: Head) -> bool:
 
     Return False if the job has changed. A decision, such as a rewind, writes its chunks before the head that refers to
     them, so in between they look unused. Once the fence is raised, that write of the head fails, and the decision
-    starts again with other names for its chunks. `examine` listed the unused chunks before, so it deletes no new one.
+    starts again with other names for its chunks. `examine` listed chunks earlier, so it deletes none with a new name.
     """
     return isinstance(store.swap(head, head.fenced()), Written)
 
@@ -297,10 +297,10 @@ def _legacy_writers(head: Head, found: dict[str, items.Item]) -> Iterable[Findin
     legacy = [key for key, item in found.items() if key[0] not in "!~" and "version" not in item]
     first = found.get(items.log_key(1))
     if first is None and head.version > 0:
-        return  # The log entry that counts the imported items has expired, so nothing can be compared.
+        return  # Version 1's log entry, which counts the items at the import, has expired: nothing to compare with.
     change = items.log_from_item(first).change if first else None
     taken_over = 0
-    if change and change.op == "IMPORT":  # `legacy_items` counts the item that became version 1; `legacy` does not.
+    if change and change.op == "IMPORT":  # Less 1: `legacy` omits the item that became version 1.
         taken_over = int(change.metrics.get("legacy_items", 1)) - 1
     if len(legacy) > taken_over:
         yield Finding(

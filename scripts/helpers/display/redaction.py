@@ -123,7 +123,7 @@ class _Redaction(logging.Filter):
         clean = redacted(text)
         if record.name.startswith("py4j"):
             is_named = getattr(self._last, "is_named", False)
-            # After a line with a secret's name, the JVM's next answer is its value. Lines in between keep `is_named`.
+            # If py4j logs a secret's name, the JVM's next answer is the secret: keep `is_named` until that answer.
             self._last.is_named = bool(_compiled(_NAMED).search(text)) or (is_named and not _ANSWER.match(text))
             clean = _ANSWER.sub(rf"\1{HIDDEN}", clean) if is_named else clean
         if clean != text:

@@ -166,10 +166,10 @@ class FileBookmark:
         self.partitions, self.clears = partitions, clears
         self._aside = (self.until or self.state).set_aside
         if partitions is not None and partitions.whole:
-            self._aside = {}  # With `whole`, no file is set aside: an unreadable file stops the run.
+            self._aside = {}  # If partitions are read whole, set no file aside: an unreadable file stops the run.
         look: Callable[[Collection[str]], pa.Table] | None = self.lister.look_at_each
         if until is not None:
-            # Treat set-aside files as undecided: no run up to `until` acted on an operator's later retry or skip.
+            # A re-read of past runs ignores later retries and skips of set-aside files: those runs did not act on them.
             self._aside, look = _all_waiting(self._aside), None
         self._chooser = BatchChooser(
             self.location, chosen, self.ledger, taken_by, self.begins, partitions, self._aside, look, clears
@@ -445,8 +445,8 @@ class FileBookmark:
         if rest.num_rows:
             taken = pa.concat_tables([taken, rest]).sort_by("key")
         delta = self._delta(taken, choice.has_more or has_more, choice.gone)
-        # If files are left for later, keep the old position in the journal, because the new one is after their records.
-        # If events named the objects, keep the time of the last listing, because events name only some objects.
+        # If files are left for later, keep the old position in the journal of S3 Metadata: their records are before the
+        # new one. If events named the objects, keep the time of the last listing: events name only some of the objects.
         segment, others = (self.ledger.stored(part) if self.saves and part.num_rows else None for part in (rows, rest))
         found = self.taken(
             delta, segment, None if self.holding(left).num_rows else started, choice.aside,
@@ -609,14 +609,14 @@ class FileBookmark:
     def _pieces(
         self, listings: Iterable[Iterable[Interval]], started: datetime, ranges: Sequence[Ends], most_rows: int = 0
     ) -> Generator[Piece, None, None]:
-        """Divide the listings of key ranges into pieces, and yield each with the files to take of it, in any order.
+        """Divide the listings of key ranges into pieces; yield the pieces in any order, each with its files to take.
 
-        About `most_rows` listed rows are in memory at once. If the batch has limits, a piece comes with candidates:
+        About `most_rows` listed rows are in memory at once. If the batch has limits, a piece has candidates for it:
         its oldest files within the limits, and the first file that does not fit.
         """
         from scripts.helpers.files.pieces import PIECE_ROWS, split_into_pieces
 
-        # Hide operators' marks, otherwise every piece of a listing would add the files marked as done to the ledger.
+        # Treat all set-aside files as waiting. Otherwise each piece of the listing adds files that operators skipped.
         aside = _all_waiting(self.aside_on_executors)
         chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
         known, then = self._known_in(ranges)
@@ -632,7 +632,7 @@ class FileBookmark:
         return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:
-        """Look up the file `ready_marker` in folders that a piece has only in part; return the folders that have it."""
+        """Look up the file `ready_marker` in folders that the ends of a piece cut; return the folders that have it."""
         marker = self.options.ready_marker or ""
         there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
         return {key[: -len(marker)] for key in there.column("key").to_pylist()}

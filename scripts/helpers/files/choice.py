@@ -177,7 +177,7 @@ class BatchChooser:
         admitted = self._without_archived(self._settled(new, started, ready))
         if look:
             stale = self._stale_keys(admitted, look)
-            # Do not leave stale objects (changed after the report) for later: no batch with this report can take them.
+            # Drop stale objects (changed since the inventory report): no later batch by that report can take them.
             new, admitted = _without(new, stale), _without(admitted, stale)
         # Apply the limits last, so that they count only objects that the batch can take.
         taken, gone, has_more, waiting = self._limited(admitted, new, gone)
@@ -203,10 +203,10 @@ class BatchChooser:
         for _, _, choice in pieces:
             is_taken = is_status(choice.rows, TAKEN)
             others.append(choice.rows.filter(pc.invert(is_taken)))
-            # Keep the first file that does not fit, so that the batch takes no younger file from a later piece instead.
+            # Keep the first file that does not fit, so that the batch takes no younger one from a later listing part.
             found = pa.concat_tables([candidates, choice.rows.filter(is_taken)])
             candidates, _ = oldest_first(found, *limits, one_more=True)
-            # Keep one object of one piece only, because an Arrow slice of even one row holds its whole piece in memory.
+            # Keep one object of one listing part only: an Arrow slice of even one row holds its whole part in memory.
             left = left if left.num_rows else self.options.waiting(choice.left).slice(0, 1)
             there.append(choice.still_there)
             gone += choice.gone
@@ -219,7 +219,7 @@ class BatchChooser:
         return FileChoice(rows.sort_by("key"), left, gone, has_more, {}, {}, pa.concat_tables(there))
 
     def _with_modified(self, new: pa.Table, modified: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
-        """Return the objects to take (with ``take``, modified ones too), and ledger rows for the objects to ignore."""
+        """Return the objects to take, also modified ones if `on_modified` allows, and ledger rows for ignored ones."""
         if modified.num_rows and self.options.on_modified == "raise":
             keys = modified.column("key")[:5].to_pylist()
             raise SourceError(str(self.location), reason="modified", keys=keys, count=modified.num_rows)
@@ -228,7 +228,7 @@ class BatchChooser:
         return pa.concat_tables([new, modified]), []
 
     def _limited(self, admitted: pa.Table, new: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table, bool, int]:
-        """Return the taken and the gone objects, whether a limit left objects, and the number of waiting partitions."""
+        """Return taken and gone objects, whether a limit left objects, and how many partitions are left for later."""
         if self.partitions is not None:
             return self.partitions.chosen(admitted, new, gone)
         taken, has_more = oldest_first(admitted, self.options.max_files, self.options.max_bytes, one_more=self.is_part)
@@ -333,7 +333,7 @@ class BatchChooser:
         created: datetime | None,
         still_there: list[pa.Table],
     ) -> tuple[list[ListingDifference], set[str], list[str], list[str]]:
-        """Compare all intervals with the ledger. With `clears`, add taken files that were not moved to `still_there`.
+        """Compare all intervals with the ledger. With `clears`, put taken files that still exist into `still_there`.
 
         Return differences, folders with a ready marker, and keys of archived and too small files.
         """
@@ -399,7 +399,7 @@ class BatchChooser:
         return new.filter(pc.invert(before)), passed
 
     def _without_existing(self, gone: pa.Table, look: Callable[[Collection[str]], pa.Table]) -> pa.Table:
-        """Return the gone objects that S3 lacks too. An object that only the report lacks stays known."""
+        """Return the gone objects that S3 lacks too. An object that only the inventory report lacks stays known."""
         there = look(gone.column("key").to_pylist()).column("key")
         if len(there):
             logger.warning(

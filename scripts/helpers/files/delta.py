@@ -132,7 +132,7 @@ class FileDelta(ReadableWhenSmall):
     @property
     def paths(self) -> list[str]:
         """Full URIs of the files, without escapes. Spark's readers take ``*`` in them for a glob; `read` does not."""
-        # Note that the caller reads these paths by itself, and so the latest versions instead of the planned ones.
+        # Record in `unpinned` that the caller reads the paths by itself: the latest versions, not the planned ones.
         self.unpinned.add("paths")
         self._note_read()
         if self.readings is not None:
@@ -166,7 +166,7 @@ class FileDelta(ReadableWhenSmall):
             parts.setdefault(by(key), []).append(index)
         deltas: dict[K, FileDelta] = {}
         for value, rows in parts.items():
-            # Parts share `unpinned`: if one was read at its latest versions, `unchanged` looks in all for newer ones.
+            # All share the set `unpinned`: if one was read at latest versions, `unchanged` looks for newer ones in all.
             part = f"{self.part}/{value}".lstrip("/")
             deltas[value] = replace(self, table=self.table.take(rows), has_more=False, gone=0, part=part)
         return deltas
@@ -192,7 +192,7 @@ class FileDelta(ReadableWhenSmall):
         small = SmallFiles(spark, self.location, asked.format, asked.path_column, on_changed, self.request_payer)
 
         def fetch(table: pa.Table) -> None:
-            # Fetch on the driver first: a task that fails kills its Python worker, which costs seconds.
+            # Fetch these files on the driver first: an error in a task kills its Python worker, which costs seconds.
             try_small_files(self.location, table, request_payer=self.request_payer)
 
         frame = self.read_with(spark, asked, small, look=fetch, skip_changed=on_changed == "skip")
@@ -299,7 +299,7 @@ class FileDelta(ReadableWhenSmall):
                 options=options, kept=None if on_schema_change == "take" else known,
             )  # fmt: skip
 
-        # `exhaust` does nothing, because pandas has already read all files to the end.
+        # The third argument, `exhaust`, does nothing, because pandas has already read all files to the end.
         frame: pd.DataFrame = self._watched(format, read, lambda frame, table: None)
         self.fetched.update(self.readable.column("key").to_pylist())
         self._note_read(frame)
@@ -321,7 +321,7 @@ class FileDelta(ReadableWhenSmall):
     def _decided_by_names(
         self, frame: pd.DataFrame, format: str, known: Columns | None, policy: OnSchemaChange | None
     ) -> Decision:
-        """Return the allowed columns, and the columns to store. A column that was text in one batch stays text."""
+        """Return the columns that `policy` allows, and those to store. A column that was text once stays text."""
         assert self.schemas is not None
         given = Given(str(self.location), self.schemas.context, is_text=True, may_lack=format == "json")
         names = None if known is None else dict.fromkeys(known, ANY)
@@ -353,8 +353,8 @@ class FileDelta(ReadableWhenSmall):
         ----------
         on_changed
             ``raise`` raises a ChangedObjectError that names changed files. If a file's VersionId is known, it counts as
-            changed only if that version is gone; after `read` or `paths`, also if a newer version exists. ``skip``
-            returns the delta without changed files: a file that was overwritten is new in the next batch.
+            changed only if that version is gone or, after `read` or `paths` (latest versions), a newer one exists.
+            ``skip`` returns the delta without changed files: a file that was overwritten is new in the next batch.
         """
         pinned = on_changed == "raise" and not self.unpinned
         client = s3_client or self.s3_client

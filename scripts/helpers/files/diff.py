@@ -106,7 +106,7 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
 
 
 def without_stale(found: ListingDifference, known: pa.Table, created: datetime) -> ListingDifference:
-    """Leave out modified and gone objects whose ledger row is newer than the report that was compared.
+    """Leave out modified and gone objects whose ledger row is newer than the report (such as an S3 inventory).
 
     Parameters
     ----------

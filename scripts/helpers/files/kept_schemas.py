@@ -45,7 +45,7 @@ class KeptSchemas:
         self.on_kept(name, decision)
 
     def note_read(self, part: str, rows: object = None) -> None:
-        """Report that a part of the files was read, as `on_read` does. A part of "" is all files."""
+        """Call `on_read` with the frame `rows` of a part of the files ("": all), and drop the note of a refusal."""
         self._refused = {other: made for other, made in self._refused.items() if part and other not in ("", part)}
         self.on_read(rows)
 

@@ -29,7 +29,7 @@ Files = Sequence[Mapping[str, Any]]
 
 
 def files_between(files: Files, after: str | None, until: str | None) -> list[Mapping[str, Any]]:
-    """Return the files of a segment that can have keys above `after` and not above `until`."""
+    """Return the Parquet files of a segment of the ledger that can have keys above `after` and not above `until`."""
     held = []
     for file in files:
         ends_before = after is not None and byte_order(file["last"]) <= byte_order(after)
@@ -107,7 +107,7 @@ class FileLedger:
 
     @property
     def cuts(self) -> list[str]:
-        """Keys that cut the ledger into ranges, each of which is in few files; none if segments are not in files."""
+        """Keys that cut the ledger into ranges, each held by few Parquet files; none if it is stored in the table."""
         files = [self.files(segment) for segment in self.segments if self._files and "data" not in segment]
         return cuts_of(files, FILE_ROWS)
 
@@ -169,7 +169,7 @@ class FileLedger:
         return [self.stored(rows)] if rows.num_rows else []
 
     def read(self, segment: Mapping[str, Any], after: str | None = None, until: str | None = None) -> pa.Table:
-        """Return the rows of a segment, or of its files that can have keys in a range; LedgerError if it is damaged."""
+        """Return a segment's rows. A key range limits which of its Parquet files are read. LedgerError if damaged."""
         return self._read_several([segment], after, until)[0]
 
     def _in_table(self, segment: Mapping[str, Any], keys: pa.Array | None) -> pa.Table:

@@ -77,7 +77,7 @@ class PartitionDelta(Readable):
     def partitions(self) -> list[Partition]:
         """The partitions of the batch, smallest first and NULL before all values.
 
-        With ``whole=True`` a partition whose files are all gone is in the list without files: empty it at the target.
+        If partitions are read whole, one whose files are all gone is listed without files: empty it at the target.
         """
         numbers = self.rule.numbers(self.files.table.column("key"))
         found = set(numbers.unique().to_pylist())
@@ -86,7 +86,7 @@ class PartitionDelta(Readable):
         partitions = []
         for number, values in zip(found, self.rule.partitions(found), strict=True):
             mask = pc.equal(numbers, pa.scalar(number, pa.int64()))
-            # Partitions share `unpinned`: if one was read at latest versions, `unchanged` looks in all for newer ones.
+            # Parts share `unpinned`: if one part was read at its objects' latest versions, `unchanged` checks all.
             part = replace(self.files, table=self.files.table.filter(mask), has_more=False, gone=0)
             partitions.append((sort_key(values), Partition(self.columns.named(values), part)))
         return [partition for _, partition in sorted(partitions, key=lambda pair: pair[0])]

@@ -210,7 +210,7 @@ class PartitionRule:
         return self._numbers.setdefault(values, len(self._numbers))
 
     def partitions(self, numbers: Collection[int]) -> list[Values]:
-        """Return the partitions with the given numbers."""
+        """Return the partitions with the given numbers, which `numbers` assigns."""
         by_number = list(self._numbers)
         return [by_number[number] for number in numbers]
 
@@ -292,7 +292,7 @@ class PartitionRule:
         has_more = limit is not None and len(changed) > limit
         numbers = changed
         if has_more or self.latest:
-            # Sort the waiting partitions too: if the order is unclear, as of texts 9 and 10, raise before one is taken.
+            # Sort waiting partitions too: if values have no clear order (texts 9 and 10), raise before any is taken.
             ordered = self.columns.ordered(self.partitions(changed | waiting))
             able = [values for values in ordered if self._numbers[values] in changed]
             kept = able[:limit]

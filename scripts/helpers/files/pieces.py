@@ -64,7 +64,7 @@ class _Runs(Generic[T]):
         return run
 
     def in_order(self) -> list[_Run[T]]:
-        """Return the runs, each of which is joined neighbouring parts, in the order of their keys."""
+        """Return the runs (joined neighbouring parts of a listing) in the order of their keys."""
         return sorted(self._by_start.values(), key=lambda one: byte_order(one.after or ""))
 
 
@@ -89,12 +89,12 @@ class _Written(NamedTuple):
 
 
 class Gathered:
-    """Collects the rows of pieces, which arrive in any order, and writes them to few ledger files.
+    """Collects rows of pieces (parts of a listing), which arrive in any order, and writes them to few ledger files.
 
     Parameters
     ----------
     most_rows
-        Most rows to hold in memory. If there are more, the largest run of neighbouring pieces is written.
+        Most rows to hold in memory. If there are more, the largest group of neighbouring pieces is written.
     """
 
     def __init__(self, ledger: FileLedger, most_rows: int = WAITING_ROWS) -> None:
@@ -117,7 +117,7 @@ class Gathered:
             self._write([self._runs.take_largest()])
 
     def taken(self, few: int) -> tuple[list[dict[str, Any]], pa.Table | None]:
-        """Return the files with all rows, in order of keys; or no files and the rows, if there are at most `few`.
+        """Return ledger files with all rows, in order of keys; if the rows are at most `few`, return them and no files.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class Gathered:
         return files, None
 
     def _write(self, runs: Sequence[_Run[pa.Table]]) -> None:
-        """Write runs of joined pieces to one set of files. The caller ensures that no other piece is between these."""
+        """Write runs (neighbouring pieces) to one set of ledger files. The caller ensures no piece is between them."""
         rows = _joined(runs)
         if rows.num_rows:
             self._written.append(_Written(runs[0].after, files_of(self._ledger.stored(rows))))

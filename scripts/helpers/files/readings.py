@@ -239,7 +239,7 @@ _OF_FILES = ArchivedObjectError, ChangedObjectError, FileContentError, MisfitErr
 def _may_be_caused_by_file(error: BaseException) -> bool:
     """Return whether a file may be the cause of an error. Spark's errors about the call itself are excluded."""
     if isinstance(error, WatermarkError):
-        # The errors of this package that are not in `_OF_FILES` are about the call or the store.
+        # This package's other errors are about the call or a service, such as refused access, and not about a file.
         return isinstance(error, _OF_FILES)
     # Spark raises these errors before it reads a file, for example for a wrong option or an unknown column.
     if type(error).__name__ in ("AnalysisException", "ParseException", "IllegalArgumentException"):

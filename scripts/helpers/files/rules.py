@@ -87,7 +87,7 @@ class FileOptions:
     on_unreadable
         A planned file that cannot be read: ``raise`` an error, or ``set_aside`` to list it in the state with the reason
         and take the rest of the batch. An operator decides about set-aside files. If no file of a batch can be read,
-        the run fails; a batch of up to nine files is set aside, so the next run continues. See `readings.Readings`.
+        the run fails, but sets aside a batch of up to nine files, so the next run continues. See `readings.Readings`.
     max_files, max_bytes
         Most files and most bytes of one batch, oldest first; at least one file. The rest is left for the next batch.
     layout, allowed_lateness

@@ -18,7 +18,7 @@ class ListingSource(Protocol):
 
     @property
     def created(self) -> datetime:
-        """The time of the report: it shows the objects that the location had then."""
+        """When the report (such as an S3 inventory) was made: it shows the objects that the location had then."""
 
     def list_objects(self, location: Location) -> Iterable[Interval]:
         """Return the objects below a location as intervals, which together cover all keys without a gap."""

@@ -106,16 +106,16 @@ class Stretch:
 
 
 class Blocks(NamedTuple):
-    """A task's result: totals of its files before a `Stretch`, and a `Block` for each group of files within it."""
+    """Totals of a task's files that are surely in the batch, and `Block`s (groups by age) of those that may be."""
 
     files: int
-    """Number of files before the stretch, which the batch takes. `bytes` is their size."""
+    """Number of files that the batch surely takes. `bytes` is their size."""
     bytes: int
     blocks: list[Block]
 
 
 def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
-    """Return totals of a task's files older than a `Stretch`; divide its files in the `Stretch` into `Block`s, by age.
+    """Count a task's files that are surely in the batch; divide those in doubt (in `stretch`) into `Block`s, by age.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
         rows = rows.filter(is_earlier(rows, stretch.until))
     order = pc.sort_indices(rows, OLDEST_FIRST).to_pylist()
     sizes = rows.column("size").to_pylist()
-    # Keep blocks small in files and in bytes, so that the block in which a limit falls is small too.
+    # Keep blocks small in files and bytes, because the next round divides each block in which the batch may end.
     most_files = max(1, -(-len(order) // parts))
     most_bytes = -(-sum(sizes) // parts)
     blocks: list[Block] = []
@@ -149,7 +149,7 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
 
 
 def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stretch:
-    """Bring the two files between which a batch ends closer, by all tasks' counts; `until` stays None if all fit."""
+    """Return a narrower `Stretch` (files between which the batch ends), by all tasks' counts; no `until` if all fit."""
     before = sum(share.files for share in shares), sum(share.bytes for share in shares)
     blocks = [block for share in shares for block in share.blocks]
     after, until = stretch.after, stretch.until
@@ -226,8 +226,8 @@ class SparkFileDelta(ReadableWhenSmall):
     ledger, so their names are never sent to the driver. A Spark job first finds the columns that their folders have.
     `read_small` requires a schema, and stores it. Values that do not fit the schema stop the run or are rescued, and
     columns that it lacks are ignored. The header of the first file applies to all CSV files: a file with another header
-    raises SourceError. For the policies ``add``, ``warn`` and ``raise``, and for CSV files with several headers, use
-    ``to_driver().read_small``.
+    raises SourceError. For `on_schema_change` of ``add``, ``warn`` or ``raise``, and for CSV files with several
+    headers, use ``to_driver().read_small``.
 
     Attributes
     ----------
@@ -391,7 +391,7 @@ class Executors:
     def find(self) -> Found[SparkFileDelta]:
         """List the source on the executors, and take the new files. Raises the errors of `FileBookmark.find`."""
         local = self.bookmark
-        # Omit the segments here: `parts` has for each task only the ledger files that can have its keys.
+        # Send no ledger files with the state: `parts` has for each task only those that can have keys of its range.
         state, end = (one and replace(one, segments=()) for one in (local.state, local.until))
         known = local.ledger.in_files()
         then = local.then.in_files() if local.then else []
@@ -575,7 +575,7 @@ class Executors:
 
 
 def _run_on_executors(spark: SparkSession, share: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
-    """Call `share` for each part in a Spark task of its own, and return the results."""
+    """Call the function `share` for each part of the work in a Spark task of its own, and return the results."""
     return _collect_shares(_given(spark, parts), share) if parts else []
 
 
@@ -585,7 +585,7 @@ def _given(spark: SparkSession, parts: Iterable[Any]) -> DataFrame:
 
 
 def _collect_shares(parts: DataFrame, share: Callable[[Any], Any]) -> list[Any]:
-    """Run `share` on each part on the executors and return all results, in any order."""
+    """Call the function `share` on the executors for each row of `parts`; return all results, in any order."""
     with typed_fetch_errors():
         shares = parts.mapInArrow(_OfEach(share), "share string").collect()
     return [json.loads(row["share"]) for row in shares]
@@ -707,7 +707,7 @@ class _Candidates:
     """Work of an executor on a range if the batch has limits: find the candidates for the batch, without storing them.
 
     Candidates are the oldest new files of the range within the limits: the batch can take no others. The first file
-    above the limits is kept too, because the batch takes no younger file, even if one of another range would fit.
+    above the limits is kept too, because it ends the batch, even if a younger file of another range would fit.
     """
 
     task: _Task
@@ -736,7 +736,7 @@ def _blocks(stretch: Stretch, parts: int, kept: Mapping[str, Any]) -> dict[str, 
 
 
 def _store(source: str, ledger_uri: str, end: PlaceInOrder | None, few: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the new files of a task that are older than `end` to the ledger, and return the result of `_Share.stored`."""
+    """Add a task's new files older than `end` (first file left out) to the ledger; return `_Share.stored`'s result."""
     candidates, others = _candidates(kept)
     taken = candidates if end is None else candidates.filter(is_earlier(candidates, end))
     out = candidates.num_rows - taken.num_rows

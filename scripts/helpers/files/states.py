@@ -50,7 +50,7 @@ class FilesState:
     segments
         The segments of the ledger, oldest first.
     position
-        The position up to which a journal was read; None if none was read.
+        The position in the journal (S3 Metadata's table of changes) up to which it was read; None if never read.
     aside
         The list of set-aside files; None if no file is set aside.
     others

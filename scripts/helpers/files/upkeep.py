@@ -22,7 +22,7 @@ CLOCKS = timedelta(days=1)
 
 
 class LeftOver(NamedTuple):
-    """A file in the ledger's folder; `modified` is when it was written, by the clock of the folder, in UTC."""
+    """A file in the ledger's folder; `modified` is when it was written, in UTC, by the clock of S3 or the disk."""
 
     name: str
     size: int
@@ -60,7 +60,7 @@ class Leftovers:
 
 
 class LedgerFolder(NamedTuple):
-    """The files in the folder of a ledger, and the time of the listing in UTC, by the clock of the folder."""
+    """The files in the folder of a ledger, and the time of the listing in UTC, by the clock of S3 or the disk."""
 
     uri: str
     listed_at: datetime

@@ -336,9 +336,9 @@ class Partitions:
     values: Mapping[str, tuple[str, ...]]
 
     def values_of(self, key: str) -> tuple[str, ...] | None:
-        """Return the keys' values for a file; None if Spark reads the same values from ``name=value`` folders.
+        """Return the partition values of the file `key`; None if Spark reads them from its ``name=value`` folders.
 
-        Raise SourceError if the file is in no partition and its folders do not name the keys.
+        Raise SourceError if the file is in no partition and its folders do not name the partition columns.
         """
         names = [name.lower() for name, _ in self.keys]
         folder = key.rpartition("/")[0] + "/" if "/" in key else ""

@@ -327,7 +327,7 @@ class Writer(Named):
         Parameters
         ----------
         connection_options
-            ``dbtable``; ``database``, by default that of the connection; and this package's ``perBatch``.
+            ``dbtable``; ``database``, by default that of the connection; ``perBatch``: True writes each batch once.
         """
         login = Catalog(catalog_id).connection(catalog_connection)
         for df in _dataframes(frame):

@@ -24,7 +24,7 @@ class Field:
     kind
         The field's type.
     value
-        An SQL expression for the value, such as `` `bay`.`name` ``. Inside an array it begins with the element's name.
+        An SQL expression for the value, such as `` `bay`.`name` ``. In an array it begins with a lambda's variable.
     metadata
         The metadata of the field in the schema, a map.
     """

@@ -515,7 +515,7 @@ class DynamicFrame(Named):
     def _mapped(self, source: str, steps: Sequence[str], kind: str) -> Any:
         """Return the value of a mapping's source, cast to the target's type."""
         field = field_at(self._df.schema, steps)
-        if field is None:  # The source is inside an array or a map: Spark returns an array of values.
+        if field is None:  # The source field is inside an array or a map, so Spark returns an array of values.
             value = F.col(expression(steps))
             if not kind or kind in NESTED:
                 return value

@@ -205,7 +205,7 @@ class NotHere(Named):
         self.called = name
 
     def __instancecheck__(self, value: Any) -> bool:
-        """Return False, because no value here has such a type."""
+        """Return False to `isinstance`, because outside Glue no value can have this type of Glue's library."""
         return False
 
     def __call__(self, *args: Any, **options: Any) -> NoReturn:

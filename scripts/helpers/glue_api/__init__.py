@@ -1,5 +1,5 @@
-"""The parts of AWS Glue's API that `glue` and `job_runs` share: errors with Glue's names, pages, and Glue's own runs.
+"""The parts of AWS Glue's API that `glue` and `job_runs` share: its errors, its paginators, and a reader of runs.
 
-Must not depend on other parts of the package, except errors and the filter of log lines. `glue` and `job_runs` both
+These must not depend on the rest of the package, except errors and the filter of log lines. `glue` and `job_runs` both
 import it, and never each other.
 """

@@ -33,7 +33,7 @@ def check_places(places: Sequence[str], logs: str) -> None:
     """
     folders = os.path.realpath(logs), _comparable(logs)  # Check s3://x also as a path: SparkSubmit would use ./s3:/x.
     for place in places:
-        # Refuse file: URLs with a host or in capitals: Hadoop reads them as local files, but here they would be URLs.
+        # Refuse file://host/x and FILE:///x: for Hadoop they are local files, for `_local` a relative path and a URL.
         is_file = place.lower().startswith("file:")
         is_url = "://" in place and not is_file
         if not place or (is_file and not place.startswith("file:///")) or (is_url and not _is_plain_url(place)):
@@ -94,7 +94,7 @@ def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequenc
         if option.startswith("--") and SPARK_CONF.startswith(option) and value.lstrip().startswith("{"):
             try:
                 names = list(json.loads(value))
-            except (ValueError, RecursionError) as error:  # Refuse it: the script's parser may accept what fails here.
+            except (ValueError, RecursionError) as error:  # Refuse the value: the script's parser might accept it.
                 raise refused(job_name, option, "it is not a JSON map. Correct it.") from error
             check_settings(job_name, option, names, rules)
 

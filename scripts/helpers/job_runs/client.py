@@ -194,9 +194,9 @@ class JobRuns:
     def delete_job(self, **request: Any) -> Answer:
         """Delete the definition of `JobName` and its bookmark, so a new job of that name reads everything again.
 
-        If the definition's arguments have a ``--BOOKMARK_CONTEXT``, the bookmark of that namespace is deleted, too.
-        Those of other namespaces stay: delete each with ``reset("JobName@@namespace", why=…)`` of `Watermarks`. Runs at
-        work continue and can no longer commit. A second call deletes nothing.
+        If the definition's arguments have a namespace (``--BOOKMARK_CONTEXT``), its bookmark is deleted, too. Bookmarks
+        of other namespaces stay: delete each with ``reset("JobName@@namespace", why=…)`` of `Watermarks`. Runs at work
+        continue and can no longer commit. A second call deletes nothing.
         """
         name = request["JobName"]
         job = self._records.job(name)
@@ -249,8 +249,8 @@ class JobRuns:
             nonlocal made, has_settled
             job = _defined(job, name)
             if not job.has_free_slot and not has_settled:
-                # Lost runs may still hold slots, so free those once. If this changes the record, the write of what
-                # `take` returns fails, and `take` is called again with the new record.
+                # Lost runs may still count as concurrent: remove them, once for each request. If this changes the job's
+                # record, the write of what `take` returns fails, and `change_job` calls `take` with the new record.
                 has_settled = True
                 job = _defined(self.scheduler.settle(name), name)
             made = job.new_run(run_id, wanted, now)

@@ -79,7 +79,7 @@ class JobRecord:
         return self.changed(active=(*self.active, Entry(run_id, now)))
 
     def retried(self, run_id: str, retry_id: str, now: datetime) -> JobRecord:
-        """Return the record with a retry in the slot of the run that it retries."""
+        """Return the record in which a retry replaces, among the concurrent runs, the run that it retries."""
         active = [Entry(retry_id, now) if entry.run_id == run_id else entry for entry in self.active]
         return self.changed(active=tuple(active))
 

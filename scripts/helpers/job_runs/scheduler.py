@@ -89,7 +89,7 @@ class Scheduler:
         if job is not None:
             listed = {(job_name, entry.run_id) for entry in (*job.active, *job.waiting)}
             for key in {key for key in list(self._seen) if key[0] == job_name} - listed:
-                self._seen.pop(key, None)  # Forget runs that have left the lists, or the memory would fill up.
+                self._seen.pop(key, None)  # Forget runs no longer active or waiting, otherwise memory would fill up.
         return job
 
     def seen(self, run: RunRecord) -> RunRecord:
@@ -137,7 +137,7 @@ class Scheduler:
         return run is not None and run.is_over
 
     def _up_to_date(self, job: JobRecord, entry: Entry) -> RunRecord | None:
-        """Return an entry's run, first ending one that is lost, expired or of a deleted job; None while it starts."""
+        """Return the run of `entry`, ended first if it is lost, expired or of a deleted job. None while it starts."""
         now = self.clock()
         run = self.records.run(job.name, entry.run_id)
         if run is None:

@@ -66,7 +66,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
     last += len(closing)
     block, rest = body[first:last], body[:first] + body[last:]
     if b"<!" in rest or SEPARATOR in block:
-        return body, None  # `<!`: a comment, CDATA or DTD can hold false tags. SEPARATOR (not UTF-8) splits rows.
+        return body, None  # Let botocore parse it: comments, CDATA, DTDs can hold false tags; SEPARATOR splits values.
     try:
         found = _read(block, closing) or _read(_EXTRAS.sub(b"", block), closing)
         if found is None or not (_NEEDED_OF_VERSION if tag == "Version" else _NEEDED) <= found.keys():
@@ -165,7 +165,7 @@ def _url_decoded(text: bytes) -> bytes:
 
 
 def from_parsed(objects: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Return the objects that botocore parsed as rows of LISTED; of several versions, only the latest one."""
+    """Turn objects that botocore parsed into rows of schema LISTED. Of several versions, take only the latest one."""
     latest = [found for found in objects if found.get("IsLatest", True)]
     if not latest:
         return no_batch(LISTED)
@@ -258,7 +258,7 @@ class BucketPages:
             StartAfter=self._base + after,
         )
         if found["IsTruncated"]:
-            return None  # More pages may cost as many requests as a listing. `CutFinder` then splits keys by letters.
+            return None  # All pages of folders may cost as much as a listing. `CutFinder` tries characters instead.
         return [prefix["Prefix"][len(self._base) :] for prefix in found.get("CommonPrefixes", [])]
 
     def first_key(self, after: str) -> str | None:
@@ -295,7 +295,7 @@ class BucketPages:
         except _TooLongError as error:
             raise self._damaged(f"it has {error}, and the limit is {MAX_PAGE_BYTES:,}") from error
         finally:
-            # Reset the tag even after an error, otherwise `_take_objects` would empty the caller's own listings.
+            # Reset the tag even after an error, or `_take_objects` would empty pages that the caller requests itself.
             rows, _here.tag, _here.rows = _here.rows, None, None
         if rows is None:
             # `take_objects` left this page to botocore, which returns the XML's Version elements as "Versions". With

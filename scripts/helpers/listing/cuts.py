@@ -60,7 +60,7 @@ class CutFinder:
         at_once
             Requests to send at the same time.
         """
-        # Divide the listing at folders if there are any: one request finds many, while any other key takes several.
+        # Divide the listing at folders if there are any: one request finds many, other keys take several requests each.
         cuts = self._folder_cuts(start, position, until)
         if cuts:
             return cuts
@@ -84,16 +84,16 @@ class CutFinder:
         return []
 
     def _name_cuts(self, start: str, position: str, until: str | None, at_once: int) -> list[str]:
-        """Cut at the first character in which a later key differs from `position`.
+        """Return keys to divide the listing at, by the first character in which a later key differs from `position`.
 
-        A binary search finds how many first characters of `position` all later keys have, `at_once` numbers in a step.
-        In the search, all later keys have the first `low` characters, and some later key lacks the first `high`.
+        A binary search finds how many first characters of `position` all later keys have. Each step tries `at_once`
+        lengths in parallel. All later keys have the first `low` characters, and some later key lacks the first `high`.
         """
         likely = _shared(start, position) + 1
         low, high = _shared(position, until or ""), len(position)
         following: str | None = None  # The first later key that does not begin with `position[:high]`.
         while low + 1 < high and self._wanted():
-            # Try lengths up to `likely` first: most later keys share only the page's common prefix with `position`.
+            # First try up to `likely`, one more than the page's common prefix: most later keys share only this prefix.
             end = likely + 1 if low < likely < high else high
             lengths = _spread(range(low + 1, end), at_once)
             keys = self._first_keys([position[:length] for length in lengths], until)
@@ -115,7 +115,7 @@ class CutFinder:
             keys = self._first_keys(tried, until)
             new = {key[: len(first)] for key in keys if key is not None and key.startswith(shared)} - set(cuts)
             cuts += sorted(new)
-            # The request for a character that no key has returns a later key, so skip to the last character found.
+            # Continue at the last character found: a request for a character without keys found the next that has some.
             more = bool(new) and keys[-1] is not None
         return cuts
 
@@ -140,7 +140,7 @@ def _shared(one: str, other: str) -> int:
 
 
 def between(cuts: Sequence[str], position: str, until: str | None) -> list[str]:
-    """Return the cuts above `position` and below `until`, because other cuts would give empty or repeated ranges."""
+    """Return cuts (keys to split a listing at) between `position` and `until`: others make empty or repeated ranges."""
     above = [cut for cut in cuts if byte_order(cut) > byte_order(position)]
     if until is None:
         return above

@@ -49,7 +49,7 @@ def parse_message(body: str) -> list[NamedObject]:
 
 def _named(message: Mapping[str, Any], unwrap: bool) -> Iterator[NamedObject]:
     if unwrap and message.get("Type") == "Notification":
-        # Unwrap a message once, which is enough for SNS, because a sender could nest it to any depth.
+        # Unwrap only once: SNS wraps a message once, but another sender could nest messages to any depth.
         yield from _named(json.loads(message["Message"]), unwrap=False)
     elif message.get("Event") == "s3:TestEvent":
         return

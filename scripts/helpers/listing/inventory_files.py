@@ -1,6 +1,6 @@
 """Read and sort the data files of an S3 Inventory (CSV, Parquet) with DuckDB. Pure.
 
-A report may have more rows than fit into memory: DuckDB keeps the rest on local disk.
+Nothing here calls AWS. A report may have more rows than fit into memory: DuckDB keeps the rest on local disk.
 """
 
 from __future__ import annotations

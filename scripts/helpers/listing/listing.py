@@ -35,7 +35,7 @@ from scripts.helpers.listing.s3 import code_of, identity_in_answer, login_or_loa
 logger = logging.getLogger(__name__)
 
 # --- single objects -------------------------------------------------------------------------------
-# Look up the current state of objects that events or a journal named.
+# Look up the current state of objects that events, or the table of changes (journal) of S3 Metadata, named.
 
 _OF_OBJECT = ("400", "403", "AccessDenied")
 """Codes of S3 for an object that this login may not read, or that is encrypted with a key of the customer."""
@@ -76,7 +76,7 @@ class Location:
     Also ``gs://bucket/prefix/`` and ``abfss://container@account.dfs.core.windows.net/prefix/``.
 
     `prefix` ends with a slash or is empty; for a local directory it is the directory itself.
-    Keys of identities are relative to the prefix.
+    Keys of the listed objects are relative to the prefix.
     """
 
     scheme: str

@@ -216,7 +216,7 @@ class S3MetadataInventory:
             return self._found.committed - BEHIND
 
     def list_objects(self, location: Location) -> Iterable[Interval]:
-        """Return the existing objects below a location, sorted by key, as intervals that cover all keys.
+        """Return the existing objects below a location, sorted by key, in intervals: ranges that cover all keys.
 
         Raises
         ------
@@ -380,7 +380,7 @@ def _login_or_load(name: str, error: Exception) -> WatermarkError | None:
 
 
 def _expressions() -> Any:
-    """Return `pyiceberg.expressions` as Any. Its types, made from JSON fields, would reject `EqualTo("key", "a")`."""
+    """Return `pyiceberg.expressions` as Any: type checkers see its JSON fields and reject `EqualTo("key", "a")`."""
     from pyiceberg import expressions
 
     return expressions

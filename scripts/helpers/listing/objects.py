@@ -70,7 +70,7 @@ class Interval(NamedTuple):
 def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two rows of a key show the same object: by version if both have one, else by ETag and size.
 
-    If both versions are `OVERWRITABLE`, ETag and size decide, too. `diff.compare` applies this rule to whole columns.
+    If both versions are "null", which an overwrite keeps, ETag and size decide. `diff.compare` applies this to columns.
     """
     versions = {one["version_id"], other["version_id"]}
     if None in versions or versions == {OVERWRITABLE}:
@@ -125,7 +125,7 @@ def newest_rows(tables: Iterable[pa.Table], *, with_gone: bool) -> pa.Table:
     """Return one row of each key, from the first table that has the key. Tables have schema LEDGER, newest first."""
     found = [no_rows()]
     for table in tables:
-        # Reuse the Arrow chunks of keys, so that keys of newer tables are not copied again for each older table.
+        # Refer to the Arrow chunks of the keys found so far. To join them would copy all these keys for each table.
         newer = pa.chunked_array([chunk for part in found for chunk in part.column("key").chunks], pa.string())
         if not len(newer):
             found.append(table)

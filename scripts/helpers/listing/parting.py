@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 
 
 def places(counts: Sequence[int], step: int) -> list[int]:
-    """Return the index of the first row to take in each file, for every `step`-th row, counted across all files."""
+    """Return where to start in each file, so that every `step`-th row is taken as if the files were one long file."""
     return [(step // 2 - before) % step for before in accumulate(counts[:-1], initial=0)]
 
 

@@ -69,10 +69,9 @@ class _Range:
 
 @dataclass
 class RangeListing:
-    """Lists ranges with several workers. Iterate only once; intervals come as pages arrive.
+    """Lists ranges of keys with several workers. Iterate only once; each page that arrives becomes an `Interval`.
 
-    `start` requests the first page in the caller's thread. A prefix that fits on that page needs no
-    other request and no thread.
+    `start` requests the first page in the caller's thread. A prefix that fits on it needs no other request or thread.
     """
 
     pages: Pages
@@ -117,7 +116,7 @@ class RangeListing:
                 if interval is not None:
                     yield interval
             if ratio > RATIO_FOR_ONE_WORKER:
-                # `ratio` workers would keep this process busy. Start twice as many: some wait for S3 or look for cuts.
+                # `ratio` workers would keep this process busy. Start twice as many: some wait or seek keys to split at.
                 self.workers = min(self.workers, math.ceil(2 * ratio))
             else:
                 self.workers = 1

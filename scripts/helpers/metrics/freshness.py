@@ -75,7 +75,7 @@ def _cursor_times(head: Head) -> list[datetime | None]:
 
 @dataclass(frozen=True)
 class Threshold:
-    """How far behind a job must be to count as late (`warn`) and as missing (`error`). None disables that level.
+    """How far behind a job must be to count as late (`warn`) or, even later, as missing (`error`). None disables one.
 
     `measure` names the value that is compared: `age`, or `lag`. A job without a lag is judged by its age.
     """

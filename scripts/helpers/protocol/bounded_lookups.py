@@ -44,12 +44,12 @@ class BoundedLookups(Lookups):
             try:
                 found[name] = self.state_at(head, name)
             except TooLargeError:
-                # Show an empty reference, which readers never follow, even if the head itself stores this large state.
+                # Replace the large state by an empty reference, which readers never follow, even if the head stores it.
                 found[name] = Spilled("", 0, lengths[name], "")
         return replace(head, watermarks=found)
 
     def checked(self, job_id: str, place: str, context: str, stored: Any, range_key: str = items.HEAD_KEY) -> Any:
-        """Check as `Lookups.checked`; count once the bytes to which a context's compressed fields unpack."""
+        """Check as `Lookups.checked`; the first check of a context counts its unpacked bytes towards the limit."""
         if (job_id, context) not in self._known:
             self._count(job_id, self._packed(stored))
             self._known[job_id, context] = None

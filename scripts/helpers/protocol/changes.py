@@ -45,9 +45,9 @@ def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> N
 
 
 def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: datetime) -> tuple[list[LogEntry], datetime]:
-    """Return the versions before `entry` without an expiry that share its chunks in `gone`, and when all may expire.
+    """Return older versions that share chunks of `entry` and have no expiry, and the time when all may expire.
 
-    `gone` has chunks that the head no longer uses. Versions that share a chunk are consecutive, so stop at another.
+    `gone` has its chunks that the head no longer uses. Stop at a version without them: sharing ones are consecutive.
     """
     older: list[LogEntry] = []
     if not gone or entry.version == 1:
@@ -86,7 +86,7 @@ class Changes:
     def read_for_change(self, job_id: str) -> tuple[Head | None, Head]:
         """Return the stored head and the head to change. Write the log entry of the head's version if it is missing."""
         stored, head = self.read_to_claim(job_id)
-        # Write the entry before the caller changes the head: the changed head no longer has the content of this entry.
+        # Write the version's log entry before the caller changes the head: the changed head no longer has its content.
         self.complete_log(head)
         return stored, head
 

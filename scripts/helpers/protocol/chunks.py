@@ -95,7 +95,7 @@ def take_blobs(values: Any, job_id: str, token: str, chunks: dict[str, list[byte
 
 
 def lazy_blobs(values: Any, job_id: str, read: Callable[[Spilled], Any]) -> Any:
-    """Return nested values with blobs in place of references; each blob is read when it is needed."""
+    """Return nested values with each reference replaced by a `Blob`, which reads the bytes when they are needed."""
     return _mapped(values, Spilled, lambda reference: Blob(None, reference, job_id, lambda: read(reference)))
 
 

@@ -168,14 +168,14 @@ class Head:
     output that a decision took back and that may still be at its target; each run that begins deletes it, then plans.
     `retracted` are ranges of versions (first, last) whose output is gone, so no rewind may go back to them.
     `epochs` has the last version of each former epoch: its output may be unpublished. A restore starts a new epoch.
-    `answers` has, by former epoch and `target_key`, the last version that an operator accepted at a target that had
-    later versions than the head, after a restore of the job's table. Heads of older releases have it in `epochs`, for
-    all targets. `recent` are the newest commits, oldest first, which show what is usual for the job.
-    `releases` are the claims that operators ended since the last version; the next version records them in the history.
+    `answers`: after a restore of the job's table, a target may have later versions than the head. By former epoch and
+    `target_key`, `answers` has the last version that an operator let the target keep. Heads of older releases have it
+    in `epochs`, for all targets. `recent` are the newest commits, oldest first, which show what is usual for the job.
+    `releases` are the leases that operators ended since the last version; the next version records them in the history.
     `logged` is the newest version whose log entry was known to exist when the head was written; 0 if unknown.
-    `planned_at` is the latest time of a committed plan that scripts saw, if later than `last.at`; otherwise None.
+    `planned_at` is the latest time that a committed plan showed its script, if later than `last.at`; otherwise None.
     `at_targets` has, for each target, the output with rows that was last published there and must still be there. It
-    leaves out output that was taken back, or whose rows are read again. The target with the newest output is last.
+    leaves out output taken back, or read again after a rewind. The target with the newest output is last.
     `failure` is the error of the last run that failed since the last version, if the run could store it.
     `moved_to` is the table that the job was moved to; `arriving_from` is the table that has the job until its copy here
     is complete. While either is set, no run may begin here and nothing may change.
@@ -236,10 +236,10 @@ class Head:
             self.claim.token if self.claim else None,
             self.plan.plan_id if self.plan else None,
             self.last.commit_id if self.last else None,
-            # Two operators may release the same run at once. Without the token, the refused release could take the
-            # other one for its own write, whose answer did not arrive, and report a reason that the head does not have.
+            # Two operators may release the same run at once. If one is refused but got no answer, it compares heads:
+            # without the token, it would take the other release for its own, and report a reason that was not stored.
             self.releases[-1].token if self.releases else None,
-            # Without these fields, moves to two different tables would look alike, and like `doctor` raising the fence.
+            # Without these, moves to two tables, or a move and a fence raised by `doctor`, would have one identity.
             self.moved_to,
             self.arriving_from,
         )
@@ -255,7 +255,7 @@ class Head:
         return self.moved_to or self.arriving_from
 
     def is_as_far_as(self, other: Head) -> bool:
-        """Return whether two heads are at the same step of a copy to another table."""
+        """Return whether two heads are at the same step of a move to another table: not moved, moved or arriving."""
         return (self.moved_to, self.arriving_from) == (other.moved_to, other.arriving_from)
 
     @property
@@ -329,7 +329,7 @@ class Head:
         return replace(self, fence=self.fence + 1, claim=Claim(run_id, token, attempt, now + lease, now, lease))
 
     def renewed(self, lease_until: datetime) -> Head:
-        """Heartbeat: extend the lease of the same claim."""
+        """Heartbeat: extend the lease (`claim`) of the run that holds the job."""
         if self.claim is None:
             return self
         return replace(self, claim=replace(self.claim, lease_until=lease_until.astimezone(timezone.utc)))
@@ -361,7 +361,7 @@ class Head:
     def committed(
         self, *, token: str, now: datetime, metrics: Mapping[str, Any] | None = None, outputs: Outputs = ()
     ) -> Head:
-        """Commit: the plan's `next` becomes the watermarks, and the claim ends.
+        """Commit: the plan's `next` becomes the watermarks, and the run's lease (`claim`) ends.
 
         `outputs` is what this attempt staged, which becomes the output of the version.
         """
@@ -400,7 +400,7 @@ class Head:
     def published(self, outputs: Outputs, lacks_after: int | None = None) -> Head:
         """Remove published output from `unpublished`, and record in `at_targets` that its target must have it.
 
-        `lacks_after` is the last version that the target had, if it had lost later versions; otherwise None.
+        `lacks_after`, for `doctor`, is the last version that the target still had, if it had lost later ones; or None.
         """
         head = replace(self, unpublished=tuple(output for output in self.unpublished if output not in outputs))
         for output in filter(lambda output: output.has_rows, outputs):
@@ -422,7 +422,7 @@ class Head:
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
     def released(self, *, is_run: bool = True, failure: str | None = None) -> Head:
-        """Abort: end the claim; the plan stays for the next run. If `is_run` is False, `begun` omits this claim."""
+        """Abort: end the lease (`claim`). The plan stays for the next run. With `is_run` False, `begun` omits it."""
         if not is_run:
             return replace(self, claim=None, last=self.fenced().last)
         return replace(self, claim=None, failure=failure)
@@ -481,7 +481,7 @@ class Head:
         the head after `rewound` or `reset`, if the watermarks cover rows that are gone.
         """
         decided = back or self._decided("SET", self.watermarks, order, self._run_in_force)
-        # Change the epoch before adding new retractions: `_retracting` adds to `answers` only for former epochs.
+        # Change the epoch before adding retractions: `_retracting` accepts versions at targets only for former epochs.
         taken = (*decided.retracting[len(self.retracting) :], *taken)
         epochs = {**self.epochs, self.epoch: self.version}
         after = replace(decided, epoch=new_epoch(), epochs=epochs, retracting=self.retracting)
@@ -489,7 +489,7 @@ class Head:
         return after._answered(found)._retracting(taken)
 
     def freed(self, order: Order) -> Head:
-        """Release: end the claim of a dead run, so that the next run may begin at once and replay its plan.
+        """Release: end the lease (`claim`) of a dead run, so that the next run may begin at once and replay its plan.
 
         The fence grows: if the run is alive after all, it can no longer change anything.
         """
@@ -505,7 +505,7 @@ class Head:
     def fenced(self) -> Head:
         """Raise the fence and nothing else: every writer that has read the head before is refused.
 
-        `begun`, the number of runs, does not count this step, except in a job without versions: it counts fences there.
+        `begun`, the fence minus that of the last version, stays, as both grow; in a job without versions, it grows.
         """
         last = self.last
         return replace(self, fence=self.fence + 1, last=replace(last, fence=last.fence + 1) if last else None)
@@ -546,11 +546,11 @@ class Head:
         return not output.is_retractable or not any(one.covers(output.version) for one in taken)
 
     def _at_targets_of(self, entry: LogEntry) -> Outputs:
-        """Return `at_targets` as of the version that a rewind goes back to: rows of later versions are read again."""
+        """Return `at_targets` (what targets must have) after a rewind to `entry`: later rows are read again."""
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # Drop outputs above `version`, except to keep the note (`lacks_after`) of rows lost at or below `version`.
+            # Drop outputs above `version`, but keep those whose target lost (`lacks_after`) output up to `version`.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
@@ -574,17 +574,17 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # Accept the version that a target will record (`closed`): otherwise runs would refuse the target as ahead.
+        # Accept `closed`, which a target will record: it is above the epoch's last version, so runs would refuse it.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 
     def _answered(self, found: Sequence[tuple[str, str, int]]) -> Head:
-        """Record the last version of a former epoch that a target may have; `found` has (target, epoch, version)."""
+        """Accept versions of former epochs at targets, up to the one given; `found` has (target, epoch, version)."""
         answers = {epoch: dict(answered) for epoch, answered in self.answers.items()}
         for target, epoch, last in found:
             answered, key = answers.setdefault(epoch, {}), target_key(target)
             answered[key] = max(last, answered.get(key, 0))
-        # Limit `answers`: without its entry, a target ahead of the job is refused until an operator accepts it again.
+        # Drop old `answers`, as the head has a size limit: runs then refuse such a target until it is accepted again.
         for epoch in self.answers.keys() - {epoch for _, epoch, _ in found}:
             if sum(map(len, answers.values())) > MOST_ANSWERS:
                 del answers[epoch]

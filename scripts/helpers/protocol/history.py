@@ -75,7 +75,7 @@ def _released(entry: LogEntry) -> str | None:
 
 
 def _left_out(found: Any) -> str | None:
-    """Return the names of columns that a version left out, by source, such as ``"a, b and 3 more; c"``; else None."""
+    """Return the columns that a run left out of its rows, as ``"a, b and 3 more; c"`` for two sources; else None."""
     told = []
     for left_out in found.values() if isinstance(found, Mapping) else ():
         if isinstance(left_out, Mapping) and isinstance(left_out.get("names"), list):

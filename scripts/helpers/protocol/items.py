@@ -101,8 +101,8 @@ def head_to_item(head: Head) -> Item:
         item |= _written(CLAIM, head.claim)
     if head.plan:
         item |= {"planId": {"S": head.plan.plan_id}, "plan": {"M": _plan_to_map(head.plan)}}
-    # Store `logged` only if it is the head's version, whose log entry then exists. If `logged` is missing, as in heads
-    # of older versions of this package, the next begin looks for the entry.
+    # Store `logged`, the newest version known to have a log entry, only if it is the head's own version. If `logged` is
+    # missing, as in heads of older versions of this package, the next begin looks for the log entry.
     if head.logged != head.version:
         item.pop("logged", None)
     return item
@@ -143,7 +143,7 @@ def _change_to_map(change: Change) -> Item:
 
 
 def _outputs(outputs: Sequence[Output | Retraction]) -> Attribute:
-    # Store all records as one JSON text. No request reads a single record, and a map would need a map of types, too.
+    # Store all records as one JSON text: no request reads a single one, and a map would need another map for its types.
     return {"S": json.dumps([output.record() for output in outputs])}
 
 
@@ -406,7 +406,7 @@ class _Codec(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """An attribute and its field, which is left out if it equals `default`. Without a default, it is always written."""
+    """An item's attribute for a field, omitted if the field equals `default`; without a default, always written."""
 
     attribute: str
     field: str

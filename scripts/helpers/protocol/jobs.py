@@ -92,9 +92,9 @@ def list_jobs(
     """List all jobs of a table; the cost depends on the number of jobs, not on the length of their histories.
 
     A job's head is its last item. If a page ends inside a history, the next page starts just before that job's head,
-    even if no item has the start key (AWS Database Blog, "Generate a distinct set of partition keys for an Amazon
-    DynamoDB table efficiently"). Short histories are read through, in larger pages, which costs less than another
-    request. Heads are read consistently. A job whose first run begins during the listing may be missing.
+    because DynamoDB accepts a start key that no item has (AWS Database Blog, "Generate a distinct set of partition keys
+    for an Amazon DynamoDB table efficiently"). Short histories are read through, in larger pages, which costs less than
+    another request. Heads are read consistently. A job whose first run begins during the listing may be missing.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class _Tally:
             return True
 
     def count_request(self, items_read: int) -> None:
-        """Count a request that reads items of a single job; it is not a page of the walk."""
+        """Count a request that reads items of a single job, and not a page of the scan that lists heads."""
         with self._lock:
             before = self.cost
             self.cost = ListCost(before.requests + 1, before.items + items_read, before.units + 1)
@@ -199,7 +199,7 @@ class _Walk:
         self._has_ours = self._has_ours or (items.is_ours(item) and not items.is_job_runs_key(range_key))
 
     def _leave(self) -> None:
-        """Add the current job to `found`. If no head was read, query for items that the walk jumped over."""
+        """Add the current job to `found`. If no head was read, query for items that the scan skipped."""
         if self._job is not None:
             self.found.append(_listed(self._job, self._head) if self._head else self._listed_without_head(self._job))
         self._job, self._head, self._first, self._last, self._has_ours = None, None, "", "", False
@@ -208,7 +208,7 @@ class _Walk:
         """Return the entry of a job without a head. Its `problem` says whether the head is gone or never existed."""
         found: list[items.Item] = []
         for first, last in LEGACY_RANGES:
-            # Query only ranges that the walk passed: from its first key in the job to its last, or to `BEFORE_HEAD`.
+            # Only ranges that the scan passed can have items: from the first key read to the last, or to `BEFORE_HEAD`.
             if self._first <= last and first <= max(self._last, BEFORE_HEAD):
                 page = list(self._store.query(Between(job_id, first, last, limit=2), pages=1))
                 self._tally.count_request(len(page))
@@ -237,9 +237,9 @@ class _Walk:
 
 
 def _next_start(last: items.Item) -> items.Item:
-    """Return the next page's start: just before the head of the job of `last` or, if `last` is past it, the job's end.
+    """Return the key at which the next page starts: just before the job's head or, past it, after the job's items.
 
-    The start is never before `last`, the key where the last page ended, so a walk always ends.
+    The start is never before `last`, the key where the last page ended, so the scan that lists heads always ends.
     """
     job_id, range_key = last[items.HASH_KEY]["S"], last[items.RANGE_KEY]["S"]
     if range_key < BEFORE_HEAD:

@@ -39,7 +39,7 @@ Check = Callable[[str, str, Any], Any]
 
 
 def places_of(head: Head) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return ``("watermarks", {context: state})``, and for an open plan also "plan.contexts" and "plan.next" pairs."""
+    """Return ``("watermarks", {context: state})`` and, like it, what an open plan takes and the watermarks after it."""
     of_plan = [] if head.plan is None else [(PLANS, head.plan.contexts), (NEXT, head.plan.next)]
     return [(STATES, head.watermarks), *of_plan]
 
@@ -189,7 +189,7 @@ class Lookups:
     def check_job(self, job_id: str) -> None:
         """Check a job's name. For a derived job, such as a slice of a backfill, check that of the job it serves."""
         served = served_by(job_id) if isinstance(job_id, str) else None
-        # Skip a derived name of full length: it may have only the start of the other job's name, which may be refused.
+        # Skip a derived name of MAX_NAME characters: the served job's name in it may be cut, and fail the check.
         if served is None or len(job_id) < MAX_NAME or not job_id.isprintable():
             check_job_id(served or job_id, self.job_id_rule)
 
@@ -219,7 +219,8 @@ class Lookups:
     def without_head(self, job_id: str) -> tuple[Head | None, dict[str, items.Item]]:
         """Return None and the items of the original class, by run id, for a job whose head was just found missing.
 
-        If a first run has stored the head since, return this head and no items. CorruptItemError if it was deleted.
+        If a first run has stored the head since, return it and no items. CorruptItemError if other items show that the
+        job had a head, which was deleted.
         """
         found: dict[str, items.Item] = {}
         ours: list[str] = []

@@ -1,4 +1,4 @@
-"""Records, in heads and log entries, of what attempts staged for targets and what operators take back. Pure.
+"""Records in heads and log entries: output that runs staged for targets, and output that operators retract. Pure.
 
 Records are read from the table and may be altered there, so `from_record` checks each field; no other module does.
 `sinks.outputs` decides what may be done with a record, by the `job_id` of the item that it was read from.
@@ -242,7 +242,7 @@ class Retraction:
 
 
 def target_key(target: str) -> str:
-    """Return a target's key in `Head.answers`, versions that operators accepted; ``s3a://`` counts as ``s3://``."""
+    """Return the hash under which `Head.answers` has what a target may keep; ``s3a://`` counts as ``s3://``."""
     return sha256(re.sub("^s3[an]://", "s3://", target).rstrip("/").encode()).hexdigest()[:12]
 
 
@@ -279,13 +279,13 @@ def make_retractions(
 
     for output in unseen:
         # Also take back later versions at this target: a table refuses a version below the last one that it recorded.
-        # The target may have later versions if `output` is published here, and its batch waits at another target only.
+        # Later versions exist here if this target has published `output`, and only another target of its batch has not.
         made = add(output, output.version)
-        # Without a batch column, the rows cannot be found and stay in the table. Keep their number to report it.
+        # Without a batch column, a batch's rows cannot be found and stay in the table. Keep their number to report it.
         if made is not None and output.rows and not output.is_retractable:
             made.rows[output.version] = output.rows
     for output in outputs:
-        # Begin at `kept + 1`: versions between that and `output` may have output, too, if their log entries expired.
+        # Take back all versions after `kept`: also those below `output` whose log entries expired may have rows there.
         add(output, kept + 1)
     return tuple(found.values())
 

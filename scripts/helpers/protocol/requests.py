@@ -86,7 +86,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Walk:
-    """A page of one segment of a whole table, starting after a key that need not exist."""
+    """A request for a page of a parallel scan's `segment`. It starts after the key `after`, which need not exist."""
 
     segment: int
     segments: int
@@ -117,7 +117,7 @@ def put_head(before: Head | None, after: Head) -> Put:
 
 
 def renew_lease(head: Head) -> Update:
-    """Build the heartbeat: a write of a later lease end, valid only while the claim is the same."""
+    """Build the heartbeat: a write of a later lease end, valid only while the same claim (hold on the job) lasts."""
     assert head.claim is not None
     # An abort ends the claim and leaves version, fence, epoch and plan as they were. Without the token in the
     # condition, a late heartbeat would write the end of a lease into a head that no run holds.
@@ -150,7 +150,7 @@ def put_log(entry: LogEntry) -> Put:
 def put_run(entry: LogEntry) -> Put:
     """Build the write of a run item; it never overwrites a later version of the same run."""
     # A run id may commit more than once, and a begin writes the previous version's item if it is missing. Without the
-    # comparison, this late write could replace a newer version. "absent": an item of the original class has no version.
+    # comparison, a begin could replace a newer version. "absent" is allowed, as items of the original class have none.
     return Put(run_to_item(entry), (Expected("version", "absent or below", number(entry.version)),))
 
 
@@ -177,8 +177,8 @@ def put_chunk(job_id: str, chunks_id: str, index: int, data: bytes) -> Put:
 
 def unchanged_conditions(item: Item) -> tuple[Expected, ...]:
     """Build the conditions that hold only while an item is as it was read; only its expiry may have changed."""
-    # Compare what a new write changes: the version of a run item, the epoch, fence or version of a head. A log entry is
-    # written once, and an item of the original class has none of these attributes.
+    # Compare attributes that a new write changes: a run item's version, a head's epoch, fence or version. Log entries
+    # never change. Items of the original class have none of these attributes: a write that adds one is noticed.
     names = ("version", "epoch", "fence", "commitId", "committedAt")
     return tuple(Expected(name, "equal" if name in item else "absent", item.get(name)) for name in names)
 

@@ -299,7 +299,7 @@ class Run:
                 if outcome.to is None or made is None:
                     raise self._fenced(outcome.to)
                 said = "already"
-                # Publish what the committing attempt staged: this attempt itself, if only the store's answer was lost.
+                # Publish the output of the attempt that committed: another run, or this one if its answer was lost.
                 self.outputs = made.outputs
                 after = replace(after, unpublished=outcome.to.unpublished, retracting=outcome.to.retracting)
             else:
@@ -480,13 +480,13 @@ class Run:
         return Plan(plan_id, contexts, following, now, later), plan_chunks | state_chunks
 
     def _kept(self) -> set[str]:
-        """Return the ids of chunks of head and run. A new plan may reuse these, as none expires before that plan."""
+        """Return the ids of chunks that the head uses or this run wrote. A new plan may reuse them: they outlive it."""
         plan = self._head.plan
         values = [self._head.watermarks, *([plan.contexts, plan.next] if plan else [])]
         return {reference.id for reference in references(values)} | self._written
 
     def _resolve(self, value: Any) -> Any:
-        """Read a reference's value from its chunks. In other values, make references blobs, which are read on use."""
+        """Read the value of a reference from its chunks. References inside another value are read on first use."""
         return self._read(value) if isinstance(value, Spilled) else lazy_blobs(value, self.job_id, self._read)
 
     def _read(self, reference: Spilled) -> Any:

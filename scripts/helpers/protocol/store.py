@@ -42,7 +42,7 @@ KEY_BYTES = 200
 
 
 class Pace:
-    """Waits before each write until the partition has capacity for the earlier writes. One or two chunks hardly wait.
+    """Slows writes down to the capacity of a partition, `UNITS_PER_SECOND`. One or two chunks hardly wait.
 
     Parameters
     ----------

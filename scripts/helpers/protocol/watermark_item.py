@@ -39,7 +39,7 @@ class Watermarked(dict[str, Any]):
 
 
 class WatermarkItem(dict[str, Any]):
-    """The item of a run. ``item[name]`` finds watermarks too: the original class kept some beside ``watermarks``."""
+    """A run's item. ``item[name]`` finds values in ``watermarks`` and beside it, where the original class kept some."""
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> WatermarkItem:

@@ -193,7 +193,7 @@ class SchemaReader:
         MisfitError
             A JSON record cannot be parsed, and there is no rescue column.
         InvalidValueError, SourceError
-            Options cannot be combined; or `read_files` raises the error.
+            Two options exclude each other, or `spark.read_files` refuses the files or options.
         """
         asked = self.asked
         if not table.num_rows:
@@ -258,7 +258,7 @@ class SchemaReader:
         return self.asked.rescue is not None and self.asked.format != "xml"
 
     def _where(self) -> Given:
-        # XML is not `is_text`: if a list were read as another type, Spark would keep only the last of its elements.
+        # XML is not `is_text`, so a changed type stops the run: of a list, Spark would keep only the last element.
         is_text, may_lack = self.asked.format in ("csv", "json"), self.asked.format in ("json", "xml")
         return Given(str(self.location), self.context, is_text, may_lack)
 
@@ -431,7 +431,7 @@ class SchemaReader:
             if name.lower() in wanted:
                 kinds[name] = wanted[name.lower()]
             elif self.asked.format == "csv" or self.asked.rescue is not None:
-                # Read the column though the batch omits it: CSV needs all positions, a rescue column stores the values.
+                # Read a column that is not wanted, too: CSV counts positions, and a rescue column stores its values.
                 kinds[name] = kind
         if kinds and self._corrupt in decision.target and not self._looks_at_values:
             kinds.setdefault(self._corrupt, decision.target[self._corrupt])

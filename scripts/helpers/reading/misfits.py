@@ -51,7 +51,7 @@ class Misfits:
         fails = F.when(self._is_bad(), self._raised_record()).otherwise(value)
         if self._may_lose(kind):
             fails = F.when(self._is_lost(name, kind), self._raised(name, kind_text(kind))).otherwise(fails)
-        # Check `RECORD` first: it is nearly always NULL, and a row without it is not parsed again.
+        # Check `RECORD` first: it is NULL in nearly all rows, and only rows with a text in it are parsed again.
         return F.when(F.col(RECORD).isNull(), value).otherwise(fails).alias(name)
 
     def rescued(self, beside: Sequence[str]) -> Column:
@@ -71,7 +71,7 @@ class Misfits:
                 lost.append(F.when(self._is_lost(name, kind), self._text(name)).alias(name))
         values = whole
         if lost:
-            # If `RECORD` has a record, but no single value of it is known to be lost, return the whole record.
+            # If the record is bad as a whole, or none of its values is known to be lost, return its whole text.
             is_any_lost = ~self._is_bad() & json_of_values(lost).isNotNull()
             values = F.when(is_any_lost, json_of_values([*left_out, *lost])).otherwise(whole)
         return F.when(record.isNull(), json_of_values(left_out)).otherwise(values)
@@ -81,7 +81,7 @@ class Misfits:
         return kind != "string" or self.format != "csv"
 
     def _is_lost(self, name: str, kind: Kind) -> Column:
-        """Return whether a value is NULL but has a text. A nested value with a text counts as lost: a part may be."""
+        """Return whether a value is NULL but its record has a text for it. Nested values count: a part may be NULL."""
         has_text = self._text(name).isNotNull()
         return has_text if is_nested(kind) else quoted(name).isNull() & has_text
 
@@ -175,7 +175,7 @@ def folder_misfit(source: str, name: str, kind: str) -> MisfitError:
 
 
 def folder_column(source: str, text: Column, name: str, kind: T.DataType) -> Column:
-    """Return a folder's value cast to a type. A value that does not fit fails the job, as in Spark's readers."""
+    """Return a ``name=value`` folder's value, cast. One that does not fit fails the job, as in Spark's readers."""
     # Use try_cast if Spark has it: Spark 4 casts in ANSI mode, and would raise its own error for such a value.
     cast = getattr(type(text), "try_cast", type(text).cast)
     value: Column = cast(text, kind)

@@ -1,9 +1,9 @@
 """Parse records of CSV, JSON and XML with Spark, and mark each record that would lose a value with the reason.
 
 Spark's parsers drop what follows the first object on a line, shift values at an unexpected quote, and replace bytes
-that are invalid in the encoding. One parse detects all three: each line gets one more value at its end, which is
-returned only if the parser reads the whole line. If it is missing, the line is examined further. Spark's XML reader
-reads 12abc as 12 and rounds decimals, so this module reads XML values as text and casts them.
+that are invalid in the encoding. So each line gets one more value at its end, which Spark returns only if it parses
+the whole line. Lines without that value, with misplaced quotes, or with invalid bytes are examined further. Spark's
+XML reader reads 12abc as 12 and rounds decimals, so this module reads XML values as text and casts them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def plain(lines: DataFrame, format: str, fields: T.StructType, options: Mapping[
     Returns
     -------
     DataFrame
-        The other columns of `lines`, and the struct `ROW` with the columns in `fields`.
+        The columns of `lines` except ``record``, and the struct `ROW` with the columns in `fields`.
     """
     record, asked = lines["record"].cast("string"), record_options(options)
     if format == "json":
@@ -164,7 +164,7 @@ def option_text(value: Any) -> str:
 
 
 def marker(*, inferred: bool, header: bytes, rescues: bool) -> T.StructField:
-    """Return the field that adds `RECORD` to a schema and makes the read strict: it marks records that lose a value.
+    """Return the field `RECORD`. If a schema has it, the read fills it with the text of each record that loses a value.
 
     `inferred` means that the caller gave no types. `header` is the header line of a CSV file, with one character for
     each byte; empty if unknown. With `rescues`, the read continues after an unclosed quote and marks those lines.
@@ -179,18 +179,18 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     Parameters
     ----------
     lines
-        The column ``record`` with the bytes of each line in UTF-8, and other columns, which are kept. `WITHIN` is one
-        for CSV with values that span lines. For XML: the columns of `texts_of` in place of ``record``.
+        The column ``record`` with the bytes of each line in UTF-8, and other columns, which are kept. For CSV, one
+        may be that of `mark_quoted`. For XML: the columns of the schema `texts_of` in place of ``record``.
     schema
-        The columns of the records, for CSV in the order of the files, and the field of `marker`. If the caller gave no
-        types, a whole number that a column of doubles cannot hold exactly counts as lost.
+        The columns of the records, for CSV in the order of the files, and the field that `marker` returns. If the
+        caller gave no types, a whole number that a column of doubles cannot hold exactly counts as lost.
     options
         Options of Spark's reader.
 
     Returns
     -------
     DataFrame
-        The other columns of `lines`, and the struct `ROW` with the fields of `schema` and `REASON`. Lost values: NULL.
+        The other columns of `lines`, and a struct `ROW`: the fields of `schema`, NULL if lost, and `REASON` (why bad).
     """
     fields = T.StructType([field for field in schema if field.name != RECORD])
     is_inferred = bool(schema[RECORD].metadata["inferred"])
@@ -268,7 +268,7 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
 
 
 def _instant(frame: DataFrame) -> SQL:
-    """Return the SQL type of instants, which spark.sql.timestampType does not change. Spark 3.3 has only this one."""
+    """Return the SQL type of instants, whatever spark.sql.timestampType is. Spark 3.3 has no such setting."""
     return sql("timestamp") if frame.sparkSession.version < "3.4" else sql("timestamp_ltz")
 
 
@@ -278,7 +278,7 @@ def _bundled_columns(names: Sequence[str]) -> Column:
 
 
 def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred: bool) -> DataFrame:
-    """Return `ROW` with the parsed values, each in the type of its column, and the columns in `names`."""
+    """Return the columns in `names`, and a struct column `ROW` with the parsed values in the types of `syntax`."""
     columns, lost = [], [F.col("is_marked"), F.col(REASON).isNotNull()]
     found = {index: syntax.converted(index, is_inferred=is_inferred) for index in range(len(syntax.fields))}
     kept = {index: column.alias(f"kept_{index}") for index, column in found.items() if column is not None}
@@ -352,7 +352,7 @@ class _Syntax:
             kept = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
             if self._is_as_text(kind):
                 return F.when(~_any_lost(self._is_inexact, kind, kept, value), kept)
-            # Compare with the value before the cast, which may round: this costs a tenth of computing a remainder.
+            # Compare with the value before the cast, to find a rounded one: a remainder would take ten times as long.
             return F.when((kept == value) & ~self._is_inexact_text(index, kept, doubtful), kept)
         lost, wide = [], _with_each(kind, _widened)
         if wide != self.kind_to_parse(kind):
@@ -469,7 +469,7 @@ class _Json(_Syntax):
             return found
         schema = T.StructType([self.fields[index]])
         exact = F.from_json(with_long_as_text(text), schema, self.options or None).getField(self.fields[index].name)
-        # Inside lists and objects, `exact` has long numbers in quotes. If more differs, Spark rounded a number.
+        # In lists and objects, `exact` has quotes around long numbers. If `value` differs in more, Spark rounded it.
         is_same = F.translate(value, '"', "") == F.translate(exact, '"', "")
         kept = F.when(~value.rlike(r"^[\[{]"), exact).when(is_same, value)
         # Ask first what costs little: Spark writes a double with a dot, or as Infinity.
@@ -507,7 +507,7 @@ class _Xml(_Syntax):
         return T.StructType(fields)
 
     def first(self, kind: T.DataType, given: T.DataType, value: Column) -> Column:
-        """Return a value in which every field was read as a list, with the first element in place of each such list."""
+        """Return `value` with each list that is not a list in `kind` replaced by its first element that is not NULL."""
         if isinstance(given, T.StructType) and isinstance(kind, T.StructType):
             parts = [
                 self.first(field.dataType, given[field.name].dataType, value.getField(field.name)).alias(field.name)
@@ -598,7 +598,7 @@ def mark_quoted(lines: DataFrame, options: Mapping[str, Any], source: str = "") 
 
 
 def csv_texts(record: Column, count: int, options: Mapping[str, str], further: Sequence[str] = ()) -> Column:
-    """Return the values of a CSV record as texts: ``c0`` and so on, `further`, and `RECORD` if the record is bad."""
+    """Return a CSV record as texts: `count` values ``c0``, ``c1``, …, then `further` ones, and `RECORD` if bad."""
     names = [*(f"c{index}" for index in range(count)), *further, RECORD]
     columns = ", ".join(f"{each} string" for each in names)
     return F.from_csv(record, columns, {**options, "columnNameOfCorruptRecord": RECORD})
@@ -699,7 +699,7 @@ def _is_shortened(value: Column, text: Column, scale: int) -> Column:
 
 
 def _doubtful_decimals(kind: T.DataType) -> list[str]:
-    """Return patterns of JSON records from whose decimals Spark's parser may drop digits, or the comma of ``"1,5"``."""
+    """Return regexes that match JSON records in which Spark may drop digits of a decimal, or the comma of ``"1,5"``."""
     of_kind = re.findall(r"decimal\((\d+),(\d+)\)", kind.simpleString())
     # Skip types of up to 18 digits: they are parsed with 20 more digits (`_widened`), where `_is_cut` sees too many.
     parsed = [38 - int(digits) + int(scale) for digits, scale in of_kind if int(digits) > 18]
@@ -717,7 +717,7 @@ def _is_of_today(kind: T.DataType, value: Column, _: Column) -> Column | None:
 
 
 def _is_far(kind: T.DataType, value: Column, _: Column) -> Column | None:
-    """Return whether a time may be from too many seconds: it is past 9999, or has a fraction, as after overflows."""
+    """Return whether a time may be from too high a number of seconds: past 9999, or an overflow left a fraction."""
     if not isinstance(kind, T.TimestampType):
         return None
     seconds = value.cast("long")
@@ -726,9 +726,9 @@ def _is_far(kind: T.DataType, value: Column, _: Column) -> Column | None:
 
 
 def _is_far_number(kind: T.DataType, value: Column, text: Column) -> Column | None:
-    """Return whether a time was read from a number of seconds past the year 9999, with or without an overflow.
+    """Return whether a time was read from a number of seconds so large that it means a time past the year 9999.
 
-    Spark multiplies such a number by a million, as a long. Return false for digits that are a time in a user's format.
+    Spark multiplies the number by a million, and the long may overflow. False for digits in a user's format of times.
     """
     number, range_of_long = text.cast("decimal(20,0)"), F.lit(Decimal(2**64))
     left = (number - value.cast("long")) * 10**6 % range_of_long
@@ -811,7 +811,7 @@ class _Csv(_Syntax):
         frame = frame.select(
             *kept, "text", F.when(F.col("text").isNotNull(), self._texts("text", [_END])).alias("texts")
         )
-        # Find the first missing value, in whose place `_END` is read. If a quote is not closed, none is found.
+        # The line now ends with `_END`, which is read as its first missing value; after an unclosed quote, nowhere.
         place = F.array_position(F.array(*map(F.col("texts").getField, names)), _END).cast("int")
         frame = frame.select(*kept, "text", place.alias("place"))
         missing = F.array_join(F.array_repeat(F.lit(self._separator), F.lit(len(names)) - F.col("place")), "")

@@ -72,10 +72,9 @@ def read_files(
 ) -> DataFrame:
     """Read exactly the planned files with Spark's reader of a format.
 
-    Spark expands globs in paths by default; here ``* ? [ {`` in a key are literal. Folders such as
-    ``year=2013/`` become columns, as they do when Spark reads the whole prefix. Spark reads what a
-    file contains when it opens the file: `unchanged.check_unchanged` checks whether that is what
-    was planned.
+    Spark expands globs in paths by default; here ``* ? [ {`` in a key are literal. Folders such as ``year=2013/``
+    become columns, as they do when Spark reads the whole prefix. Spark reads what a file contains when it opens the
+    file: `unchanged.check_unchanged` checks whether that is what was planned.
 
     Parameters
     ----------
@@ -101,8 +100,8 @@ def read_files(
     SourceError
         Some files are in ``name=value`` folders and some are not: Spark would silently drop the latter. Read them
         separately: ``delta.split(folder_columns)``. Or the data already have a column called `path_column`. Or a path
-        has a glob character of Hadoop, and Spark would infer the schema from whole files: CSV with ``multiLine``, and
-        XML on Spark 4.
+        has a glob character of Hadoop, which Spark always expands when it infers a schema from whole files: CSV with
+        ``multiLine``, and XML on Spark 4.
     InvalidValueError
         The session or an option makes Spark skip files that it cannot read; see `check_all_is_read`.
     MissingConnectorError
@@ -162,7 +161,7 @@ def read_files(
 def _check_orc(spark: SparkSession, location: Location, paths: Mapping[str, str], given: Columns) -> None:
     """Raise MisfitError for a number type in the schema that does not fit a file: Spark would round or drop values."""
     reader = spark.read.format("orc")
-    with suppress(Exception):  # Spark cannot merge all schemas of files.
+    with suppress(Exception):  # If Spark cannot merge the files' schemas, check each file.
         merged = reader.option("mergeSchema", "true").load(list(paths.values())).schema
         if not any(narrowed_numbers(given, columns_of_schema(merged))):
             return
@@ -211,7 +210,7 @@ def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: M
         return True
     is_marked = isinstance(schema, T.StructType) and RECORD in schema.names and "inferred" in schema[RECORD].metadata
     if format not in ("csv", "xml") or not is_marked:
-        # Leave other formats to Spark's reader, and schemas without the field `RECORD`, which asks to find lost values.
+        # Leave other formats to Spark's reader, and schemas without the field `RECORD`: no check of values is wanted.
         return False
     asked = lowered(options)
     # Leave CSV to Spark if values may have line breaks (multiLine) or it must compare headers (enforceSchema=False).
@@ -250,7 +249,7 @@ def _read_by_lines(
 ) -> DataFrame:
     """Read and parse lines (CSV without its header), whole files of JSON, or elements of XML.
 
-    Mark records that lose a value if the schema has `RECORD`, the field of `marker`. For XML it always has this field.
+    If the schema has the field `RECORD` (of `marker`), as always for XML, mark records with a value that does not fit.
     """
     folders = {name.lower() for name in check_folders(location, table.column("key").to_pylist())}
     whole = T.StructType([]) if schema is None else _no_rows(spark, schema).schema

@@ -58,13 +58,13 @@ class IdsState:
         if self.version is None or self.version >= version:
             # No version of this job wrote the state, so nothing shows which part of `next_id` an operator added.
             return self.next_id
-        # `next_id` is `(version + 1) * STRIDE` plus what an operator added, before the commit of `version` or since.
+        # `next_id` is `(version + 1) * STRIDE` if no operator has raised it, before the commit of `version` or since.
         return max(0, self.next_id - (self.version + 1) * STRIDE)
 
 
 @dataclass(frozen=True)
 class IdBlock:
-    """The ids from `first` up to `first` + `BLOCK`, for the tables of one context in one batch.
+    """The ids from `first` up to `first` + `BLOCK`, for the rows that one context has in one batch.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class IdBlock:
         """
         before = _context_state(context, states.get(context))
         above = [IdsState.read(state, name).above(version) for name, state in states.items() if _kind(state) == KIND]
-        # Raise the ids of all contexts by the largest number in `above`: otherwise ids of two contexts could overlap.
+        # `above`: how far operators raised each context. Raise all by the largest: ids of two could overlap otherwise.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
             raise InvalidValueError(
@@ -137,7 +137,7 @@ class IdBlock:
         Raises SourceError if the context has a state of another kind, without ids.
         """
         known = _context_state(context, state).tables
-        # Add 1, so that the block is below 0: with the number 0 it would begin at 0 or above, as committed ids do.
+        # Add 1: with `chosen` = 0 the block would begin at 0 or above, where the ids of committed rows are.
         chosen = int.from_bytes(sha256(token.encode()).digest()[:8], "big") % (MAX_ID // STRIDE) + 1
         return cls((slot % (1 << SLOT_BITS)) * BLOCK - chosen * STRIDE, context, known=known)
 

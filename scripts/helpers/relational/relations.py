@@ -176,8 +176,8 @@ def exactly(value: Column, kind: T.DataType) -> Column:
 
     def unlike(plain: Column, of: T.DataType) -> Column:
         if _is_float(of):
-            # Spark treats 0.0 and -0.0 as equal, but their texts differ. All other numbers become NULL: Spark's
-            # comparison of the rows already distinguishes them.
+            # Return a text for 0.0 and -0.0, which Spark sorts as equal. All other numbers become NULL: the caller
+            # sorts by the rows first, which already distinguishes these numbers.
             return F.when(plain == 0, plain.cast("string"))
         # Only a text with a collation gets here: its bytes differ even where Spark treats texts as equal.
         return plain.cast("binary")
@@ -240,8 +240,8 @@ class Relations:
 
     Each batch has a block of ids, `block`, that is fixed before a row is read. A row's place in the block depends only
     on its content: its hash chooses a bucket, and rows are counted in each bucket in the order of their content. So a
-    replay assigns each row the same id, however Spark splits and orders the rows; identical rows share the same set of
-    ids. It takes one shuffle, and no row goes through the driver.
+    replay assigns each row the same id, however Spark splits and orders the rows. Identical rows get different ids; a
+    replay may exchange these. The numbering takes one shuffle, and no row goes through the driver.
 
     Parameters
     ----------
@@ -336,7 +336,7 @@ class Relations:
         return plain.select(F.struct(*parts).alias("row"))
 
     def _with_ids(self) -> DataFrame:
-        """Return each row with its first id. In each table, the elements of the row are numbered from that id on."""
+        """Return each row with an id, `first`. In each table of an array or map, its elements count up from there."""
         from pyspark.sql import Window
 
         for part in self._df.schema.fields:
@@ -407,7 +407,7 @@ def _field(value: Column, steps: Fields) -> Column:
 
 
 def _elements(table: RelatedTable) -> Column:
-    """Return a row's elements in a table as structs with index and parent, a position in `_elements(table.parent)`."""
+    """Return a row's array elements for a table, each with index and parent (position in `_elements(table.parent)`)."""
 
     def placed(array: Column, parent: Column) -> Column:
         return F.transform(

@@ -134,7 +134,7 @@ def _step(low: Cursor, high: Cursor) -> Any:
     exponents = [int(value.as_tuple().exponent) for value in (low, high) if isinstance(value, Decimal)]
     if not exponents:
         return 1
-    # Decimal("1E+3") has the exponent 3, but its zeros count as digits too, so the step is at most 1.
+    # Decimal("1E+3") has the exponent 3, but is the whole number 1000, so keep the step at 1 or below.
     return Decimal(1).scaleb(min(0, *exponents))
 
 

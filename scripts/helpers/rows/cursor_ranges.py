@@ -23,7 +23,7 @@ MAX_RAW_BYTES, MAX_MARKS = 4 * 1024 * 1024, 800_000
 def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[str], besides: int = 0) -> bytes:
     """Return groups of ranges, by name, as a state stores them; InvalidValueError if they and `besides` are too many.
 
-    `besides` is how many ranges finished slices cover: the begun slices, in `groups`, add theirs when they finish.
+    `besides` counts towards the limit: ranges of finished slices, to which those in `groups` are added once finished.
 
     >>> decode_ranges(encode_ranges({"o1": [((), (5,)), ((7,), None)]}, ["bigint"]), ["bigint"])
     {'o1': [((), (5,)), ((7,), None)]}
@@ -48,7 +48,7 @@ def decode_ranges(stored: object, types: Sequence[str], name: str = "coverage") 
 
 
 def _unpacked(stored: object, most: int) -> Mapping[str, Any]:
-    """Return the coded ends of ranges by the name of their group, such as a backfill; ValueError over `most` ranges."""
+    """Return ranges, as of `_coded`, by group, such as a backfill's name; ValueError if more than `most` in all."""
     coded: Mapping[str, Any] = unpack_json(stored, MAX_RAW_BYTES, MAX_MARKS)
     if sum(map(len, coded.values())) > 2 * most:
         raise ValueError("too many ranges")

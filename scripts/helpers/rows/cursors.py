@@ -122,7 +122,7 @@ class CursorColumn:
     def shifted(self, value: Cursor, by: Tick | None, sign: int) -> Cursor:
         """Return a value moved by `by`, up if `sign` is 1 and down if -1; raise OverflowError outside the type's range.
 
-        A date moves by whole days, rounded up. A number may end up one step outside the range.
+        A date moves by whole days, rounded up. For a number, one step past the range is still allowed.
         """
         if isinstance(by, timedelta) and isinstance(value, datetime):
             return value + sign * by
@@ -324,7 +324,7 @@ def widened(before: object, now: object) -> bool:
     if before in WHOLE and now in WHOLE:
         return WHOLE.index(str(before)) < WHOLE.index(str(now))
     (digits, places), (more_digits, same_places) = decimal_type(str(before)), decimal_type(str(now))
-    # Whole numbers may become a decimal without places, because MySQL's BIGINT UNSIGNED is read as one.
+    # Accept a decimal without places in place of whole numbers: a MySQL BIGINT made UNSIGNED is read as one.
     if before in WHOLE:
         return same_places == 0 and more_digits >= WHOLE_DIGITS[WHOLE.index(str(before))]
     return 0 < digits < more_digits and places == same_places

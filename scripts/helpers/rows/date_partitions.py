@@ -77,7 +77,7 @@ class DatePartitions:
         return sql("({} OR {})", joined(" AND ", ends), joined(" OR ", unknown))
 
     def _past(self, types: Mapping[str, str], day: date, sign: str) -> SQL:
-        """Return SQL for the condition that a folder's date is `day` or later; with `sign` ``<``, `day` or earlier."""
+        """Return SQL that is true for folders of `day` or later (`sign` ``>``), of `day` or earlier (``<``)."""
         columns = [self._column(types, part, day) for part in self.parts]
         *larger, (name, last) = columns
         written = sql("{} {}= {}", name, SIGNS[sign], last)

@@ -130,7 +130,7 @@ class MemoryRows(RowSource, Generic[Rows]):
         return taken
 
     def counts(self, rows: Any, window: RowWindow) -> dict[str, Any]:
-        """Count the rows that `rows` has returned, with their smallest and largest cursor if these can be found."""
+        """Count rows that the method `rows` returned, with their smallest and largest cursor if these can be found."""
         try:
             return {"rows": len(rows)} | self._ends(window)
         except Exception as error:
@@ -414,7 +414,7 @@ class PandasRows(MemoryRows["pd.DataFrame"]):
 def values_within(values: Iterable[Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of a column of objects that are not NULL, and those within lists and maps, each with its path.
 
-    Of the types in `ALIKE`, only the first value of a path is returned.
+    Of each type in `ALIKE`, for which one value shows the kind of all, yield only the first value at a path.
     """
     maps, lists, seen = [], [], set()
     is_list, is_null = pd.api.types.is_list_like, pd.isna

@@ -182,7 +182,7 @@ def check_rows_plan(stored: Mapping[str, Any], name: str) -> RowWindow:
 
 def _fits(first: CursorColumn, lookback: object) -> bool:
     """Return whether a lookback can be subtracted from the values of a column."""
-    # Refuse True: in Python it is an int, and would read one step back.
+    # Refuse True: in Python it is the int 1, and would be subtracted as 1.
     if first.type == "string" or isinstance(lookback, bool):
         return False
     if first.is_time or first.is_uuid:

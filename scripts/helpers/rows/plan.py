@@ -160,11 +160,11 @@ transaction are left for a later run, because a waiting cluster costs money."""
 
 
 def is_decided(left: Undecided, still_open: frozenset[str] | None, now: datetime, delay: timedelta) -> bool:
-    """Return whether rows that an earlier run left can be taken: no open transaction can commit a lower number."""
+    """Return whether rows that an earlier run left can be taken: no transaction can still commit rows below them."""
     if left.writers is not None and still_open is not None:
         awaited = left.writers & still_open
         return not awaited - EARLY and (not awaited or now - left.at >= delay)
-    # If open transactions could not be listed, now or when the rows were seen, assume that all end within the delay.
+    # If this run or the earlier one could not list open transactions, assume that all end within the delay.
     return now - left.at >= delay
 
 
@@ -201,8 +201,8 @@ def reachable_high(
             context, columns[0].name,
         )  # fmt: skip
     if still_open is not None:
-        # Entries of `EARLY` name no transaction. Drop NO_SEQUENCE, which is only for the WARNING above. CACHED makes
-        # rows wait for the delay: drop it only if the caller passes an upper bound, because no delay applies then.
+        # Two entries (`EARLY`) name no transaction. Drop NO_SEQUENCE, which is for the WARNING above. Drop CACHED, with
+        # which rows wait for the delay, only if the caller passes an upper bound, because no delay applies then.
         still_open -= EARLY if options.high is not None else {NO_SEQUENCE}
     if still_open is not None and not still_open:
         return past_last, None
@@ -297,7 +297,7 @@ def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> 
 
 
 def _edge_like(before: Edge, seen: Sequence[SeenRow]) -> Edge | None:
-    """Return the `Edge` (digests) of rows, with or without final zeros of decimals: whichever fits more of `before`."""
+    """Return the `Edge` (a digest of each row), with or without decimals' final zeros, whichever fits `before` best."""
 
     def agreeing(edge: Edge | None) -> tuple[int, int]:
         rows = edge.rows if edge else ()
@@ -313,9 +313,9 @@ def _without_zeros(text: str) -> str:
 
 
 def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
-    """Set `ties`: count the source's rows with the cursor `edge.start` if several of the stored rows have this cursor.
+    """Set `ties`: count the source's rows with the cursor `edge.start`, if several rows of the edge have this cursor.
 
-    The source may have more such rows than are stored. Rows with unique ids are not counted, as none share a cursor.
+    The edge stores only the last few rows; the source may have more with this cursor. Unique cursors need no count.
     """
     lowest = edge.rows[-1][0]
     if edge.start is None or sum(cursor == lowest for cursor, _ in edge.rows) < 2:
@@ -326,7 +326,7 @@ def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
 
 
 def _count_rows_below(before: Edge, now: Edge | None) -> int:
-    """Count the rows of `now` that the earlier edge `before` lacks: they were inserted below the watermark since then.
+    """Count rows of `now` that `before`, the last rows of an earlier run, lacks: they came below the watermark since.
 
     Several rows may have the same cursor, so count rows for each cursor instead of distinct cursors.
     """
@@ -335,7 +335,7 @@ def _count_rows_below(before: Edge, now: Edge | None) -> int:
     is_partial = before.start is not None
     lowest = before.rows[-1][0]
     found = Counter(cursor for cursor, _ in now.rows) - Counter(cursor for cursor, _ in before.rows)
-    # Skip rows with the lowest cursor: `before` may have only some of them. The caller compares their number (`ties`).
+    # Skip rows with the lowest cursor, as the earlier run may have stored only some: the caller compares `ties`.
     return sum(count for cursor, count in found.items() if not (is_partial and cursor == lowest))
 
 
@@ -368,7 +368,7 @@ def edge_after(
         Rows came below the watermark, which no run would take; or, with ``on_changed="raise"``, the last row taken is
         gone or has changed.
     """
-    # Times and UUIDs need no edge (last rows, to detect a restore): rows made after a restore are past the watermark.
+    # Store no last rows (edge) for times and UUIDs: after a restore, new rows get later ones, so are read anyway.
     if window.columns[0].is_time or window.columns[0].is_uuid:
         return None
     if before is not None and window.low is not None:
@@ -536,7 +536,7 @@ def plan_window(
     columns = stamped_by(columns, clock)
     look = _Look(source, columns, chosen, context, job_id, before, low, asked, facts, clock)
     look.check()
-    # List open transactions after the last row was found: each that was open then is listed, or its rows can be read.
+    # List open transactions only after the last row was found: if one ended in between, its rows can be read already.
     look = replace(look, writers=look.awaited_writers())
     high, undecided = look.upper_bound()
     lookback = look.lookback()
@@ -698,7 +698,7 @@ class _Look:
         return len(self.columns) == 1 and known is not None and is_uuid(known[0])
 
     def check(self) -> None:
-        """Raise an error if rows could be lost: by skipped partitions, texts beyond ASCII, or a clock set back."""
+        """Raise an error if skipped date folders, texts that sort differently, or a clock set back could lose rows."""
         self._check_slack()
         for column, value in zip(self.columns, self.last_row or (), strict=False):
             column.check_letters(value, "its last value")
@@ -727,7 +727,7 @@ class _Look:
         before = self.low if self.state is not None else None
         texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
         widths = {*self.facts.widths, *map(len, texts)}
-        # `facts.widths` is empty except for texts. Ignore a first run's `low` (`start_from`): it may be part of a key.
+        # Only texts have `facts.widths`. Leave out a first run's `low` (`start_from`), which may be shorter than a key.
         if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
             logger.warning(
                 "event=unordered_texts context=%s column=%s: the texts have different lengths, or are times with an "
@@ -749,7 +749,7 @@ class _Look:
             )
         if self.state is None or self.low is None or not self.has_uuids:
             return
-        # Check no watermark one step past a UUID in a column of texts: it is the UUID and a character, `ABOVE`.
+        # Skip a bound that is not a UUID: in a column of texts, one step past a UUID is the UUID with `ABOVE` added.
         if is_uuid(self.low[0]) and moment_of(str(self.low[0])) > self.clock:
             raise SourceError(self.source.name, reason="behind", context=self.context, what="clock")
 
@@ -797,7 +797,7 @@ class _Look:
     def awaited_writers(self) -> OpenWriters:
         """Return open transactions that have written, if the delay applies; warn if one began before the watermark."""
         keeps_delay = self.facts.ceiling is None and (self.first.is_time or self.has_uuids)
-        # The delay does not apply to the caller's upper bound if it is a time or the caller set `settled`.
+        # List none for the caller's upper bound if it is a time or `settled` is set: the delay does not apply then.
         is_answered_for = self.asked is not None and (self.first.is_time or self.options.settled)
         if not keeps_delay or is_answered_for:
             return OpenWriters()
@@ -834,7 +834,7 @@ class _Look:
         if self.asked is not None and (self.first.is_time or self.options.settled):
             return self.asked, None
         last, undecided = self._just_past_last_row(), None
-        # The delay applies to times and UUIDs. Numbers and texts have no clock and wait for open transactions instead.
+        # Times and UUIDs stay `delay` behind the clock. Numbers and texts end below what open transactions may write.
         if last is not None and not self.first.is_time and not self.has_uuids:
             before = None if self.state is None else self.state.undecided
             last, undecided = reachable_high(
@@ -878,7 +878,7 @@ class _Look:
         if stamp >= cap:
             self._warn_of_long_transaction()
             return at_cap
-        # One step above the last row can be past the cap, if the column's step is longer than the distance to it.
+        # One step above the last row can be past `cap`, if the column's step is longer than from `stamp` to `cap`.
         past: Any = just_past(self.columns, last, False)
         return past if past[0] <= cap else at_cap
 
@@ -911,9 +911,9 @@ class _Look:
         )  # fmt: skip
 
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
-        """Until a run has taken rows, warn that a lower number that appears later is lost, whatever the delay."""
+        """Warn, until a run has taken rows, that a row that appears below the watermark later is lost, delay or not."""
         took_rows = self.state is not None and self.state.last is not None
-        # A database has a clock. Spark's own JDBC reader shows none, but makes rows wait, so they are `undecided`.
+        # Do not warn about a database: it shows a clock or, with Spark's JDBC reader, has rows wait for the delay.
         is_of_database = self.facts.now is not None or undecided is not None
         is_meant = self.options.settled or self.options.lookback or not self.options.delay
         if took_rows or is_of_database or is_meant:
@@ -933,7 +933,7 @@ class _Look:
         )  # fmt: skip
 
     def _up_to(self, limit: Bound | None, what: str) -> Bound | None:
-        """Return the caller's upper bound (CursorError if it is past `limit` or that is None); without one, `limit`."""
+        """Return the caller's bound, or `limit` without one; CursorError if `limit` is before the bound, or None."""
         if self.asked is None:
             return limit
         if limit is None or self._precedes(limit, self.asked):
@@ -945,16 +945,16 @@ class _Look:
         return self.asked
 
     def lookback(self) -> Tick | None:
-        """Return how far to read back: further than `options.lookback` if the clock was put forward in that time."""
+        """Return `options.lookback`, made longer if clocks were put forward (daylight saving) within the lookback."""
         lookback = self.options.lookback
         # A first run (from the beginning or `start_from`) has nothing to read again. 0 of any type means no lookback.
         if self.state is None or not lookback:
             return None
-        # Read further back only for dates and times without a zone: wall clocks are put forward. UUIDs are instants.
+        # Lengthen it only for dates and times without a zone, which wall clocks stamp. Times in UUIDs are instants.
         if self.low is None or not isinstance(lookback, timedelta) or self.first.type not in ("timestamp_ntz", "date"):
             return lookback
-        # On the morning that skips an hour, two hours before 04:00 is 01:00 by the wall clock, so read three hours.
-        # Never read less than the option: in autumn the wall clock shows less time than has passed.
+        # If clocks skip from 02:00 to 03:00, they showed 01:00 two hours before 04:00: so read three hours back. In
+        # autumn clocks show that less time passed than the lookback: never read back less than `options.lookback`.
         end: Any = self.low[0]
         wall = end.replace(tzinfo=None) if isinstance(end, datetime) else datetime.combine(end, time.min)
         try:
@@ -984,7 +984,7 @@ class _Look:
         # Accept a watermark just past the last row: an operator who has checked the rows may have set it there.
         if not self._precedes(just_past(self.columns, last, self.options.descending), low):
             return
-        # Warn instead of raising if the state has no `seen` (set by hand, or old): `low` might be past all rows.
+        # Without a last row `seen` (state set by hand, or old), only warn: its watermark might well be past all rows.
         if seen is not None and not self._precedes(last, seen):
             return
         if seen is not None and self.options.on_behind != "warn":
@@ -1009,8 +1009,8 @@ class _Look:
         """Return the bound below which all rows are taken, if it is past the watermark after the window; else None.
 
         The watermark stays at the last row, so without this bound a source without new rows would always look late. The
-        result is also None if rows up to the present may be missing: files, which have no clock, were listed before the
-        plan; rows from another server or by the REFRESH of a materialized view arrive late.
+        result is also None where rows up to the present might be missing: in files, which were listed before the plan,
+        and in tables whose rows come late, from another server or by the REFRESH of a materialized view.
         """
         if (
             ELSEWHERE in self.writers.hidden

@@ -58,17 +58,17 @@ class SliceSource(ForwardingRows):
     """True because a slice ends below the live job's watermark: the live job has checked the zone, or assumed UTC."""
 
     def identity(self) -> Mapping[str, Any] | None:
-        """Return the identity of the source; None after the slice was read."""
+        """Return the identity of the source; None after the slice was read, because the source is then not queried."""
         return None if self.is_done else self.source.identity()
 
     def zone_is_known(self, now: datetime) -> bool | None:
         """Return what the source returns; True after the slice was read, because the source is then not queried."""
         return self.is_done or self.source.zone_is_known(now)
 
-    # The next three methods switch checks off, as the backfilled job, which has passed the slice, makes these checks.
+    # The next three methods disable checks for a restored source and for reused numbers: the live job makes them.
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Unknown:
-        """Return UNKNOWN, because rows past the slice do not matter."""
+        """Return UNKNOWN, so that the source's last row, which is past the slice of the backfill, is not checked."""
         return UNKNOWN
 
     def newest(self, window: RowWindow, most: int) -> Unknown:
@@ -84,7 +84,7 @@ class SliceSource(ForwardingRows):
         if self.is_done:
             return Facts()
         found = self.source.facts(columns, low, descending)
-        # Compare only times and UUIDs with a clock. A slice without an end has a descending cursor of numbers.
+        # Only times and UUIDs compare with a clock. If `high` is None, the cursor has numbers, in descending order.
         if self.high is not None and (columns[0].is_time or _is_uuid_bound(self.high)):
             now = self.clock()
             source_now = found.now or now.astimezone(found.zone or now.tzinfo)
@@ -97,8 +97,8 @@ class SliceSource(ForwardingRows):
             moment = earlier(clock, self.delay)
         except OverflowError:
             raise BoundsError(self.context, f"delay={self.delay} reaches before the year 1. Shorten it.") from None
-        # A live run would now read up to `settled`. The slice must not end later, because it is read only once:
-        # a row that came into it afterwards would be lost permanently.
+        # Below `settled` no row can still come. The slice of the backfill must not end later, because it is read only
+        # once: a row that came into the slice afterwards would never be read.
         settled: Any = _smallest_at(moment, column, high)
         if high <= (settled,):
             return
@@ -129,7 +129,7 @@ class SliceSource(ForwardingRows):
 
 
 def _is_uuid_bound(end: RangeEnd) -> bool:
-    """Return whether a bound is a UUID, or the text just above one."""
+    """Return whether a bound is a UUID, or (as the end of a range with it) the next larger text, UUID plus `ABOVE`."""
     return isinstance(end[0], str) and is_uuid(end[0].rstrip(ABOVE))
 
 
@@ -155,7 +155,7 @@ class Spans(Table[ShownRange]):
     __repr__ = list.__repr__
 
     def all_columns(self) -> Sequence[Column]:
-        """Return the columns ``low`` and ``high``, whose values are the bounds themselves; None for an open end."""
+        """Return the columns ``low`` and ``high`` with the cursor values at the ranges' ends; None for an open end."""
         return Column("low", lambda span: span[0]), Column("high", lambda span: span[1])
 
 
@@ -229,8 +229,8 @@ class RowsProgress:
         low, high = state.passed
         low = max(low, state.end_that_fits(start, "start"))
         gaps = uncovered((low, high), [*state.ranges, *record.covered])
-        # Show a slice that has begun as a gap of its own, because its job has exactly these bounds. Merged with its
-        # neighbours it would be read by another slice, and rows that it has already written would be doubled.
+        # Show a slice that has begun as a gap of its own, which its job can finish. As part of a longer gap, its rows
+        # would be read by another slice's job, and rows that the first job has already written would be doubled.
         parted = cut_at(gaps, record.ends())
         return Spans(_shown(state, parted), f"{job_id}, {context}: gaps")
 
@@ -256,7 +256,7 @@ class RowsProgress:
         return found
 
     def jobs_of_backfills(self, job_id: str) -> list[str]:
-        """Return ids of jobs, by context: those of unfinished backfill slices, then the one that records backfills."""
+        """Return, context by context, ids of the jobs of unfinished slices and of the job that records backfills."""
         version, found = self._lookups.latest(job_id), list[str]()
         for context in version.watermarks:
             state = self._lookups.state_at(version, context)

@@ -192,7 +192,7 @@ class RowSource(ABC):
         Parameters
         ----------
         now
-            The job's time. If the source has no clock, the zone of this time counts as given, unless it is UTC.
+            The job's time. Its zone counts as given, unless it is UTC, for a source without the clock of a database.
         """
         return None
 
@@ -224,10 +224,10 @@ class RowSource(ABC):
         return UNKNOWN
 
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
-        """Return the names of open transactions that may still commit a row with a lower number than the last row.
+        """Return the names of open transactions that might still commit a row with a lower id than the last row.
 
-        Wait at most `longest` for them to end. Return the names of those still open; None if they are unknown. If a
-        client may hold a number before it begins a transaction, add an entry of `EARLY`: rows then wait for the delay.
+        Wait at most `longest` for them to end. Return the names of those still open; None if they are unknown. If
+        clients might take ids before a transaction begins, add an entry of `EARLY`; CACHED has rows wait for the delay.
         """
         return None
 

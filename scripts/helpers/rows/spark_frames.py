@@ -126,7 +126,7 @@ def _computed(node: Any) -> Iterator[tuple[int, Any]]:
         if _kind(expression) == "Alias":
             made_by = expression.child()
             if _kind(made_by) == "WindowExpression" and not made_by.windowFunction().references().isEmpty():
-                # Follow only the window function, because PARTITION BY and ORDER BY columns are no part of its values.
+                # Yield only the window function: the values do not contain the columns of PARTITION BY and ORDER BY.
                 made_by = made_by.windowFunction()
             yield expression.exprId().id(), made_by
 

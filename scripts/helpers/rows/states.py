@@ -58,7 +58,7 @@ class Undecided:
 
     @classmethod
     def read(cls, state: Fields, columns: Sequence[CursorColumn]) -> Undecided | None:
-        """Return a state's rows seen but not taken, or None; ImplausibleError if `to_store` did not write the entry."""
+        """Return a state's entry `undecided`; None without it, ImplausibleError if `to_store` did not write it."""
         if "undecided" not in state:
             return None
         fields = state.map("undecided")
@@ -75,16 +75,16 @@ class Undecided:
 
 @dataclass(frozen=True)
 class Edge:
-    """The last rows below a watermark, the last one first (see `rows.plan`).
+    """Digests of the last rows below a watermark, by which a run detects a restored source (see `rows.plan`).
 
     Attributes
     ----------
     start
-        Cursor of the first of these rows in the order of reading; None if the source had fewer rows than an edge keeps.
+        Cursor of the last entry of `rows`; None if the source had fewer rows than an edge keeps.
     names
         A digest of the names of the columns other than the cursors.
     rows
-        For each row, a digest of its cursor and a digest of its values in these other columns.
+        For each row, the last one first, a digest of its cursor and a digest of its values in these other columns.
     ties
         How many rows of the source had the cursor `start`; None unless at least two of them are among `rows`.
     """
@@ -254,7 +254,7 @@ class RowsState:
         return replace(self, covered=encode_ranges({origin: merged([*covered, *read])}, self.types))
 
     def with_coverage_kept(self, before: RowsState | None, origin: str) -> RowsState:
-        """Return a state set by hand with the coverage of the state it replaces, if both have the same cursor.
+        """Return this state, set by hand, with the coverage of the state `before` it, if both have the same cursor.
 
         Values between the two watermarks were not read and become a gap.
         """
@@ -355,7 +355,7 @@ def stored_identity(
 
 
 def _reported_step(column: CursorColumn) -> int:
-    """Return the step of a time in microseconds if the source reported it; otherwise 0."""
+    """Return the step (resolution) of a time column in microseconds if the source reported it; otherwise 0."""
     return column.tick // MICROSECOND if column.is_tick_reported and isinstance(column.tick, timedelta) else 0
 
 
@@ -364,7 +364,7 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
     names, types = as_list(fields.any("cursor_column")), as_list(fields.any("type"))
     if len(names) != len(types) or not all(isinstance(text, str) and text for text in [*names, *types]):
         raise fields.wrong("cursor_column", "a name, or a list of names, with a type for each")
-    # Early versions of this package stored no steps (ticks) of times: 0 then accepts the steps that the source reports.
+    # States of early versions have no steps (resolutions) of times. Read 0 (unknown), which fits any step of a source.
     steps = fields.of(TICK, list, "steps of times", [0] * len(names))
     if len(steps) != len(names) or not all(type(step) is int and 0 <= step <= DAY // MICROSECOND for step in steps):
         raise fields.wrong(TICK, "microseconds for each column, 0 where its source says none")
@@ -380,7 +380,7 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
 
 
 def stamped_by(columns: Sequence[CursorColumn], clock: datetime) -> tuple[CursorColumn, ...]:
-    """Return the columns with the zone of the clock that stamps them; instants need no zone."""
+    """Return the columns with the zone of the source's clock, which stamps their values; instants need no zone."""
     # If the zone has no name, use its current offset.
     zone = getattr(clock.tzinfo, "key", None) or str(timezone(clock.utcoffset() or timedelta(0)))
     return tuple(
@@ -417,8 +417,8 @@ def _zone_of(name: str | None) -> tzinfo | None:
 def column_values(columns: Sequence[CursorColumn], bound: Any, *, placed: bool = False) -> Any:
     """Return a bound as its columns store it: times without zone, which states store in UTC, become naive.
 
-    With `placed`, for display, they become instants in the zone of the clock that stamps them, and stay naive only if
-    that zone is unknown. One value is returned as it is, several as a tuple.
+    With `placed`, for display, times without zone become instants in the zone of the source's clock, and stay naive
+    only if that zone is unknown. One value is returned as it is, several as a tuple.
     """
     if bound is None:
         return None

@@ -120,8 +120,8 @@ class Choice:
                 newer += piece.count
                 if within < piece.count:
                     first, last = piece.at(within)
-                    # The oldest interval starts, and the newest ends, where the range does, even between rows with an
-                    # equal first column. If the range has no start, nor has the oldest: the target may have older rows.
+                    # Start the oldest interval at the range's `low` and end the newest at `high`, even if rows on both
+                    # sides have an equal first column. With `low` None, older rows of the target are compared, too.
                     start = low if within == piece.count - 1 else from_number(first, column.type)
                     found.append((start, high if within == 0 else from_number(last, column.type)))
                     break

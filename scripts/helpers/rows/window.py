@@ -41,8 +41,8 @@ class RowWindow:
     start, and a lookback reads no further. `whole` takes every row, whatever its cursor. `source` is the identity of
     the source (see `identity`). `has_more` means that a limit left rows for the next batch. The plan leaves out the
     other fields, because the next state, which is frozen with the plan, has them: `last` is the last row seen;
-    `undecided` are rows that the next run must check first (see `open_writers`); `complete` is a bound past the last
-    row below which no row can still appear, or None; `edge` has digests of the last rows below the watermark.
+    `undecided` are rows that the next run must check first (see `open_writers`); no row can still appear below
+    `complete`, a bound past the last row or None; `edge`, digests of the last rows before `high`, detects a restore.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class RowWindow:
         except OverflowError:
             # The lookback reaches past the first value of the type, so there is nothing further back.
             return self.start
-        # Move the first column and leave the other columns open, because only the first one shows how late a row is.
+        # Shift the bound's first value by the lookback. Leave the others None: only the first shows how late a row is.
         bound: Bound = (moved, *[None] * (len(self.columns) - 1))
         if self.start is not None and precedes(bound, self.start, descending=self.descending):
             return self.start
@@ -127,7 +127,7 @@ class RowWindow:
         return joined(" OR ", map(dialect.lacks, self.columns))
 
     def _compare(self, bound: Bound, sign: str, dialect: Dialect) -> SQL:
-        """Compare cursor and bound in SQL, and also only the first column, so that indexes and Parquet skip rows."""
+        """Compare cursor and bound in SQL; repeat the first column as its own condition, for indexes and Parquet."""
         values = [value for value in bound if value is not None]
         columns = self.columns[: len(values)]
         if len(values) == 1:

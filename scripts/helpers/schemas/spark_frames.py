@@ -44,7 +44,7 @@ def struct_of(columns: Columns) -> T.StructType:
 
 
 def type_of(kind: Kind) -> T.DataType:
-    """Return the Spark type of a kind."""
+    """Return the Spark type of a kind, a type as in Spark's JSON (see `kinds.Kind`)."""
     return struct_of({"one": kind})["one"].dataType
 
 

@@ -101,7 +101,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # --- database sql ---------------------------------------------------------------------------------
-# The statements that bring a batch into a table of a database, through a landing and a staging table.
+# The statements that write a batch to a landing table (as it arrives), a staging table (converted), and the target.
 
 BATCHES = "glue_watermarks_batches"
 """The table next to the target that records the published batches."""
@@ -186,7 +186,7 @@ class Statements:
         return self.sql.create_like(table, names, self.target, (DELETED, ROW))
 
     def copy(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL:
-        """Return the INSERT that copies the landing table to the staging table, but only one attempt per Spark task."""
+        """Return the INSERT from the landing to the staging table. It skips rows that a Spark task wrote again."""
         names = self._list([*(column.name for column, _ in columns), DELETED, ROW])
         values = [self.sql.arrived(column, found.declared) for column, found in columns]
         return sql(
@@ -197,12 +197,12 @@ class Statements:
         )  # fmt: skip
 
     def nulls(self, staging: str, column: Arriving, *, in_deletes: bool) -> SQL:
-        """Return the query that counts landing rows with NULL in a column; deletes count only with `in_deletes`."""
+        """Return the query that counts NULL in a column of the landing table, in deletes only with `in_deletes`."""
         count = sql("SELECT COUNT(*) FROM {} l WHERE l.{} IS NULL", self.beside(staging + LANDING), column.landing)
         return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
     def changed(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL | None:
-        """Return the query that counts, by column, values that differ between landing and staging; None if none can."""
+        """Return the query that counts, by column, values that `copy` changed for the staging table; None for none."""
         changes = [self.sql.changes(*pair) for pair in columns]
         if not any(changes):
             return None
@@ -252,7 +252,7 @@ class Statements:
         return counts
 
     def count(self, table: str) -> SQL:
-        """Return the query that counts all rows of a table next to the target."""
+        """Return the query that counts all rows of a table in the target's schema, such as a staging table."""
         return sql("SELECT COUNT(*) FROM {}", self.beside(table))
 
     def drop(self, table: str) -> SQL:
@@ -274,7 +274,7 @@ class Statements:
         return sql("DELETE FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
     def versions(self, of: Output | Retraction, kept: SQL = KEPT) -> Bound:
-        """Return the query for recorded versions: that of an output, or those of a retraction that meet `kept`."""
+        """Return the query for recorded versions: the output's, or a retraction's that meet the condition `kept`."""
         which, values = (OF_BATCH, [of.version]) if isinstance(of, Output) else (kept, [of.first, of.last])
         return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
@@ -311,7 +311,7 @@ class Statements:
         return self.sql.insert_once(self.batches), [self.table, "", "", "", 0, LOCK]
 
     def has_lock_row(self) -> Bound:
-        """Return the query for the lock row."""
+        """Return the query that finds the lock row (see `lock`), or nothing if the row does not exist."""
         return sql("SELECT staged FROM {} WHERE {}", self.batches, OF_LOCK), [self.table]
 
     def lock(self) -> Bound:
@@ -332,7 +332,7 @@ class Statements:
         return self.sql.create_like(self.beside(self.deletes_table), names, self.target)
 
     def other_scales(self, column: Arriving) -> list[SQL]:
-        """Return queries, on target and `deletes_table`, that count decimals (texts) of another scale than `column`."""
+        """Return queries that count decimals, as text in target and `deletes_table`, of another scale than `column`."""
         # Skip texts with an exponent, which Spark writes for very small numbers.
         where = sql(
             "LENGTH(SUBSTR({0}, INSTR({0} || '.', '.') + 1)) <> {1} AND {0} NOT LIKE '%E%'",
@@ -369,7 +369,7 @@ class Statements:
         )  # fmt: skip
 
     def ties_beside(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
-        """Return the query that counts staged rows unlike a row or delete of the same keys and `sequence_by`."""
+        """Return the query that counts staged rows unlike a target's row or delete of equal keys and `sequence_by`."""
         unequal = joined(" OR ", [sql("s.{} <> 0", DELETED), *self._differ(merge, declared)])
         return sql(
             "SELECT (SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE {}) + "
@@ -497,7 +497,7 @@ times as many round trips."""
 
 
 def arriving(types: Mapping[str, str]) -> list[Arriving]:
-    """Return the columns of the landing table, filled before the staging table, without the one that marks deletes."""
+    """Return the columns of the landing table, into which rows are written before staging. Leave out `DELETED`."""
     found = []
     for position, (name, kind) in enumerate(types.items()):
         base = kind.partition("(")[0].partition(" ")[0]
@@ -600,7 +600,7 @@ class JdbcAccess:
             yield session
 
     def fill(self, rows: DataFrame, table: SQL, columns: Sequence[Arriving]) -> None:
-        """Write rows to a landing table that exists."""
+        """Write rows to an existing landing table, from which the server then fills the staging table."""
         unfit = self.sql.unfit_floats
         written = [sql("{} AS {}", _landed_in_spark(column, unfit), column.landing) for column in columns]
         written.append(sql("CAST(spark_partition_id() AS BIGINT) AS p"))
@@ -796,7 +796,7 @@ class DriverAccess:
             session.commit()
 
     def _landed(self, rows: pa.RecordBatch, columns: Sequence[Arriving], first: int) -> list[Sequence[Any]]:
-        """Return rows for the landing table (before staging), numbered from `first`; InvalidValueError if unfit."""
+        """Return rows, numbered from `first`, for the landing table, still unconverted; InvalidValueError if unfit."""
         values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
             if column.kind == "string" and not self.sql.holds_nul:
@@ -976,8 +976,8 @@ class DatabaseSink(TableSink):
         if isinstance(record, Output):
             is_named = record.folder.startswith(owner_of(table, record.job))
         else:
-            # A retraction has no staging table, whose name would have a hash of the target's name. So compare the ends
-            # of the names. A retraction from `a.repairs`, one name with a dot, also matches a table `repairs`. Even so
+            # Compare the end of the retraction's target: a retraction lacks the staging table's name with its hash of
+            # the target. A retraction from `a.repairs`, one name with a dot, also matches a table `repairs`. Even so
             # no row is lost: only rows of the retracted versions are deleted, and the job reads these versions again.
             is_named = f".{record.target.removeprefix(place)}".endswith(f".{table}")
         return is_named and record.staging == self._log.schema
@@ -1131,7 +1131,7 @@ class _Log(TableLog):
         return Witnessed(job, versions)
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
-        # For a retraction (`Nothing`), do nothing: `withdraw` has recorded each staged version as taken back.
+        # A retraction commits `Nothing`. Record nothing: `withdraw` has recorded each staged version as taken back.
         if isinstance(change, Nothing):
             return
         assert isinstance(of, Output)
@@ -1167,7 +1167,7 @@ class _Log(TableLog):
         logger.info("event=rows_published target=%s version=%d rows=%s", self.target, version, of.rows)
 
     def _check_altered(self, session: Session, statements: Statements, staged: Mapping[str, str]) -> None:
-        """Raise TargetError if a column has another type now than when its rows were staged, and could change them."""
+        """Raise TargetError if a column's type was altered since rows were staged, so that values could change."""
         # Read the table, so that no ALTER TABLE comes between this check and the end of the transaction.
         session.rows(sql("SELECT 1 FROM {} WHERE 1 = 0", statements.target))
         now = self.catalogue(session, [statements.schema, statements.table])
@@ -1287,7 +1287,7 @@ class _StagingTables(Attempts):
         for table in tables:
             version = version_of(table, retraction.epoch) or 0
             with self._log.session("a batch cannot be taken back") as session:
-                # Insert the batch's key, so that a late publisher does nothing. Waits for one that is publishing now.
+                # Insert the batch's key, so that a late publisher does nothing. If one publishes now, the INSERT waits.
                 batches = self._log.batches(session, self._schema) or self._log.statements(self._schema)
                 session.run(*batches.record(retraction, version, TAKEN_BACK))
         return bool(tables)
@@ -1304,7 +1304,7 @@ class _StagingTables(Attempts):
 class _Attempt:
     """The rows that one attempt stages, checked against the target as it is now.
 
-    The server converts values to the columns' types. A merge then refuses unlike rows of equal keys and `sequence_by`.
+    The server converts values to the columns' types. Then a merge refuses unequal rows of equal keys and `sequence_by`.
 
     Raises
     ------
@@ -1420,7 +1420,7 @@ class _Attempt:
                 )
 
     def _check_versions(self, rules: Merge, history: Versions) -> None:
-        """Raise TargetError if a history's columns cannot hold `sequence_by`'s values, or if `valid_to` is NOT NULL."""
+        """Raise TargetError if a history table cannot hold `sequence_by` in validity columns, or NULL in `valid_to`."""
         (by,) = (column for column in self._arriving if column.name in rules.sequence_by)
         for name in (history.valid_from, history.valid_to):
             declared, wanted = self._columns[name].declared, self._columns[by.name].declared
@@ -1579,7 +1579,7 @@ class _Attempt:
 
 
 def _begin(session: Session, database: WritableDatabase) -> None:
-    """Begin a transaction, and set with the database's `isolation`, if any, which commits of others it sees."""
+    """Begin a transaction. Run the database's `isolation`, if any, which sets what commits of others are visible."""
     session.begin()
     if database.isolation is not None:
         session.run(database.isolation)

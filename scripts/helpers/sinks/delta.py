@@ -237,7 +237,7 @@ class _Log(LakeLog, Tables):
             self._append((app, version), change.staged if isinstance(change, Append) else None)
             return
         is_recorded = self.recorded(of) >= version
-        # Merge a recorded batch only to repeat it (`repeats`): a merge stores deletes again that an operator removed.
+        # Skip a recorded batch unless `repeats`: a merge stores its deletes, which an operator may have removed, again.
         if not is_recorded or change.repeats:
             record = None if is_recorded else (app, version)
             self._merge(self.merging(change.rules), self.rows.read(change.staged), record)
@@ -273,14 +273,14 @@ class _Log(LakeLog, Tables):
             try:
                 self.merge(self._uri, merge.source(distinct), step, recorded)
             except Exception as error:
-                # Raise if no round of this loop has recorded the batch: the caller tries again, or finds that another
-                # publisher has recorded it. After a round that has, merge again here: the caller would skip a recorded
-                # batch, and rows and deletes that another writer committed meanwhile would not be merged with it.
+                # Until a round of this loop has recorded the batch, raise: the caller tries again, or finds that
+                # another publisher has recorded it. From then on, merge again here: the caller would skip the recorded
+                # batch, so that it would not be merged with rows and deletes that another writer committed meanwhile.
                 if recorded is not None or self.meaning(error) != "moved":
                     raise
                 continue
             recorded = None
-            # Stop if a later batch, or a decision that takes this batch back, is recorded: the merge did nothing then.
+            # Stop if the table has recorded a later version, of a batch or a decision: `merge` then did nothing.
             if record is not None and self.recorded_at(record[0]) > record[1]:
                 return
             now = self.version(self._uri), self.version(merge.memory)
@@ -426,8 +426,8 @@ class _SparkLog(_Log):
         return delta_rows(self._spark, self._uri).where(condition_for_batches(retraction)).count()
 
     def meaning(self, error: Exception) -> Meaning | None:
-        # If a batch has two publishers, the later one gets a ConcurrentTransactionException or, for the first batch, a
-        # ProtocolChangedException or MetadataChangedException.
+        # `io.delta.exceptions` has the errors that the later of two publishers gets: ConcurrentTransactionException or,
+        # for the first batch, ProtocolChangedException or MetadataChangedException.
         if names_java_class(error, "io.delta.exceptions.", "java.io.FileNotFoundException", "PATH_NOT_FOUND"):
             return "moved"
         return "refused" if is_spark_error(error) else None

@@ -79,8 +79,8 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
         for restore, (gone, back) in [*undone.items()]:
-            # The restored version comes before all commits that added files of `gone` or removed files of `back`. A
-            # file that this commit removed (by compaction) and that is not in `back` was added after that version, too.
+            # The RESTORE undid each commit that added a file it removed (`gone`), or removed a file it brought `back`.
+            # It also undid the commit that added a file that this commit removed (compaction), if not in `back`.
             gone.difference_update(added)
             gone.update(removed - back)
             back.difference_update(removed)
@@ -96,7 +96,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         if marks and not undone:
             break
     newest = max(parents, default=-1)
-    # Add parents that were not read: commits to which a RESTORE went back, and the one before the oldest commit read.
+    # Give unread commits the parent -1 (unknown): those to which a RESTORE went back, and the one before the oldest.
     parents = dict.fromkeys(parents.values(), -1) | parents
     return rolled_back(newest, parents, sorted(parents), marks)
 

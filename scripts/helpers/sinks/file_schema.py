@@ -36,8 +36,8 @@ class FileSchema:
     attempt
         The name of the folder in which the attempt that made this schema staged its files.
     instead_of
-        Only in a staged schema, if the target had no files then: the `attempt` of the schema that is still stored at
-        the target, and that this one replaces. None: publishing merges this schema with the target's.
+        Only in a staged schema, if the target had a schema but no files when it was staged: the `attempt` of the
+        target's schema, which this one replaces. None: publishing merges this schema with the target's.
     """
 
     columns: Mapping[str, str]

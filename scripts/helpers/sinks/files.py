@@ -394,7 +394,7 @@ def _filled(
     """Give each column without a value the target's type, or leave it out of the rows; see `fit_to_schema`."""
     spark, is_stream = spark_of(rows), isinstance(rows, ArrowStream)
     void = [path for path, kind in found.items() if kind == VOID]
-    # Change nothing for JSON, in which Spark does not write NULL, or for zero rows, which make no file.
+    # Leave columns without a value as they are in JSON, where Spark writes no NULL, or zero rows, which make no file.
     if not void or format == "json" or not (spark or is_stream or len(rows)):
         return rows
     wanted: dict[str, Any] = {}
@@ -495,7 +495,7 @@ class FileSink:
     def check(self, df: DataFrame | pd.DataFrame) -> Any:
         """Return the rows for `stage`; InvalidValueError if it is not a frame, or unfit for format or `partition_by`.
 
-        Frames of pandas and pyarrow fit only Parquet, and values that folder names can hold; `stage` checks Spark's.
+        Rows of pandas and pyarrow fit only Parquet, and `partition_by` only values that are legal in folder names.
         """
         df = given_rows(df, self.name)
         check_partition_columns(self._partition_by, columns_of(df))
@@ -556,8 +556,8 @@ class FileSink:
             self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
         # Stage the schema even if the target has it: the target may be emptied before the publication, and another job
-        # may then store other columns. Leave the schema out if only this job writes to the target: the target is then
-        # emptied only by an operator's decision about this job, such as a rewind, which takes back this batch as well.
+        # may then store other columns. If only this job writes to the target, leave the schema out: then only an
+        # operator's decision about this job, such as a rewind, empties the target, and it takes back this batch, too.
         is_alone = jobs == {mark} and (len(listed) < LOOKED_AT or max(listed) > f"{RECORDS}/~")
         new = None if schema is not None and schema.attempt and is_alone else schema
         made = Output(
@@ -624,7 +624,7 @@ class FileSink:
 
     def _staged(self, output: Output) -> StagedRows | None:
         """Return an attempt's staged files; None if all are at the target. StagedFilesLostError if a file is lost."""
-        # Do not read the manifest of files that this object staged. If they were taken back meanwhile, `_move` notices.
+        # Do not read the manifest of files that this object staged: if a retraction deleted the files, `_move` notices.
         try:
             staged = self._own[output] if output in self._own else self.staging.listed(output)
         except TargetError:
@@ -741,7 +741,7 @@ class FileSink:
         gone = self.staging.place.move(moves, sizes, self.target)
         if gone and output.replaces:
             # HDFS renames no staged file to a name that exists at the target, so delete the existing file first. It is
-            # of an earlier attempt: no other process can publish this attempt, because no head has its output.
+            # of an earlier attempt: with `replaces`, no head is saved, from which others could publish this attempt.
             left = self.staging.place.files(output.folder)
             refused = {name: moves[name] for name in gone if name in left}
             self.target.delete(refused.values())

@@ -84,7 +84,7 @@ def _check_objects(name: Any, values: Any) -> None:
         if getattr(value, "nanosecond", 0):
             raise InvalidValueError(f"Column {name!r} has times with nanoseconds. Round them first.")
     for path, found in kinds.items():
-        # pyarrow keeps the values of numbers of several types, or raises an error.
+        # Accept numbers of several types: pyarrow converts them without changing a value, or raises an error.
         if len(found) > 1 and not found <= {"int", "float", "Decimal"}:
             raise InvalidValueError(
                 f"Column {f'{name}{path}'!r} has values of several types: {', '.join(sorted(found))}. Give it one type."

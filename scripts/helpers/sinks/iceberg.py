@@ -111,15 +111,15 @@ logger = logging.getLogger(__name__)
 # --- iceberg merge --------------------------------------------------------------------------------
 # One commit merges a batch into an Iceberg table. It has the new rows for all keys of the batch.
 #
-#     stage     all events of the batch, as they arrived; events that cannot be ordered are refused
+#     stage     all rows and deletes of the batch, as they arrived; those that cannot be ordered are refused
 #     publish   1. read the target at its current snapshot, which the commit in step 4 replaces
-#               2. add deletes to <namespace>.glue_watermarks_deleted_<table>, an Iceberg table of keys and sequences
-#               3. read the remembered deletes
+#               2. add deletes (keys and `sequence_by`) to the Iceberg table <namespace>.glue_watermarks_deleted_<table>
+#               3. read the deletes from this table: an older row that arrives late must not bring its key back
 #               4. commit the rows and the record of the batch to the target; fails if `main` has moved since step 1
 #
-# Every publication adds a snapshot, even if it changes no row, so the publications of all jobs have one order. Step 3
-# reads the deletes of all earlier publications, and every later publication reads the rows of this one. If a publisher
-# dies after step 2, the next publisher applies the deletes that the dead one added.
+# Every publication adds a snapshot, even if it changes no row, so the publications of all jobs have one order: step 1
+# reads the rows, and step 3 the deletes, of all earlier publications. If a publisher dies after step 2, the next
+# publisher applies the deletes that the dead one added.
 #
 # With Spark the rows are merged on a hidden branch that begins at the snapshot of step 1. The commit makes the branch's
 # last snapshot the current one of `main` by changing the table's metadata: Iceberg's own fast-forward cannot set a
@@ -202,7 +202,7 @@ class SparkMerge(TableMerge):
             raise
 
     def has(self, table: str) -> bool:
-        """Return whether there is such a table."""
+        """Return whether a table of this name exists."""
         try:
             self._load(table)
         except Exception as error:
@@ -356,7 +356,7 @@ class ArrowMerge(TableMerge):
                 transaction.set_properties(dict(properties))
 
     def has(self, table: str) -> bool:
-        """Return whether there is such a table."""
+        """Return whether a table of this name exists."""
         from pyiceberg.exceptions import NoSuchTableError
 
         with suppress(NoSuchTableError):
@@ -449,7 +449,7 @@ def _condition_for(names: Sequence[str], rows: pa.Table) -> Any:
 
 
 def _cast_to_table(events: pa.Table, table: Any) -> pa.Table:
-    """Return rows and deletes to merge in the table's types, but nullable: a delete may have NULL in any column."""
+    """Cast rows and deletes to the types of their table, but nullable: a delete may have NULL in any column."""
     schema = table.schema().as_arrow()
     types = {one.name: schema.field(one.name).type for one in events.schema if one.name != DELETED}
     return events.cast(pa.schema([pa.field(name, types.get(name, pa.bool_())) for name in events.column_names]))
@@ -579,8 +579,8 @@ class IcebergSink(LakeSink):
     def places(self, df: Any) -> list[str]:
         if (found := self._done(self._log.found)) is not None:
             return self._leads_to(str(found.location()), self._log.properties(found))
-        # Return no folder for rows without columns, because they create no table, or if the catalog cannot show a
-        # location (TargetError) before it creates the table: that folder will be new, so no source has files in it.
+        # Return no folder for rows without columns, because they create no table, or if the catalog cannot show the
+        # location of a table before creating it (TargetError): a source cannot read a folder that does not exist.
         with suppress(TargetError):
             return self._done(lambda: self._leads_to(*self._log.planned_table())) if columns_of(df) else []
         return []
@@ -599,7 +599,7 @@ class IcebergSink(LakeSink):
         """See `TableSink.retract`. If the table is gone, delete only the staged rows, and log a WARNING."""
         if self._done(self._log.exists):
             return super().retract(retraction)
-        # Do not raise if the table is gone, or each later run would fail. Late publishers will find no staged rows.
+        # Do not raise, or each later run would fail. Delete the staged rows, so that no overtaken run can publish them.
         if retraction.staging:
             self._staging_at(retraction.staging).retract(retraction)
         logger.warning(
@@ -894,7 +894,7 @@ class _Branches(Attempts):
         snapshot = self._log.refs()[branch]
         summary, left_out = snapshot.summary(), (observed and observed.after_action()) or {}
         if any(left_out.values()) or not int(summary.get("added-records") or 0):
-            # The batch has no rows, or is refused. Expire its snapshot by id: by age, other snapshots would expire.
+            # No rows, or rows that `check_required` refuses. Expire the snapshot by id: by age, others would expire.
             self.clear(folder)
             self._log.table().expireSnapshots().expireOlderThan(0).expireSnapshotId(snapshot.snapshotId()).commit()
             check_required(self._target, left_out)
@@ -990,7 +990,7 @@ class _ArrowLog(_Log):
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         table = self.table()
-        # Look for the batch's record in the same `table`: if another publisher records it after this, the commit fails.
+        # Read the record from the `table` that the commit uses: if another publisher adds it later, the commit fails.
         is_recorded = self._recorded_in(table, of) >= version
         if is_recorded and not (isinstance(change, MergeRows) and change.repeats):
             return

@@ -210,7 +210,7 @@ class _SparkEngine:
     def relation(self, rows: DataFrame, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> DataFrame:
         """Return the rows for the SQL of a merge: `columns`, a map from name to alias, and the whole row as `ROW`.
 
-        `ROW` has all columns; with `beside`, all columns except those in `beside`, in a form that SQL can compare.
+        `ROW` has all columns. With `beside`, it leaves out the columns in `beside`, and SQL can compare two such rows.
         """
         fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
         if beside:
@@ -226,7 +226,7 @@ class _SparkEngine:
         return tuple(self.sql(text, **relations).collect()[0])
 
     def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
-        """Return the row of `of` that each row of `found` names by `ROW`. Columns in `filled` get values of `found`.
+        """For each row of `found`, return the row of `of` in its column `ROW`. `filled` columns get values of `found`.
 
         A column of `filled` that is not in `of` gets the type of the column `like` in `of`.
         """
@@ -271,7 +271,7 @@ def _database() -> Any:
         "temp_directory": f"{gettempdir()}/glue-watermarks-{new_token()}", "autoinstall_known_extensions": False,
         "autoload_known_extensions": False, "python_enable_replacements": False, "integer_division": True,
     }  # fmt: skip
-    # Let no SQL open a file: the conditions of a table run here, too, and anyone may have written them.
+    # Let no SQL open a file: the target table's CHECK constraints run here, and anyone may have written them.
     return duckdb.connect(":memory:", config=config).execute("SET enable_external_access = false")
 
 
@@ -391,9 +391,9 @@ MergeEngine = _SparkEngine | _ArrowEngine
 # --- table merge ----------------------------------------------------------------------------------
 # The common part of merges into Delta and Iceberg tables: the checks, and the changes to the rows of a batch's keys.
 #
-# To publish a batch, a sink reads the target's rows that have a key of the batch, and the remembered deletes of these
-# keys, and computes the changes from them: see `TableMerge.source`. Each format has its own way to write the changes,
-# and to detect that another writer has changed the table between the read and the write.
+# To publish a batch, a sink reads the target's rows that have a key of the batch, and the earlier deletes of these
+# keys, which the table `TableMerge.memory` remembers, and computes the changes from them: see `TableMerge.source`. Each
+# format has its own way to write the changes, and to detect that another writer changed the table after the read.
 
 quote = SPARK.quote
 """Quotes a name so that both Spark and DataFusion can read it."""
@@ -432,7 +432,7 @@ class Tables(Protocol):
         """Return the names of a table's columns."""
 
     def read(self, table: str, events: Any, merge: Merge) -> Any:
-        """Return the rows of a table, at least those that have the key of an event."""
+        """Return the rows of a table, at least those with a key of the batch's `events`: its rows and deletes."""
 
 
 class Frames:
@@ -473,7 +473,7 @@ class Frames:
     def ties(self, events: Any, merge: Merge) -> int:
         """Return the number of ties: events that have key and sequence of another event, but differ from it.
 
-        Without a history, only the newest events of a key count. Two deletes never differ.
+        If the target is not a history table, compare only the newest events of each key. Two deletes never differ.
         """
         named = [*merge.keys, *merge.sequence_by]
         column = aliases_of([*named, DELETED])
@@ -605,7 +605,7 @@ class TableMerge:
         return self._frames.rows_with_keys(self._tables.read(table, events, self.rules), events, self.rules)
 
     def source(self, distinct: Any) -> Any:
-        """Return the source for a batch's MERGE: the newest row or delete of each key, or in a history all its rows."""
+        """Return the source of a batch's MERGE: each key's newest row or delete; for a history table, its versions."""
         frames, gone = self._frames, self._read(self.memory, distinct)
         if self.rules.history is not None:
             return frames.versions(distinct, self._read(self.target, distinct), gone, self.rules)

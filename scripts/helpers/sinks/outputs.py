@@ -33,7 +33,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Attempt(NamedTuple):
-    """An attempt, parsed from a name. `job` is the job's `mark_of`, or in a table's name a hash of target and mark."""
+    """An attempt, parsed from a folder's or table's name. `job` is a hash of the job; in a table, of target and job."""
 
     job: str
     epoch: str
@@ -187,7 +187,7 @@ def batch_value(of: Output | Retraction, version: int) -> str:
 
 
 def batch_values(of: Retraction) -> tuple[str, str]:
-    """Return the batch column's values for a retraction's first and last version. Its other values sort in between."""
+    """Return the batch column's values for a retraction's first and last version. Values sort by version."""
     return batch_value(of, of.first), batch_value(of, of.last)
 
 
@@ -212,7 +212,7 @@ def staging_table(target: str, batch: BatchId, fence: int, token: str) -> str:
 
 
 def is_own_table(output: Output, target: str) -> bool:
-    """Return whether the name of an output's staging table is one that attempts at its batch and `target` make."""
+    """Return whether an output's staging table has the name that an attempt at its batch would make for `target`."""
     found = attempt_of(output.folder)
     if found is None or not output.folder.startswith(owner_of(target, output.job)):
         return False
@@ -229,8 +229,8 @@ def epoch_in_batches(of: Output | Retraction) -> str:
 
 
 def app_of_batch_row(job: str, digits: str, found: str) -> str:
-    """Return ``<job>/<epoch>`` for a row of the table of batches with the job `digits` and the epoch `found`."""
-    # The epoch ends with a hash of job and epoch (see `epoch_in_batches`), which shows whether the row is of `job`.
+    """Return ``<job>/<epoch>`` for a row of the table of batches: its column `job` is `digits`, `epoch` is `found`."""
+    # `found` ends with a hash of job and epoch (see `epoch_in_batches`), which shows whether the row belongs to `job`.
     epoch = found.rpartition("-")[0]
     return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"
 

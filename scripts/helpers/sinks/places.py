@@ -252,7 +252,7 @@ class S3Place:
         return f"{self._scheme}://{self.bucket}/{self._prefix}{name}".rstrip("/")
 
     def at(self, uri: str) -> S3Place | None:
-        """Return the prefix that a URI of S3 names as a place with the same client; None for any other URI."""
+        """Return a place with the same client for the prefix in a URI of S3; None for any other URI."""
         return S3Place(uri, self._client) if uri.partition("://")[0] in S3_SCHEMES else None
 
     def login(self) -> dict[str, str]:

@@ -67,7 +67,7 @@ class Witnessed:
 def rolled_back(
     newest: int, parents: Mapping[int, int], log: Iterable[int], marks: Mapping[int, tuple[str, int]]
 ) -> dict[str, int]:
-    """Find versions that a table has lost. Return, by application (job and epoch), the version before the first one.
+    """Return, by application (job and epoch), the last version before those that the table has lost.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def rolled_back(
 
     kept = followed(newest, set())
     known = set(kept)
-    # Skip commits older than all in `kept`: they may be in the present history, too, if commits in between expired.
+    # Skip commits older than all in `kept`: they may be ancestors of `newest`, too, if the commits between expired.
     for at in dropwhile(lambda one: one not in kept, log):
         followed(at, known)
     last = dict(sorted(marks[at] for at in kept & marks.keys()))
@@ -173,11 +173,11 @@ class Sink(Protocol):
         kept
             The `Output.folder` of each committed attempt that is not published yet: these are not deleted.
         recorded
-            What the target had recorded before. Older records that newer ones make redundant are deleted as well.
+            What the target had recorded before the publication. Records that newer ones make redundant are deleted.
         """
 
     def staged(self, job: str) -> list[str]:
-        """Return the `Output.folder` of each attempt that still has staged rows; `job` is `mark_of` their job's id."""
+        """Return the `Output.folder` of each attempt of a job that still has staged rows; `job` is the job's hash."""
 
     def left_at(self, folder: str) -> str:
         """Return a text, such as "2 files in s3://…", of what an attempt has left: an operator may delete it."""
@@ -197,8 +197,8 @@ class Sink(Protocol):
     def retract(self, retraction: Retraction) -> int:
         """Delete the staged and published rows of some versions; return how many published files or rows were deleted.
 
-        Remove these versions from the head first. Each run calls this again for a while. If the target cannot delete
-        published rows, they stay, and a WARNING is logged. A target that has nothing of the job is not changed.
+        The caller must remove these versions from the head first. Runs repeat the call for a day, because a late copy
+        may add a file. If the target cannot delete rows, log a WARNING. If it has nothing of the job, do not change it.
         """
 
     def to_retract(self, retraction: Retraction) -> list[str]:

@@ -119,9 +119,9 @@ def longest_folder(uri: str) -> int:
 
 
 def unfit_values(columns: Sequence[str], types: Mapping[str, str], unfit: Unfit, longest: int) -> list[Column]:
-    """Return, for each column and each of its unfit values, an aggregate that counts the rows with that value.
+    """Return aggregates that count, for each column, the rows with each value that `unfit` lists for its type.
 
-    `check_partition_counts` reads the counts. A value is `LONG` if its folder's name has more than `longest` bytes.
+    `check_partition_counts` reads the counts. `LONG` means any value whose folder's name exceeds `longest` bytes.
     """
     counted = []
     for at, name in enumerate(columns):

@@ -175,7 +175,7 @@ def check_batch_column(batch_column: str | None, columns: Collection[str], *, me
 
 
 def with_batch(rows: Any, batch_column: str | None, batch: str) -> Any:
-    """Return rows of Spark or Arrow with the column `batch_column`, filled with `batch`; unchanged without columns."""
+    """Add `batch_column`, filled with `batch`, to rows of Spark or Arrow, unless it is None or they have no columns."""
     if batch_column is None or not columns_of(rows):
         return rows
     if spark_of(rows) is not None:
@@ -430,7 +430,7 @@ def filled(rows: Any, wanted: Mapping[str, Any], parted: Collection[str] = ()) -
     wanted
         The target's type (in Spark's JSON for Spark) for the path of each column without a value; None to leave it out.
     parted
-        The columns of `partition_by`, which files do not contain. One other column must be left.
+        The columns of `partition_by`, which files do not contain. At least one other column must remain.
 
     Raises
     ------

@@ -207,7 +207,7 @@ class Attempts(ABC):
         return [self.left_at(folder) for folder in self.covered(retraction)]
 
     def covered(self, retraction: Retraction) -> list[str]:
-        """Return the `Output.folder` of each attempt at a retracted version with rows or a note of their withdrawal."""
+        """Return the `Output.folder` of each attempt at a retracted version that has rows or a note of `withdraw`."""
         left = self.left(retraction.job)
         return [folder for folder in left if retraction.covers(version_of(folder, retraction.epoch))]
 
@@ -307,7 +307,7 @@ class Staging(Attempts):
         return is_same_folder(of.staging, self.place.uri(""))
 
     def listed(self, output: Output) -> StagedRows | None:
-        """Return the files in an attempt's manifest; None if there is no manifest, or the attempt was taken back.
+        """Return the files in an attempt's manifest; None if there is no manifest, or `withdraw` deleted the files.
 
         Raises
         ------

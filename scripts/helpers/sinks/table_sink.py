@@ -104,7 +104,7 @@ class Append:
 
 @dataclass(frozen=True)
 class MergeRows:
-    """A change of a table: merge an attempt's rows and deletes, with `repeats` even if the batch is recorded."""
+    """A change of a table: merge an attempt's rows and deletes. If `repeats`, also merge a batch that is recorded."""
 
     staged: StagedRows
     rules: Merge
@@ -115,7 +115,7 @@ class MergeRows:
 class Nothing:
     """A change of a table that changes no row, but records a version.
 
-    With `staged_files` (attempts staged files), late publishers fail: none that read the table earlier can commit.
+    If attempts staged files (`staged_files`), this must make commits fail of publishers that read the table before.
     """
 
     staged_files: bool
@@ -152,7 +152,7 @@ class TableLog(Protocol):
         """
 
     def witnessed(self, job: str, *, others: bool) -> Witnessed:
-        """Return which versions the table has recorded for a job; see `Sink.recorded`."""
+        """Return which versions the table has recorded for a job; with `others`, for all jobs. See `Sink.recorded`."""
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         """Make a change and record a version in one commit; do nothing if that or a later version is recorded.
@@ -347,7 +347,7 @@ class TableSink(ABC):
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return the places where attempts stage, or where a record's attempts did; the last has an output's rows."""
+        """Return the places where attempts stage, or staged what `of` records; the last has the rows of an output."""
 
     @abstractmethod
     def _staging_now(self) -> str:
@@ -569,9 +569,9 @@ class LakeSink(TableSink):
         log = self._log
         staged = None if log.is_created_when_staged or log.exists() else self._staged(output)
         if staged is not None:
-            # Create the table without rows, and then look for the staged rows again. Meanwhile an operator may take the
-            # batch back, which deletes the staged rows, and then records that in the table if there is one. A table
-            # created with rows could appear after that, and would have the rows that were taken back.
+            # Create the table without rows, and then look for the staged rows again, because `retract` may have deleted
+            # them meanwhile. It records the retraction in the table only if it finds one. A table that is created with
+            # rows after `retract` has looked for it would keep the retracted rows.
             like = log.rows.empty(staged)
             kept = like if output.merge is None else log.rows.kept(like, Merge.by(output.merge))
             log.make(kept, output.partition_by)

@@ -61,7 +61,7 @@ class _OfJvm:
         return dict(self._observation.get) if _is_ready(self._observation._jo) else None
 
     def after_action(self) -> dict[str, Any]:
-        """Return the aggregates; Observation.get waits until Spark has reported the action as finished."""
+        """Return the aggregates by Observation.get, which waits until Spark has reported the action as finished."""
         return dict(self._observation.get)
 
 

@@ -1,17 +1,17 @@
 """Settings of a Spark session that change what is read or written, and what this package does about each.
 
-| setting, behind `spark.sql` | what this package does |
+| setting, after the prefix `spark.sql` | what this package does |
 |---|---|
 | `files.ignoreCorruptFiles`, `files.ignoreMissingFiles` | refuses them: `check_all_is_read` |
-| `legacy.timeParserPolicy` | sets CORRECTED for EXCEPTION, the default: `parse_times_strictly` |
+| `legacy.timeParserPolicy` | replaces EXCEPTION, the default, with CORRECTED: `parse_times_strictly` |
 | `sources.partitionColumnTypeInference.enabled` | turns it off while folders are read as text; otherwise keeps it |
 | `sources.parallelPartitionDiscovery.parallelism` | lowers it while planned files are listed |
 | `legacy.parquet.nanosAsLong` | turns it on while the schema of files is inferred, if `nanoseconds` is requested |
 | `parquet.mergeSchema`, `orc.mergeSchema` | passes the reader option, which overrides the setting |
-| `parquet.datetimeRebaseModeInRead`, `parquet.int96RebaseModeInRead`, `avro.datetimeRebaseModeInRead` | reads by \
-CORRECTED what the user left unset: `times_as_written` |
+| `parquet.datetimeRebaseModeInRead`, `parquet.int96RebaseModeInRead`, `avro.datetimeRebaseModeInRead` | uses \
+CORRECTED where the user left them unset: `times_as_written` |
 | `parquet.outputTimestampType`, `parquet.datetimeRebaseModeInWrite`, `parquet.int96RebaseModeInWrite` | sets what the \
-user left unset, and CORRECTED for EXCEPTION, while it writes |
+user left unset, and replaces EXCEPTION with CORRECTED, while it writes |
 | `parquet.inferTimestampNTZ.enabled`, `timestampType` | keeps them: times have another type and the same value |
 | `parquet.binaryAsString`, `parquet.int96AsTimestamp`, `session.timeZone` | keeps them: they define what files mean |
 | `caseSensitive`, `ansi.enabled`, `parquet.enableVectorizedReader`, `csv.parser.columnPruning.enabled`, \

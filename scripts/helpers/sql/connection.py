@@ -55,7 +55,7 @@ def jdbc_connection(spark: SparkSession, options: Mapping[str, str]) -> Iterator
 class Connections(threading.local):
     """Connections to one database. Each query opens a connection of its own; queries inside `kept` share one.
 
-    Each thread has its own connection, because several threads may plan with one source.
+    Threads do not share `kept`'s connection: each has its own, because several threads may plan with one source.
 
     Parameters
     ----------

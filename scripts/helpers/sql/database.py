@@ -275,7 +275,7 @@ class Database(Dialect):
         return None
 
     def corrected(self, expression: SQL, kind: str, name: str) -> SQL:
-        """Return SQL for a column's exact text; for `corrected_kinds`, NULL to keep the driver's value if it is right.
+        """Return SQL for a column's exact text; for `corrected_kinds`, it is NULL where the driver's value is right.
 
         For a time that no reader can represent, the database raises an error that contains `name` and matches `UNFIT`.
         """
@@ -349,9 +349,9 @@ class Database(Dialect):
         return options
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return options for a connection on which `writers` and `open_since` list their own transaction, as `OWN`.
+        """Return options with which the lists of `writers` and `open_since` have the connection's transaction as `OWN`.
 
-        A list without it is an old one. Return None if the server's list of transactions is current on any connection.
+        A list without `OWN` is out of date. Return None if the server's list of transactions is always current.
         """
         return None
 
@@ -495,8 +495,8 @@ class WritableDatabase(Database):
         """Return the queries for the unique keys of a table and for its CHECK constraints.
 
         They return three columns. For each part of a unique key: the key's name, the part in SQL (NULL if the database
-        cannot show it), and the key's condition. For CHECK constraints: text that has them, in the second column. Keys
-        are left out if triggers or rules of the table may change or drop inserted rows before the keys are checked.
+        cannot show it), and the key's condition. For CHECKs: in the second column, SQL that declares them. Leave out
+        keys if triggers or rules of the table may change or drop inserted rows before the keys are checked.
         """
         raise NotImplementedError
 
@@ -530,7 +530,7 @@ class WritableDatabase(Database):
         return tick if isinstance(tick, timedelta) else timedelta(0)
 
     def arrived(self, column: Arriving, declared: str) -> SQL:
-        """Write the value of a landing column in the type of its target column."""
+        """Return SQL for a value in the landing table, to which rows are written first, in the target column's type."""
         return sql("l.{}", column.landing)
 
     def changes(self, column: Arriving, target: TableColumn) -> SQL | None:
@@ -574,7 +574,7 @@ class WritableDatabase(Database):
         return sql("CREATE TABLE {} AS SELECT {} FROM {} WHERE 1 = 0", table, values, like)
 
     def insert_once(self, into: SQL) -> SQL:
-        """Return the INSERT of a batch's record. It waits for others of its key, and does nothing if one exists."""
+        """Return a record's INSERT. It waits for other INSERTs of its key, and does nothing if the key exists."""
         columns, marks = sql("target, job, epoch, job_name, version, staged"), joined(", ", [VALUE] * 6)
         return sql("{} INTO {} ({}) VALUES ({}){}", self.insert, into, columns, marks, self.on_conflict)
 

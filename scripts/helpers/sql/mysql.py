@@ -105,7 +105,7 @@ class MySQL(WritableDatabase):
     insert = sql("INSERT IGNORE")
     engine = sql(" ENGINE=InnoDB")
     by_bytes, moment, landing_text = COLLATED_BY_BYTES, sql("timestamp"), sql("longtext{}", COLLATED_BY_BYTES)
-    compares_staged = True  # MySQL cannot CAST to most types: to find changed values, compare staged with given ones.
+    compares_staged = True  # MySQL cannot CAST to most types: compare values in the staging and landing tables.
     attempt = sql("CONNECTION_ID()")
     rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
 
@@ -254,7 +254,7 @@ class MySQL(WritableDatabase):
         return {**self.filling_options(options), "sessionInitStatement": begins}
 
     def instant_of_server(self, wall_clock: SQL) -> SQL:
-        """Return SQL for the UTC instant of a time in the zone of the server's machine, as InnoDB's list has it."""
+        """Return SQL for the UTC instant of a time in the server machine's zone, as in InnoDB's transaction list."""
         instant = sql("CONVERT_TZ({}, 'SYSTEM', '+00:00')", wall_clock)
         # When clocks go back, an hour occurs twice. Take its first time, because the transaction may have begun then.
         hour_before = sql("{} - INTERVAL 1 HOUR", instant)

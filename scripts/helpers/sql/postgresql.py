@@ -69,7 +69,7 @@ functions that these name, recursively. Its text is searched because no catalogu
 
 
 def _text_in_utc(instant: SQL) -> SQL:
-    """Write the text of an instant of PostgreSQL in UTC."""
+    """Return SQL for the text, in UTC, of an instant (a timestamptz)."""
     return sql("to_char(({}) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'", instant)
 
 
@@ -253,8 +253,8 @@ class PostgreSQL(WritableDatabase):
         )
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        # Find transactions that lock the table as an INSERT does, or its sequence: `nextval` locks the sequence until
-        # the transaction ends, so one that has no row yet is found, too. NULL means that some are not shown.
+        # Find transactions that lock the table as an INSERT does, or that lock its sequence: `nextval` keeps this lock
+        # until its transaction ends, even if no row is inserted yet. NULL means that some transactions are not shown.
         is_table = sql(
             "EXISTS (SELECT 1 FROM pg_class r WHERE r.oid = {} AND r.relkind IN ('r', 'p'))", self._oid(parts)
         )
@@ -277,8 +277,8 @@ class PostgreSQL(WritableDatabase):
             " WHERE s.seqrelid IN ({} UNION {} UNION {}))",
             owned, called, named,
         )  # fmt: skip
-        # Whether sessions may hold numbers for later transactions, whose locks do not show yet: they take numbers of a
-        # sequence with CACHE in advance. If code passes an expression to `nextval`, it may use any such sequence.
+        # Whether a session may hold a number for a later transaction, which has no lock yet: with CACHE, sessions take
+        # numbers in advance. If a default or trigger computes the name for `nextval`, assume a sequence with CACHE.
         is_early = sql(
             "EXISTS (SELECT 1 FROM numbers WHERE cache > 1)"
             " OR EXISTS (SELECT 1 FROM code WHERE body ~* 'nextval[[:space:](]+[^[:space:]('']')"
@@ -306,7 +306,7 @@ class PostgreSQL(WritableDatabase):
         return sql("(WITH RECURSIVE {} SELECT CASE WHEN {} THEN 1 ELSE 0 END)", self._kin(parts), FOREIGN)
 
     def _kin(self, parts: Sequence[str]) -> SQL:
-        """Return SQL for ``kin``: a table, its partitions, what a view reads, and their parents; for a query, all."""
+        """Return SQL for ``kin``: a table, its partitions, a view's sources, and parents; all tables if no `parts`."""
         # Include partitions, in which a table's rows are stored, and the tables whose rows a view reads.
         parents = sql(
             "SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = f.oid UNION ALL SELECT d.refobjid"
@@ -345,9 +345,9 @@ class PostgreSQL(WritableDatabase):
     def open_since(self, parts: Sequence[str], delay: timedelta) -> SQL:
         # Find the transactions of this database that have an id, or that wait for a lock to write and so have none yet.
         # Include writers of other tables: a row that they insert here later may have `now()`, which is the beginning of
-        # the transaction. The server keeps no beginning of a prepared transaction, and a user without the role
-        # pg_read_all_stats cannot see when other users' transactions began. Leave out VACUUM, which has such a lock on
-        # indexes only and writes no row.
+        # the transaction. The server keeps no beginning of a prepared transaction: assume `delay` before its PREPARE.
+        # Add UNSEEN for a user without the role pg_read_all_stats, who cannot see when transactions of others began.
+        # Leave out VACUUM, which writes no row: it takes the lock of a writer on indexes only.
         waiting = sql(
             "SELECT l.pid FROM pg_locks l JOIN pg_class r ON r.oid = l.relation WHERE l.locktype = 'relation'"
             " AND l.database = a.datid AND l.mode = 'RowExclusiveLock' AND r.relkind IN ('r', 'p')"
@@ -370,7 +370,7 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def asking_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        # Switch JIT off: compiling the query for writers takes more than a second, running it some milliseconds.
+        # Switch JIT off: compiling the query of `writers` takes more than a second, running it some milliseconds.
         # Servers before PostgreSQL 11 do not have the setting.
         given = {name.lower(): name for name in options}.get("sessioninitstatement", "sessionInitStatement")
         no_jit = sql("SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'jit'")

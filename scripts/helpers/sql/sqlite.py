@@ -1,4 +1,4 @@
-"""Read and write SQLite: its affinities, SQL, catalogue and settings. Pure."""
+"""SQLite: its affinities, SQL, catalogue and settings. Pure: it makes SQL texts, and opens no database."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SQLite(WritableDatabase):
     rights = "Let the process write to the file and its folder"
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        # Only one transaction writes at a time, so numbers are committed in order, and readers wait for no transaction.
+        # Return no row: only one transaction writes at a time, so no open one can add a row below a committed number.
         return sql("SELECT NULL AS writer WHERE 1 = 0")
 
     def __init__(self, loose: frozenset[str] = frozenset()) -> None:
@@ -148,8 +148,8 @@ class SQLite(WritableDatabase):
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # SQLite does not show whether a target was created again. A random text makes callers search it for a batch,
-        # cheaply, from the last rowid on. Return no text for a table WITHOUT ROWID, which they would read whole.
+        # SQLite does not show whether a table was created again. A random text never equals a stored one, so callers
+        # search the table for a batch, from the last rowid down. Return none WITHOUT ROWID: they would read all rows.
         return sql(
             "SELECT hex(randomblob(8)) FROM {}.sqlite_master WHERE type = 'table' AND name = {} COLLATE NOCASE "
             "AND sql NOT LIKE '%WITHOUT ROWID%'",
@@ -182,7 +182,7 @@ class SQLite(WritableDatabase):
         return sql("{} || '+00:00'", value) if column.kind == "timestamp" else value
 
     def keeps(self, staged: str, declared: str) -> bool:
-        # Do not compare the types: SQLite cannot alter a column's, and CREATE TABLE AS declares it under another name.
+        # Do not compare types: SQLite cannot alter a column's type, and CREATE TABLE AS gives the type another name.
         return True
 
     def landing_type(self, column: Arriving) -> SQL:

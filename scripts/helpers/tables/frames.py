@@ -18,7 +18,7 @@ Returns = Literal["pandas", "arrow"]
 
 
 def check_no_feed_columns(columns: Collection[str], name: str, known: Collection[str] = ()) -> None:
-    """Raise SourceError if a column of the table has the name of a column that a feed adds."""
+    """Raise SourceError if a column of the table has the name of a column that a change feed adds (`FEED_COLUMNS`)."""
     taken = [column for column in columns if column.lower() in FEED_COLUMNS and column not in known]
     if taken:
         raise SourceError(
