@@ -117,7 +117,7 @@ def is_given(option: str, arguments: Sequence[str]) -> bool:
 
 
 def _begun(around: Surroundings, job: str, context: str) -> list[_BegunSlice]:
-    """Return the unfinished slices, whose rows others must not read. A slice that ended without a plan is a gap."""
+    """Return begun, unfinished slices, which own their rows. Omit those that ended without a plan: they own none."""
     found = []
     for slice_job, (name, bounds) in around.watermarks.unfinished(job, context).items():
         try:
@@ -237,7 +237,7 @@ class _Work:
         return [{"low": low, "high": high} for low, high in placed(self.state, spans)]
 
     def _is_to_finish(self, one: _BegunSlice) -> bool:
-        """Return whether finishing a begun slice stores no row twice: the target merges, or the live job skips it."""
+        """Return whether finishing a slice stores no row twice: the target merges, or the live job skipped the rows."""
         low, high = map(range_end, one.bounds)
         return self.merges or self.state.is_left_to_slices((low, high or None))
 

@@ -78,7 +78,7 @@ def copy(
                 copied[job_id] = Copied(0, 1)
 
     def copy_named(name: str) -> None:
-        # Slices are copied before the record that lists them. New slices can begin until then, so list slices twice.
+        # Copy slices before the record that names them, and list again: the record may name slices begun meanwhile.
         for _ in range(2):
             for job_id in around.watermarks.progress.jobs_of_backfills(name):
                 if job_id not in copied:

@@ -129,7 +129,7 @@ def _columns_changed(old: Any, new: Any) -> list[str]:
     try:
         before, after = schemas_of(old), schemas_of(new)
     except ImplausibleError:
-        return found  # Compare no columns: the table above these lines already shows the damaged state.
+        return found  # Compare no columns: the table that the command printed before already shows the damage.
     for name in sorted(before.keys() & after.keys()):
         found += [f"{name}: column {change}" for change in changes_between(before[name], after[name])]
     return found

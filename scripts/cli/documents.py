@@ -122,7 +122,7 @@ def _claim_json(head: Head, claim: Claim, now: datetime) -> dict[str, Any]:
 
 
 def releases_json(releases: Sequence[Release]) -> list[dict[str, Any]]:
-    """Return the releases of a job: which run an operator released, when, who and why."""
+    """Return a job's releases: the dead runs whose leases operators ended, when, who and why."""
     return [{"run": one.run_id, "at": as_json(one.at), "who": one.who, "why": one.why} for one in releases]
 
 

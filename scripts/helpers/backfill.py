@@ -269,7 +269,7 @@ class Backfill:
 
     @property
     def job(self) -> IncrementalJob:
-        """The job that reads this backfill's rows. Raises PlanConflictError before the ``with`` statement begins it."""
+        """The job that reads this backfill's rows. PlanConflictError if no ``with`` statement has begun it yet."""
         if self._job is None:
             raise PlanConflictError(self.live_job_id, "the backfill has not begun. Use it in a `with` statement.")
         return self._job
@@ -353,7 +353,7 @@ class Backfill:
         return record.finish(self._name, self._bounds)
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
-        """Return overlapping slices without rows; BoundsError if one may have rows, or rows of this slice were read."""
+        """Return overlapping slices that read no row. BoundsError if one may have, or this slice's rows were read."""
         if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:

@@ -183,8 +183,8 @@ class IncrementalJob:
         job_name
             The job's name.
         args
-            Resolved job arguments, as for `from_args`. ``job_bookmark_option`` replaces the mode and its range.
-            Settings that the arguments lack keep the constructor's values.
+            Resolved job arguments, as for `from_args`. ``job_bookmark_option`` replaces `mode`, `from_run` and
+            `to_run` of the constructor. Other settings that the arguments lack keep the constructor's values.
 
         Raises
         ------
@@ -328,8 +328,8 @@ class IncrementalJob:
             returns pandas rows, and a pyarrow table a pyarrow table; neither needs Spark. If the cursor is a date or
             a time without zone, a first run needs the zone of the source, as in
             ``DataFrameRows(df, zone="Europe/London")``, and raises a CursorError without it; a run that reads
-            everything, or a range of runs, needs none. A `DeltaTable` or an `IcebergTable` is read by its versions: see
-            `TableOptions` for its options, and `plan_span` for its errors.
+            everything, or reads past runs again, needs none. A `DeltaTable` or an `IcebergTable` is read by its
+            versions: see `TableOptions` for its options, and `plan_span` for its errors.
         cursor_column
             One column, or several that are compared in order, such as ``["last_modified", "id"]``. None only for a
             table that is read by its versions.
@@ -342,7 +342,7 @@ class IncrementalJob:
             `delay`, `lookback`, `high`, `settled`, `start_from`, `nulls`, `descending`, `strings`,
             `write_disposition`, `on_behind`, `on_late`, `on_changed`, `max_rows`: see `RowOptions`. `plan_window`
             lists the errors. A replay uses the options of its plan. A `write_disposition` that does not fit the plan
-            raises a CursorError, as do `high` and `settled` for a range of runs.
+            raises a CursorError, as do `high` and `settled` if past runs are read again.
         """
         # Imported here because a job that reads only files does not need the module, and each import takes time.
         from scripts.helpers.batch.rows import rows_since
@@ -562,7 +562,7 @@ class IncrementalJob:
             As in `new_partitions`.
         on_same
             What to do if the largest partition was taken before and has the same files: ``take`` it again, ``skip`` it
-            and return an empty delta, or ``raise`` an error. If its files have changed, it is read in any case.
+            and return an empty delta, or ``raise`` an error. A partition whose files have changed is read.
         **options
             Of `FileOptions`: ``include``, ``exclude``, ``min_size``, ``delay``, ``ready_marker``, ``versioned``,
             ``request_payer``, ``workers`` and ``on_archived``. A partition is skipped, with a WARNING, while `delay`

@@ -349,7 +349,7 @@ class Watermarks:
         """Create the SQLite file, or for local use the DynamoDB table with the settings that terraform/ has for AWS."""
         self.store.table.create()
 
-    # --- what rows contexts have read -----------------------------------------------------------
+    # --- cursor values that were read, and gaps -------------------------------------------------
 
     def coverage(self, job_id: str, transformation_ctx: str) -> Spans:
         """Return which cursor values of a rows context were read, by live runs and by backfills.
@@ -500,9 +500,9 @@ class Watermarks:
         ----------
         watermarks
             Values of the job, or of the state of one `transformation_ctx`, in which ``value`` is the cursor of
-            its rows. Values that you do not name stay; `reset` forgets them. A state that includes a ``kind``
-            replaces the whole stored state. For a source of rows, the ranges that were read stay recorded, and `gaps`
-            returns the range that the new value skips.
+            its rows. Values that you do not name stay; `reset` forgets them. A state with a ``kind``, such as ``rows``,
+            is a complete state, and replaces the stored one. For a source of rows, the ranges that were read stay
+            recorded, and `gaps` returns the range that the new value skips.
         expected
             The job as `latest` returned it when the decision was made, or ``Head.first(job_id)`` if the job
             did not exist. Raises a StaleError if the job has changed since.

@@ -190,7 +190,7 @@ def ingest(job: IncrementalJob, arguments: argparse.Namespace) -> bool:
 
 
 def begin_slice(arguments: argparse.Namespace, watermarks: Watermarks, **options: Any) -> Backfill:
-    """Return the slice of a backfill that the arguments name, not yet begun."""
+    """Return the slice of a backfill that the arguments name. Its `with` block will begin it."""
     job_id = name_in_table(arguments.JOB_NAME, arguments.BOOKMARK_CONTEXT)
     state = watermarks.progress.state(job_id, arguments.context)
     return Backfill(
@@ -216,7 +216,7 @@ def fill(backfill: Backfill, arguments: argparse.Namespace) -> bool:
 
 
 def value_of(source: RowSource, arguments: argparse.Namespace, name: str) -> object:
-    """Return a bound of a job (no backfill), parsed by the types of the source's cursor columns; None if not given."""
+    """Return a bound such as ``--high`` (not of a backfill), parsed by the source's cursor columns, or None."""
     if getattr(arguments, name) is None:
         return None
     return option_bound(source.columns(arguments.cursor_column, arguments.strings), arguments, name)

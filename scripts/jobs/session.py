@@ -121,7 +121,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def add_options(group: argparse._ActionsContainer, options: type, **own: Mapping[str, Any]) -> None:
-    """Add an argument for each named field of a class of options, with the help and default of the field.
+    """Add an argument for each field of a class of options that `own` names, with the field's help and default.
 
     Parameters
     ----------

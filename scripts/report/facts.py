@@ -80,20 +80,20 @@ class JobFacts:
 
     @property
     def tells_more(self) -> bool:
-        """Whether to show the reason of `condition`, which the job's state and count of failed runs do not explain."""
+        """Whether to show `condition.reason`: true if the job's state and count of failed runs do not explain it."""
         unsaid = ("missing", "late", "unpublished", "files set aside", "unusually small", "unusually large")
         return self.condition.word in unsaid or (bool(self.gap_count) and not self.condition.needs_somebody)
 
     @property
     def rank(self) -> float:
-        """The job's place by urgency, 0 first. A gap blocks no run, so a job with one is just above "no commit yet"."""
+        """The rank by urgency, 0 first. A gap blocks no run, so it is the least urgent above "no commit yet"."""
         condition = self.condition
         has_gap = bool(self.gap_count) and not condition.needs_somebody
         return WORDS.index("no commit yet") - 0.5 if has_gap else condition.rank
 
     @property
     def state(self) -> Word:
-        """What the job's runs are doing, as a word of `watermarks jobs` such as "idle", whatever else is wrong."""
+        """What the job's runs are doing, as a word of `watermarks jobs` such as "idle", even if the job has a fault."""
         if self.head is None:
             return self.condition.word
         found = activity(self.head, self.now)
@@ -169,7 +169,7 @@ class JobFacts:
 
     @cached_property
     def cursors(self) -> list[tuple[datetime, datetime | None]]:
-        """The time of each version, ascending, with its oldest time cursor; None for a version without one."""
+        """The time of each version, ascending, with the oldest time cursor among its contexts; None if it has none."""
         found = []
         for entry in reversed(self.entries):
             at = entry.change.at

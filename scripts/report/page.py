@@ -244,7 +244,7 @@ class Chart:
     top
         The value at the top of the chart, as text.
     columns
-        The numbers of the columns in the table of figures that have the chart's values, such as ``"1 2"``.
+        Which columns of the table (`OverTime.columns`) the chart shows, counted from 1, such as ``"1 2"``.
     """
 
     name: str

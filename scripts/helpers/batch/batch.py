@@ -167,7 +167,7 @@ class Source(Protocol[T_co]):
 
     @property
     def kind(self) -> str:
-        """The kind of the source's plans and states."""
+        """The word for the kind of source in its plans and states, such as ``rows`` or ``files``."""
 
     def plan(self, reach: Reach) -> SourcePart[T_co]:
         """Find the new rows or files in the range that `reach` allows, and decide which of them the batch takes."""
@@ -429,7 +429,7 @@ class Batch:
             try:
                 readings.set_aside(found)
             except UnreadableFilesError:
-                pass  # Raised if earlier frames may have rows of these files. Raised again below, after `freeze`.
+                pass  # Frames may have the files' rows already: raise this error below, after `freeze` stores the plan.
             except WatermarkError as told:
                 if readings.is_spoiled:
                     self.freeze()
@@ -479,12 +479,9 @@ class Batch:
     # --- rows for sinks -------------------------------------------------------------------------
 
     def give(self, context: str | None, rows: Any = None, *, is_recognisable: bool = True) -> None:
-        """Note that the script got `rows` of a source. If None, the commit does not warn that none were written.
+        """Note that a script got `rows`. None: it reads files itself, so the commit cannot warn if it writes no row.
 
-        Parameters
-        ----------
-        is_recognisable
-            Whether a write can be traced to this frame: by the object itself, or by the files in Spark's plan.
+        `is_recognisable`: whether a write can be traced to this frame, by the object or by the files in Spark's plan.
         """
         self._read.add(context or "")
         if rows is None:

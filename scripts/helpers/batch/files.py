@@ -75,7 +75,7 @@ class FileSource:
         return FileDelta(Location.parse(self.source))
 
     def bookmark(self, reach: Reach, partitions: PartitionRule | None = None, *, clears: bool = False) -> FileBookmark:
-        """Return a bookmark that finds the files to read, by `reach`. Check the options as `check_on_changed` does."""
+        """Return a bookmark that finds the files between `reach`'s states. Check options as `check_on_changed` does."""
         made = FileBookmark(
             self.source,
             s3_client=self.batch.client(Location.parse(self.source)),
@@ -128,7 +128,7 @@ class FileSource:
             Whether the delta has all rows of its partitions.
         """
         kept = SchemaKeeping(self.batch)
-        # Hide whole partitions from `contexts_of`, which warns of aggregates without older rows: they have all rows.
+        # Hide frames that have all rows of their partitions from `contexts_of`, which warns if an aggregate lacks rows.
         on_read = partial(self.batch.give, self.context, is_recognisable=not whole)
         schemas = KeptSchemas(
             self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
@@ -243,7 +243,7 @@ class NewFiles(FileSource):
         relist, listed = self.relist, bookmark.listed
         is_due = relist is not None and (listed is None or self.batch.clock() - listed >= relist)
         if is_due and self.listing is not None and listed is not None and self.listing.created <= listed:
-            # Do not read the same report (S3 inventory) in every run: such runs receive no events, which would expire.
+            # Do not read the same S3 inventory report in each run: events would stay unread until they expire.
             is_due = False
             logger.warning(
                 "event=report_too_old job=%s source=%s created=%s: the source was not listed for %s, and the report of "
@@ -276,7 +276,7 @@ class NewFiles(FileSource):
         self, bookmark: FileBookmark, metadata: JournalSource, reason: str | None, reach: Reach
     ) -> FilesTaken:
         """Return the new files that a journal records. List the source if records are missing, or for a `reason`."""
-        # Read the journal (S3's table of changes) before a listing: the next run then reads changes during the listing.
+        # Read the journal before a listing, so that the next run finds in the journal what changes during the listing.
         found = metadata.read(bookmark.location, bookmark.position)
         reason, listing = found.lost or reason, self.listing
         if reason is None and found.changes is not None:

@@ -98,7 +98,7 @@ def head_of_log(
     history, skipped, newest = _log(watermarks, job_id)
     if not history:
         raise InvalidValueError(f"Job {job_id!r} has no log entry that is whole. Restore its items from a backup.")
-    # Log entries have no epoch: take epochs and their last versions from outputs. The newest entry ends the last one.
+    # Log entries have no epoch. Take each epoch and its last version from outputs; the last epoch ends at `history[0]`.
     epochs = {output.epoch: output.version for entry in reversed(history) for output in entry.change.outputs}
     entry, last = history[0], next(reversed(epochs), None)
     epochs |= {} if last is None else {last: entry.version}

@@ -44,10 +44,10 @@ def examine_targets(
 ) -> list[Finding]:
     """Compare the staged and published output of a job with its history.
 
-    This examines the targets that the history names, and those that the head remembers. It does not find targets of
-    expired versions, or output of paused and disabled runs. Kinds of findings: ``staged leftover``, ``unexplained
-    files``, ``retraction``, ``staged files lost``, ``unproven record``; ``target ahead`` or ``target behind`` if a
-    target has recorded other versions than the job; ``target not seen`` if it cannot be reached from here.
+    This examines the targets in the history and in `Head.at_targets`. It finds no other target of expired versions, and
+    no output of paused and disabled runs. Findings: ``staged leftover``, ``unexplained files`` (of no version),
+    ``retraction`` (output still to delete), ``staged files lost``, ``unproven record`` (altered); ``target ahead`` or
+    ``target behind`` if a target has recorded other versions than the job; ``target not seen`` if it is out of reach.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ class _Look:
     def staged(self, repair: bool, agreed: Collection[str] | None) -> Iterator[Finding]:
         """Find staged files that will never be published."""
         waiting = {output.folder for output in self.head.unpublished}
-        # Derive the mark from the job's name, because the mark in a stored record may have been altered.
+        # Compute the hash of the job's id in folder names: the hash in a stored record may have been altered.
         found = set(self.sink.staged(mark_of(self.head.job_id)))
         # Keep staged output of the next version, which an active run may commit. No run commits other versions.
         at_work = self.head.next_batch.version if self.head.claim is not None else 0

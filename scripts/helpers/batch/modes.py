@@ -97,14 +97,14 @@ def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | No
     for entry in _history(watermarks, head.job_id, below):
         if entry.change.op in SUCCESS and entry.change.run_id == run_id:
             return entry
-        # With `below`, look at one entry only: the one of the version that the run's item names as the last commit.
+        # If `below` is set, the first entry is the one that the run's item names as its last commit: read no others.
         if below is not None:
             break
     return None
 
 
 def _history(watermarks: Watermarks, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
-    """Yield a job's versions, newest first. With `below`, yield only lower ones, and request the first one alone."""
+    """Yield a job's versions, newest first. With `below`, only lower ones: request one first, as it mostly suffices."""
     page = PAGE if below is None else 1
     while entries := watermarks.history(job_id, limit=page, before=below):
         yield from entries
@@ -189,7 +189,7 @@ class UnsavedRun:
 
     def until(self, context: str) -> Any:
         """Return a context's watermark at the end of the past runs to read again; None if they took nothing of it."""
-        # If both ends stand for one version, the range has no run in it, even though the context has a watermark.
+        # If the range ends at the version it starts from, no run succeeded in it: its watermark is of an earlier run.
         if self._until is None or self.until_version == self.version:
             return None
         return self._watermarks.lookups.state_at(self._until, context)
@@ -259,7 +259,7 @@ class UnsavedRun:
 
 
 # --- reach ----------------------------------------------------------------------------------------
-# How far a run reads each source, and whether it saves that, depends on its mode.
+# A run reads each source after the state `before`, up to the state `until`, or `everything`, and may save its state:
 #
 # | mode | `before` | `until` | `everything` | `saves` |
 # |---|---|---|---|---|

@@ -160,7 +160,7 @@ def _checked(
     *,
     whole: bool,
 ) -> PartitionColumns:
-    """Return the partition columns of a source; refuse a table's name, and options that would leave out files."""
+    """Return a source's partition columns. Refuse a table's name in place of a folder, and options that omit files."""
     options = asked.options
     if "/" not in asked.source and asked.source not in (".", ".."):
         raise option_error(

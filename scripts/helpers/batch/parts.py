@@ -100,7 +100,7 @@ def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
             continue
         text, depth = line[found.end(1) :], len(found[1]) // 3
         node = Node(text, found[2], marks.get(text, marks.get(text.partition(",")[0])))
-        # Spark prints a subquery's plan two levels below its node, where `path` has no parent: it becomes no child.
+        # Leave out subqueries: Spark prints their plans two levels below the node, where `path` has no parent for them.
         if 0 < depth <= len(path):
             path[depth - 1].below.append(node)
         path[depth:] = [node] * max(1, 1 + depth - len(path))
@@ -109,14 +109,9 @@ def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
 
 
 def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
-    """Return the contexts whose new rows a node of Spark's plan gets, and joins and aggregates that get only such rows.
+    """Return contexts whose new rows a node gets, and, for a WARNING, names of joins and aggregates of new rows only.
 
-    Parameters
-    ----------
-    keys
-        The keys of the merge; empty without a merge.
-    tables
-        The results for the tables of a WITH clause, by id.
+    `keys` are the merge's, if any: a group by them needs no older rows. `tables` has the WITH clauses' results, by id.
     """
     name = node.text.partition(",")[0]
     if node.context is not None:

@@ -93,7 +93,7 @@ class Witness:
         lost = lacking(newest, found.held, run.head)
         if lost is not None:
             self._lost[place] = lost
-        # Do not warn if the job is a slice or has a namespace: other slices or namespaces may have written there.
+        # Do not warn for a slice, or a job with a namespace (`job@@namespace`): its siblings may have written there.
         is_whole = served_by(run.job_id) is None and split_name(run.job_id)[1] is None
         if found.others and not found.epochs and run.head.version == 0 and is_whole:
             logger.warning(
@@ -188,8 +188,9 @@ def after_restore(
         True: the next run deletes the unknown batches from the target and reads their rows again. False: they stay,
         and their rows are loaded again unless the watermark is set past them.
     back_to
-        The version whose watermarks the next run reads from, or 0 for the beginning. Output of later versions is
-        deleted. Name the job's present version to keep its watermarks and skip the check of the targets' rows.
+        The version whose watermarks the next run reads from, or 0 for the beginning; output of later versions is
+        deleted. None keeps the present watermarks, if targets have the rows of the newest versions. The job's present
+        version keeps them without this check: rows that a target lacks are then not loaded again.
     why, who, expected
         As for `Watermarks.rewind`.
 
@@ -198,8 +199,7 @@ def after_restore(
     TargetAheadError
         A target has recorded unknown batches, and `retract` is None. Nothing is changed.
     RowsMissingError
-        A target lacks the rows of the newest versions, and `back_to` does not name the version from which the next
-        run continues. Nothing is changed.
+        A target lacks the rows of the newest versions, and `back_to` is None. Nothing is changed.
     """
     head = watermarks.latest(job_id)
     history = watermarks.lookups.history_of(head) if head.version else ()
@@ -435,8 +435,8 @@ class Publication:
                 self._sweep(sink, output)
             else:
                 self._clear(sink.drop, output)
-        # If another attempt won the commit, `unpublished` has that attempt's output: publish it. Output of earlier
-        # versions that is still unpublished waits for a script that writes to its target.
+        # Publish all of `unpublished`: output of another attempt, if that won the commit, and of earlier versions. If
+        # this run cannot open the target, the output waits for a script that writes there.
         own = [output for _, output in self.staged]
         # Leave out `own`, which was handled above, even if an operator took some of it back meanwhile.
         self._publish_all([output for output in self.run.unpublished if output not in own])
@@ -575,7 +575,7 @@ def take_back_now(watermarks: Watermarks, job_id: str, sink: Sink, retraction: R
     newest = newest_at(sink, head)
     lost = lacking(newest, sink.recorded(mark_of(job_id), newest=newest).held, head)
     if lost is not None:
-        # Before `take_back`, store that the target lacks a version: it then records the deletion, which hides the loss.
+        # Store first that the target lacks a version: `take_back` makes it record a newer one, which hides the loss.
         noted = head.published(lost[:1], lost[1])
         if head.claim is not None or isinstance(watermarks.store.swap(head, noted), Lost):
             return None

@@ -51,7 +51,7 @@ def rows_since(
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
     with batch.withdrawing(context):
         rows = SchemaKeeping(batch).rows(context, name, found, policy)
-    # `contexts_of` recognises Spark rows by the node of the plan that counts them, so it need not know `rows`.
+    # Spark's plan of a write shows which rows it has, by the node that counts them. So only other frames are kept.
     batch.give(context, rows, is_recognisable=not hasattr(rows, "sparkSession"))
     return rows
 
@@ -266,8 +266,8 @@ class NestedRows:
         return self._taken(IdBlock.of_plan(context, stored, self.batch.run.state(context)))
 
     def nothing(self) -> dict[str, DataFrame]:
-        """Return the related tables with new ids if no plan has ids for their rows; PlanConflictError in a replay."""
-        if not self.batch.run.replay:  # No run from `from_run` to `to_run` used this context.
+        """Return the tables with new ids if past runs lack the context; PlanConflictError if a frozen plan lacks it."""
+        if not self.batch.run.replay:  # Past runs are read again, and none of them used this context.
             taken = self.plan(Reach())
             self.batch.add(self.context or "", taken.plan, None)
             return taken.data

@@ -34,7 +34,7 @@ class SchemaKeeping:
         self._batch = batch
 
     def known(self, context: str | None) -> Mapping[str, Columns]:
-        """Return the schemas in the committed state of a source, by names like "csv". A replay uses them, too."""
+        """Return the schemas that the last commit stored for a source, by format or engine; a replay uses them, too."""
         return schemas_of(self._batch.run.state(context)) if context else {}
 
     def keep(self, context: str | None, source: str, name: str, decision: Decision) -> None:

@@ -140,7 +140,7 @@ def _window(rows: RowSource, names: Sequence[str], span: Span) -> RowWindow:
     ends = [(*as_list(end),) if end is not None else None for end in span]
     used = max(len(end) for end in ends if end is not None)
     columns = tuple(rows.columns(names[:used], strings=True))
-    # A bound may name fewer columns than `used`. `_bound` fills the others with None, which sorts before all values.
+    # One bound may have fewer values than the other. `_bound` adds None for the rest, which sorts before all values.
     low, high = (None if end is None else _bound(columns, end) for end in ends)
     return RowWindow(columns, low, high)
 
@@ -327,7 +327,7 @@ def _kind_of(kind: pa.DataType) -> str:
 
 
 def _values(column: pa.ChunkedArray, kind: str) -> list[Any]:
-    """Return values so that equal values have the same `repr`, even if the two sides have different types."""
+    """Return values so that equal values of source and target have the same `repr`, even if their types differ."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if kind in ("timestamp", "timestamp_ntz"):

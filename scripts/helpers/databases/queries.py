@@ -147,7 +147,7 @@ class TableQueries:
         return sql("CASE WHEN {} THEN {} ELSE -1 END", self.dialect.sorts_uuids, count)
 
     def widths(self, column: CursorColumn, past: SQL | None) -> list[SQL]:
-        """Write the lengths of the shortest and the longest text in a column; an empty list for other types."""
+        """Write queries for the lengths of the shortest and the longest text in a column; [] for other types."""
         if column.type != "string":
             return []
         rows = sql("FROM {} t WHERE {}", self.table, past or self.dialect.has(column))
@@ -177,7 +177,7 @@ class TableQueries:
         return self.dialect.some_rows(1, self._ordered(window, window.descending, "cursor"), position)
 
     def _ordered(self, window: RowWindow, descending: bool, names: str, contents: Iterable[SQL] = ()) -> SQL:
-        """Write a window's query: cursors, then `contents` (other columns), as exact texts ``{names}_0`` and so on."""
+        """Write a window's query: cursors, then `contents` (other columns), as exact texts, under numbered `names`."""
         cursors = [self.dialect.cursor(column) for column in window.columns]
         exact = [self.dialect.exact(name, column.type) for name, column in zip(cursors, window.columns, strict=True)]
         named = [
@@ -206,7 +206,7 @@ class TableQueries:
     # --- rows -----------------------------------------------------------------------------------
 
     def relation(self, window: RowWindow, texts: Sequence[TextColumn]) -> SQL:
-        """Write the rows of a window as a subquery that Spark can read, with the exact texts as additional columns."""
+        """Write the subquery from which Spark reads a window: its rows, with the columns `texts` also as exact text."""
         selected = self._plain_columns([column.name for column in window.columns])
         for text in texts:
             selected.append(sql("{} AS {}", text.written, self.dialect.quote(text.hidden)))

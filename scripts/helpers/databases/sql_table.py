@@ -357,7 +357,7 @@ def is_sql_url(url: str) -> bool:
 def _number_text(value: Any, scale: int) -> Any:
     """Return a number as text, and any other value unchanged.
 
-    A double is rounded to 15 digits if these include `scale` decimals, so that 0.1 + 0.2 is 0.3.
+    A double is rounded to 15 digits, so that 0.1 + 0.2 is 0.3, unless whole part and `scale` decimals need more.
     """
     if isinstance(value, float) and len(f"{value:.0f}".lstrip("-")) + scale <= DOUBLE_DIGITS:
         return f"{value:.{DOUBLE_DIGITS}g}"

@@ -236,7 +236,7 @@ class DatabaseTable(RowSource):
             pause = min(max(2 * pause, FIRST_PAUSE), LAST_PAUSE)
             time.sleep(pause.total_seconds())
             now_open = self._writers(column)
-            # Drop transactions that began after the first list: they write higher numbers. Keep all if a list fails.
+            # Keep those still open. Later transactions write higher numbers. If the new list cannot be read, keep all.
             found = found if now_open is None else found & now_open
         return found
 
@@ -443,11 +443,10 @@ class JdbcTable(DatabaseTable):
     """A table, a view or a query, read by a cursor column.
 
     A plan uses one connection: one query for the source's clock, the largest cursor and the count of NULLs. For a time
-    or UUID with a delay, another query finds the oldest open transaction.
-    A window is read by one query, or by several in parallel if it has more than `MANY` rows. Each
-    query sees the data at its own time: a row that is updated meanwhile is in the next window, because
-    the update moves its cursor past this window. Plan, read and replay use separate connections, which
-    must all reach the same server, never an endpoint with several replicas behind it.
+    or UUID with a delay, another query finds the oldest open transaction. A window is read by one query, or by several
+    in parallel if it has more than `MANY` rows. Each query sees the data at its own time: a row that is updated
+    meanwhile is in the next window, because the update moves its cursor past this window. Plan, read and replay use
+    separate connections, which must all reach the same server, never an endpoint with several replicas behind it.
 
     Parameters
     ----------
@@ -460,7 +459,8 @@ class JdbcTable(DatabaseTable):
     query
         One SELECT whose rows are read instead of a table's, such as a join. Its text is part of the source's identity,
         like `where`. A window filters its result, so the database must push the condition on the cursor down to the
-        tables. As for views, it is unknown which transactions may commit lower ids. Never build it from user input.
+        tables. As for a view, transactions that may commit lower ids are unknown: ids are taken after the delay, and
+        lower ones that are committed later are lost. Never build it from user input.
     properties
         Properties of the connection, such as ``user`` and ``password``, and options of Spark's reader.
     partitions
@@ -470,7 +470,7 @@ class JdbcTable(DatabaseTable):
     zone
         Zone of the wall clock in columns without a zone, and in dates, such as ``Europe/London`` or ``UTC``. Without
         it, a first run by such a column raises CursorError. A job that already has a watermark continues in UTC, with a
-        WARNING. Then the delay has no effect west of Greenwich.
+        WARNING: if the wall clock is west of Greenwich, and so behind UTC, the delay has no effect.
     remade
         Whether the table is dropped and created again with the same rows, as by dbt or a nightly restore. It is then
         identified by name only. Otherwise a PostgreSQL table that was created again raises SourceLostError.
@@ -548,7 +548,7 @@ class JdbcTable(DatabaseTable):
         self._connections.close()
         with self.typed_errors():
             found = self._read(relation, ranges)
-            # Check the names inside `with`, because over Spark Connect only this call reaches the database.
+            # Check names inside `typed_errors`: over Spark Connect, the query is sent, and can fail, only now.
             self._check_names(found)
         return found.selectExpr(*shown_columns(found.columns, texts, has_wall_clocks=self._spark.version >= "3.4"))
 

@@ -473,7 +473,7 @@ def _unmarked_rows_error(target: str, rows: str, remedy: str = "") -> InvalidVal
 
 
 def kept_outputs(before: Head, after: Head, outputs: Outputs) -> list[Output]:
-    """Return those of `outputs` that a rewind or another decision leaves at a target, or to be published there."""
+    """Return those of `outputs` that a decision, such as a rewind, keeps: published or still to be published."""
     dropped = [output for output in before.unpublished if output not in after.unpublished]
     return [output for output in outputs if output not in dropped and after.keeps(output)]
 

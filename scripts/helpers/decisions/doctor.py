@@ -300,7 +300,7 @@ def _legacy_writers(head: Head, found: dict[str, items.Item]) -> Iterable[Findin
         return  # Version 1's log entry, which counts the items at the import, has expired: nothing to compare with.
     change = items.log_from_item(first).change if first else None
     taken_over = 0
-    if change and change.op == "IMPORT":  # Less 1: `legacy` omits the item that became version 1.
+    if change and change.op == "IMPORT":  # Subtract 1: the item that became version 1 is not in `legacy`.
         taken_over = int(change.metrics.get("legacy_items", 1)) - 1
     if len(legacy) > taken_over:
         yield Finding(

@@ -29,8 +29,8 @@ _WORD = (
     r"(?:session|security|access|refresh|id|auth2?|bearer|sas)[._\-]?token|azure\.sas|"
     r"(?:private|access|api|account|ssecustomer|encryption-customer)[._\-]?key|authorization|credential|signature)"
 )
-# The text before and after the secret word in a name such as `db_password_2`. Its length is limited, and no pattern
-# begins with it: otherwise the search in a request body of, say, 100,000 characters would take quadratic time.
+# The text around the secret word in a name such as `db_password_2`. Its length is limited, and no rule below begins
+# with it or `_NAME`: otherwise the search in a request body of, say, 100,000 characters would take quadratic time.
 _END = r"[\w.\-]{0,60}"
 _NAME = rf"(?:{_END}{_WORD}{_END}|(?:{_END}\.)?token)"
 # A value in braces, in which SQL Server allows any character; a closing brace in the value is doubled.

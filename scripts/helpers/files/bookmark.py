@@ -227,7 +227,7 @@ class FileBookmark:
         SourceError, ArchivedObjectError
             A file is modified or archived, and `on_modified` or `on_archived` is ``raise``.
         """
-        # List the keys in ranges of the ledger. The state `until` has its own ledger: use the one with more ranges.
+        # List keys in the ranges of a ledger. A run that reads past runs again has two: use the one with more ranges.
         cuts = max((ledger.cuts for ledger in (self.ledger, self.then) if ledger is not None), key=len)
         sees_all, ranges = False, parted(cuts)
         parts: Iterable[Iterable[Interval]]
@@ -452,7 +452,7 @@ class FileBookmark:
             delta, segment, None if self.holding(left).num_rows else started, choice.aside,
             None if later.num_rows else position, others, len(choice.unreadable), rows,
         )  # fmt: skip
-        # List the files left for later only if events or `layout` need their keys: they may be most keys of a bucket.
+        # Return the keys left for later only to events (no `started`) or `layout`: they may be most keys of a bucket.
         is_told = started is None or self.options.layout is not None
         return replace(
             found, gone=rows.filter(is_status(rows, GONE)), still_there=choice.still_there,
@@ -591,14 +591,14 @@ class FileBookmark:
         return {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
 
     def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
-        """Yield what one task chooses, in pieces, among the keys above `after` and not above `until`; see `_pieces`."""
+        """Yield the files that one Spark task chooses, in pieces of the key range `after` to `until`; see `_pieces`."""
         return self._pieces([self.lister.between(after, until)], started, [(after, until)], most_rows)
 
     @property
     def _takes_pieces(self) -> bool:
-        """Whether to choose a limited batch piece by piece, so that memory holds one piece and the chosen files.
+        """Whether to choose the batch by pieces of the listing, so that memory holds one piece and the chosen files.
 
-        False without limits, as the batch then holds all new files, and for options that need all new files at once.
+        False without `max_files` or `max_bytes`, as a batch then has all new files, and if an option needs all at once.
         """
         needs_all = (
             self._aside or self.partitions is not None or self.options.on_unreadable != "raise"
@@ -616,7 +616,7 @@ class FileBookmark:
         """
         from scripts.helpers.files.pieces import PIECE_ROWS, split_into_pieces
 
-        # Treat all set-aside files as waiting. Otherwise each piece of the listing adds files that operators skipped.
+        # Treat set-aside files as waiting: otherwise every piece adds to the ledger all files that operators skipped.
         aside = _all_waiting(self.aside_on_executors)
         chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
         known, then = self._known_in(ranges)
@@ -628,11 +628,11 @@ class FileBookmark:
                     yield Piece(*ends, of_piece.choose(piece, started, known, then=then))
 
     def _known_in(self, ranges: Sequence[Ends]) -> tuple[Known, Known | None]:
-        """Return the known objects in key ranges: those of the state, and those of the later state `until`, or None."""
+        """Return the known objects in key ranges: by `state`, and by `self.until` (end of a range of runs) or None."""
         return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:
-        """Look up the file `ready_marker` in folders that the ends of a piece cut; return the folders that have it."""
+        """Look up `ready_marker` in folders that lie only partly in a piece (key range); return the folders with it."""
         marker = self.options.ready_marker or ""
         there = self.lister.look_at_each({folder + marker for folder in folders if _is_cut(folder, ends)})
         return {key[: -len(marker)] for key in there.column("key").to_pylist()}

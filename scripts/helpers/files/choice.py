@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# --- range of runs --------------------------------------------------------------------------------
+# --- range of past runs to read again -------------------------------------------------------------
 
 
 def rows_taken_by_end(rows: pa.RecordBatch, then: Known, by_time: bool) -> pa.RecordBatch:
@@ -52,7 +52,7 @@ def rows_taken_by_end(rows: pa.RecordBatch, then: Known, by_time: bool) -> pa.Re
     there = then.between(keys[0].as_py()[:-1], keys[-1].as_py())
     taken = there.filter(is_status(there, TAKEN))
     found = compare(Interval(None, None, rows), rows, taken, by_time)
-    # Drop objects that no run had taken when the range of past runs ended, and objects that were overwritten since.
+    # Drop objects that no run had taken by the end of the past runs to read again, and objects overwritten since.
     others = pa.concat_tables([found.new, found.modified]).column("key")
     return rows.filter(pc.invert(pc.is_in(keys, value_set=others.combine_chunks())))
 
@@ -95,7 +95,7 @@ class FileChoice(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The choice among the keys above `after` and not above `until`. None means no limit on that side."""
+    """The files that a batch may take among the keys above `after` and not above `until`. None: no limit there."""
 
     after: str | None
     until: str | None
@@ -177,7 +177,7 @@ class BatchChooser:
         admitted = self._without_archived(self._settled(new, started, ready))
         if look:
             stale = self._stale_keys(admitted, look)
-            # Drop stale objects (changed since the inventory report): no later batch by that report can take them.
+            # Drop stale objects (changed since the report) and leave none to its later batches, which cannot take them.
             new, admitted = _without(new, stale), _without(admitted, stale)
         # Apply the limits last, so that they count only objects that the batch can take.
         taken, gone, has_more, waiting = self._limited(admitted, new, gone)
@@ -203,10 +203,10 @@ class BatchChooser:
         for _, _, choice in pieces:
             is_taken = is_status(choice.rows, TAKEN)
             others.append(choice.rows.filter(pc.invert(is_taken)))
-            # Keep the first file that does not fit, so that the batch takes no younger one from a later listing part.
+            # Keep the first file above the limits: it ends the batch, even if a younger one of a later piece would fit.
             found = pa.concat_tables([candidates, choice.rows.filter(is_taken)])
             candidates, _ = oldest_first(found, *limits, one_more=True)
-            # Keep one object of one listing part only: an Arrow slice of even one row holds its whole part in memory.
+            # Keep one object, as a sign that some are left: an Arrow slice of one row holds its whole piece in memory.
             left = left if left.num_rows else self.options.waiting(choice.left).slice(0, 1)
             there.append(choice.still_there)
             gone += choice.gone
@@ -333,7 +333,7 @@ class BatchChooser:
         created: datetime | None,
         still_there: list[pa.Table],
     ) -> tuple[list[ListingDifference], set[str], list[str], list[str]]:
-        """Compare all intervals with the ledger. With `clears`, put taken files that still exist into `still_there`.
+        """Compare all intervals with the ledger. If jobs move taken files away (`clears`), collect those `still_there`.
 
         Return differences, folders with a ready marker, and keys of archived and too small files.
         """

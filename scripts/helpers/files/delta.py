@@ -166,7 +166,7 @@ class FileDelta(ReadableWhenSmall):
             parts.setdefault(by(key), []).append(index)
         deltas: dict[K, FileDelta] = {}
         for value, rows in parts.items():
-            # All share the set `unpinned`: if one was read at latest versions, `unchanged` looks for newer ones in all.
+            # Parts share `unpinned`: after one reads its objects' latest versions, `unchanged` checks all parts.
             part = f"{self.part}/{value}".lstrip("/")
             deltas[value] = replace(self, table=self.table.take(rows), has_more=False, gone=0, part=part)
         return deltas
@@ -208,7 +208,7 @@ class FileDelta(ReadableWhenSmall):
         look: Callable[[pa.Table], None] | None = None,
         skip_changed: bool = False,
     ) -> DataFrame:
-        """Decide the columns of the files, store these columns, and read the files. All reads with Spark call this.
+        """Decide the columns of the files, store them for later batches, and read the files. All Spark reads call this.
 
         Parameters
         ----------
@@ -341,7 +341,7 @@ class FileDelta(ReadableWhenSmall):
             self.schemas.note_read(self.part, rows)
 
     def _watched(self, format: str, read: Callable[[pa.Table], Any], exhaust: Callable[[Any, pa.Table], None]) -> Any:
-        """Read the files. With `readings`, also set aside the files that cannot be read."""
+        """Read the files. With ``on_unreadable="set_aside"`` (`readings`), set aside the files that cannot be read."""
         if self.readings is None:
             return read(self.table)
         return self.readings.read(self.table, format, read, exhaust)
@@ -352,8 +352,8 @@ class FileDelta(ReadableWhenSmall):
         Parameters
         ----------
         on_changed
-            ``raise`` raises a ChangedObjectError that names changed files. If a file's VersionId is known, it counts as
-            changed only if that version is gone or, after `read` or `paths` (latest versions), a newer one exists.
+            ``raise`` raises a ChangedObjectError that names changed files. A file with a known VersionId counts as
+            changed only if that version is gone or, once `read` or `paths` gave the latest version, a newer one exists.
             ``skip`` returns the delta without changed files: a file that was overwritten is new in the next batch.
         """
         pinned = on_changed == "raise" and not self.unpinned

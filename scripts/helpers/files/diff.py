@@ -86,7 +86,7 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
         Whether an object with another LastModified counts as modified, even if its ETag is the same.
     """
     rows = pa.Table.from_batches([chosen])
-    # Most intervals have not changed, and comparing whole columns costs less than looking up each key.
+    # In most intervals of keys no object has changed. Comparing whole columns costs less than looking up each key.
     if known.num_rows == rows.num_rows and rows.num_rows and _all_same(rows, known, by_time):
         return ListingDifference(no_rows(LISTED), no_rows(LISTED), no_rows())
     place = pc.index_in(rows.column("key"), value_set=known.column("key"))
@@ -98,7 +98,7 @@ def compare(interval: Interval, chosen: pa.RecordBatch, known: pa.Table, by_time
         changed = pc.invert(unknown)
     gone = no_rows()
     # If all known objects were found, none is gone, and the search below, the most expensive step, is skipped.
-    # Otherwise search all rows of the interval, because an object that a new rule excludes still exists.
+    # Otherwise search all listed rows, not only `chosen`: an object that a new rule (an option) excludes still exists.
     found_again = rows.num_rows - pc.sum(unknown, min_count=0).as_py()
     if known.num_rows and known.num_rows != found_again:
         gone = known.filter(pc.invert(pc.is_in(known.column("key"), value_set=interval.rows.column("key"))))

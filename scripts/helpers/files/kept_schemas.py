@@ -45,13 +45,13 @@ class KeptSchemas:
         self.on_kept(name, decision)
 
     def note_read(self, part: str, rows: object = None) -> None:
-        """Call `on_read` with the frame `rows` of a part of the files ("": all), and drop the note of a refusal."""
+        """Call `on_read` with the frame `rows` of a part of the files ("": all), and drop a noted refusal."""
         self._refused = {other: made for other, made in self._refused.items() if part and other not in ("", part)}
         self.on_read(rows)
 
     @contextmanager
     def noting_refusal(self, part: str) -> Iterator[None]:
-        """Note that a policy refused the columns of a part of the files; a later read of that part drops the note."""
+        """Note it if `on_schema_change` refuses the columns of a part of the files; a later read drops the note."""
         try:
             yield
         except SchemaChangedError as error:
@@ -66,5 +66,5 @@ class KeptSchemas:
 
 
 def schema_name(format: str, part: str) -> str:
-    """Return the name of the schema of a format or of a part: ``"csv"``, or ``"csv:eu"`` for the part ``eu``."""
+    """Return a schema's name: ``"csv"`` for a format, or ``"csv:eu"`` for the part ``eu`` of `FileDelta.split`."""
     return format if part in ("", format) else f"{format}:{part}"

@@ -164,7 +164,7 @@ class FileLedger:
         return [*segments[:first], *merged]
 
     def merged(self, known: Known, after: str | None, until: str | None, oldest: bool) -> list[dict[str, Any]]:
-        """Store known rows of a key range; return [segment] or []. If it is the `oldest` segment, drop gone objects."""
+        """Store a key range's rows; return [segment] (ledger part) or []. If the `oldest`, drop deleted objects."""
         rows = merged_segments(known.parts(after, until)[::-1], oldest=oldest)
         return [self.stored(rows)] if rows.num_rows else []
 
@@ -190,11 +190,11 @@ class FileLedger:
         return FileLedger(self._source, segments, self._files)
 
     def in_files(self) -> list[list[dict[str, Any]]]:
-        """Return the files of each segment; raises LedgerError as `files` does."""
+        """Return the files of each segment (a part of the ledger); raises LedgerError as `files` does."""
         return [self.files(segment) for segment in self.segments]
 
     def files(self, segment: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the files of a segment; LedgerError if it is damaged or is in the table."""
+        """Return the files of a segment (a part of the ledger); LedgerError if damaged, or in the table, not files."""
         if "data" in segment:
             raise LedgerError(
                 self._source, "its file list is in the table, and executors read files. Use new_files, or start a "

@@ -127,7 +127,7 @@ class Gathered:
         waiting = self._runs.in_order()
         if self._runs.waiting <= few and not self._written:
             return [], _joined(waiting) if self._runs.waiting else None
-        # No more pieces arrive, so write runs (neighbouring pieces) to one file if no written file has keys in between.
+        # No more pieces arrive. Write the waiting ones together, but apart where a written file has keys in between.
         places = sorted(byte_order(written.after or "") for written in self._written)
         for place in [*places, None]:
             before = [run for run in waiting if place is None or byte_order(run.after or "") < place]
@@ -139,7 +139,7 @@ class Gathered:
         return files, None
 
     def _write(self, runs: Sequence[_Run[pa.Table]]) -> None:
-        """Write runs (neighbouring pieces) to one set of ledger files. The caller ensures no piece is between them."""
+        """Write runs (neighbouring pieces) to one set of files. The caller ensures no file has keys between them."""
         rows = _joined(runs)
         if rows.num_rows:
             self._written.append(_Written(runs[0].after, files_of(self._ledger.stored(rows))))

@@ -52,7 +52,7 @@ def to_bytes(rows: pa.Table, parquet: bool = False) -> bytes:
         if name == "modified":
             column = column.cast(pa.int64())  # Write microseconds, because JSON has no times.
         values = column.to_pylist()
-        # If all rows have the same value, such as the run, write it once. Write all keys: their number is that of rows.
+        # If all rows have the same value, such as the run, write it once. Write all keys: readers count rows by them.
         columns[name] = values[0] if name != "key" and len(set(values)) == 1 else values
     return pack_json(columns)
 
@@ -115,7 +115,7 @@ def _checked(rows: pa.Table) -> pa.Table:
 
 
 def checksum(data: bytes) -> str:
-    """Return the SHA-256 hash that is stored with a segment."""
+    """Return the SHA-256 hash that is stored with a segment (a part of the ledger)."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -115,7 +115,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
-    """Count a task's files that are surely in the batch; divide those in doubt (in `stretch`) into `Block`s, by age.
+    """Count a task's files that the batch surely takes; divide those in `stretch`, where it ends, into `Block`s by age.
 
     Parameters
     ----------
@@ -149,18 +149,18 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
 
 
 def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stretch:
-    """Return a narrower `Stretch` (files between which the batch ends), by all tasks' counts; no `until` if all fit."""
+    """Narrow a `Stretch` (two files between which the batch ends) by all tasks' `Blocks`; no `until` if all fit."""
     before = sum(share.files for share in shares), sum(share.bytes for share in shares)
     blocks = [block for share in shares for block in share.blocks]
     after, until = stretch.after, stretch.until
-    # If a block fits into the batch with all blocks whose first file is older, its first file is in the batch.
+    # Add blocks (groups of files) by first file while they fit: the first file of each is surely in the batch.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.first):
         files, size = files + block.files, size + block.bytes
         if not limits.fit(files, size):
             break
         after = block.first
-    # If a block (files in order of age) and all that end before it exceed a limit, its last file is left out.
+    # Add blocks by last file until they exceed a limit: the last file of that block is surely not in the batch.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.last):
         files, size = files + block.files, size + block.bytes
@@ -358,9 +358,9 @@ class Executors:
     A task has the known objects of its range in memory, about half a million keys, and works on 200,000 listed objects
     at a time. So the memory of executors does not grow with the bucket, even if ranges are very unequal.
 
-    With `max_files` or `max_bytes`, a task first writes its new files to the executor's disk, at most as many as fit
-    into the batch. It sends blocks of them to the driver until the end of the batch is known (see "limits" above). Only
-    taken files are written to the ledger. If Spark loses an executor meanwhile, its ranges are listed again.
+    With `max_files` or `max_bytes`, a task first writes the rows (key, size, time) of its new files to the executor's
+    disk, at most as many as fit into the batch. It sends sums of groups of rows to the driver until the batch's end is
+    known. Only taken files are written to the ledger. If Spark loses an executor, its ranges are listed again.
     """
 
     spark: SparkSession
@@ -512,7 +512,7 @@ class Executors:
         return files_of(self.bookmark.ledger.stored(pa.concat_tables(tables)))
 
     def _merged(self, segments: Sequence[Mapping[str, Any]], oldest: bool) -> list[dict[str, Any]] | None:
-        """Merge segments on the executors. Return None if one file can hold all rows: the driver merges them faster."""
+        """Merge segments (ledger parts) on executors; None if one file can hold all rows, as the driver is faster."""
         together = self.bookmark.ledger.again(segments).in_files()
         if sum(map(rows_in, together)) <= FILE_ROWS:
             return None
@@ -683,7 +683,7 @@ class _Share:
         self._counts = dict.fromkeys(("count", "bytes", "gone", "ignored", "left"), 0)
 
     def add(self, ends: Ends, rows: pa.Table, left: int) -> None:
-        """Add the rows of a piece. `left` is the number of its objects left for later: see `FileBookmark.holding`."""
+        """Add the rows of a range of keys. `left` counts objects left for a later batch: see `FileBookmark.holding`."""
         taken = rows.filter(is_status(rows, TAKEN))
         self._counts["count"] += taken.num_rows
         self._counts["bytes"] += pc.sum(taken.column("size"), min_count=0).as_py()
@@ -730,13 +730,13 @@ def _candidates(kept: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
 
 
 def _blocks(stretch: Stretch, parts: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return counts and sizes of the candidate files within a `Stretch`, for each `Block` (group of files by age)."""
+    """Return counts and sizes of a task's files by `Block`, in a `Stretch` (two files between which the batch ends)."""
     taken, _ = _candidates(kept)
     return blocks_of(taken, stretch, parts)._asdict()
 
 
 def _store(source: str, ledger_uri: str, end: PlaceInOrder | None, few: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Add a task's new files older than `end` (first file left out) to the ledger; return `_Share.stored`'s result."""
+    """Store in the ledger a task's new files before `end`, the first file not in the batch; return counts and files."""
     candidates, others = _candidates(kept)
     taken = candidates if end is None else candidates.filter(is_earlier(candidates, end))
     out = candidates.num_rows - taken.num_rows
@@ -757,7 +757,7 @@ def _sampled_keys(rows: pa.Table, part: Mapping[str, Any]) -> list[str]:
 
 
 def _merge(source: str, ledger_uri: str, oldest: bool, part: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Merge the rows of several segments in a range, write them to files, and return the files."""
+    """Merge the rows of several segments (parts of the ledger) in a key range; return the files with them."""
     ledger = FileLedger(source, part["segments"], SegmentFiles(ledger_uri, _client()))
     merged = ledger.merged(ledger.known(), part["after"], part["until"], oldest)
     return list(chain.from_iterable(map(files_of, merged)))

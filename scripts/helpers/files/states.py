@@ -315,7 +315,7 @@ def _check_format(fields: Fields) -> None:
 
 
 def segment_of(files: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a segment that names ledger files, given in order of keys. A list of more than `FEW_FILES` is packed."""
+    """Return a segment (a part of the ledger) with its files, given in order of keys; above `FEW_FILES`, compressed."""
     count = sum(file["count"] for file in files)
     if len(files) <= FEW_FILES:
         return {"count": count, "files": files}
@@ -323,7 +323,7 @@ def segment_of(files: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def files_of(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the ledger files of a segment; ValueError if the segment is damaged."""
+    """Return the files that hold a segment (a part of the ledger); ValueError if the segment is damaged."""
     found = segment.get("files")
     if found is None:
         packed = segment.get("packed")

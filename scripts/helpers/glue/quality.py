@@ -42,7 +42,7 @@ class EvaluateDataQuality:
         publishing_options: Mapping[str, Any] | None = None,
         additional_options: Mapping[str, Any] | None = None,
     ) -> NotHere:
-        """Check the number of columns.
+        """Compare the number of columns with the ruleset's ``ColumnCount > N``, and log the outcome.
 
         Parameters
         ----------
@@ -57,7 +57,7 @@ class EvaluateDataQuality:
         Raises
         ------
         NotOffGlueError
-            The ruleset is not the default one.
+            The ruleset is not ``Rules = [ ColumnCount > N ]``, Glue's default, with any number N.
         """
         rule = _DEFAULT.fullmatch(ruleset)
         if rule is None:

@@ -61,7 +61,7 @@ def write_files(
     update
         The table of the catalogue to create or update after the rows are written.
     columns
-        The columns of the catalogue's table, if there is one: CSV files are read by position.
+        The catalogue table's columns, if there is one. CSV files get their order, because they are read by position.
 
     Raises
     ------

@@ -410,7 +410,7 @@ class JobRuns:
         return self._records.run(name, run_id) if ids.is_run_id(run_id) else None
 
     def _run(self, name: str, run_id: str) -> RunRecord:
-        """Return a run; if it is in the job's lists and has no record yet, return a WAITING stand-in."""
+        """Return a run; a WAITING stand-in if it is in the job's `active` or `waiting` runs but has no record yet."""
         run = self._recorded_run(name, run_id)
         if run is not None:
             return run

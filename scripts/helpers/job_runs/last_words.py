@@ -25,8 +25,8 @@ def describe(outputs: Sequence[str], code: int, logs: str) -> str:
     Parameters
     ----------
     outputs
-        The end of each output as text, the most important output first. If none names an error, the message shows
-        the last lines of the last output. Give stderr last: stdout may hold data, which must not be shown.
+        The end of each output as text, in the order to search for an error. If none names an error, the message shows
+        the last lines of the last output, so give stderr last: stdout may hold data, which must not be shown.
     code
         The exit code; if negative, the number of the signal that killed the job.
 

@@ -1,4 +1,4 @@
-"""The launcher: the process that executes one run. The engine starts its `main`."""
+"""The launcher: the process that executes one run. The engine `SparkSubmit` starts its `main`."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ class Launcher:
                 os.killpg(self._job.pid, number)
 
     def _kill(self) -> None:
-        """Kill what is left of the job's process group, including its guard shell; delete a fetched script."""
+        """Kill the rest of the job's process group, with its guard (`_GUARDED`); delete a script fetched from S3."""
         if self._job is not None:
             self._signal(signal.SIGKILL)
             self._job.wait()

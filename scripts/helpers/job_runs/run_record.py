@@ -87,7 +87,7 @@ class RunRecord:
 
     @classmethod
     def without_record(cls, job_name: str, run_id: str, since: datetime) -> RunRecord:
-        """Return a stand-in for a run that is in its job's lists and has no record yet."""
+        """Return a stand-in for a run that its job's record lists, and that has no record of its own yet."""
         return cls(job_name, run_id, "WAITING", since, since, {"Arguments": {}, "Attempt": 0})
 
     def __repr__(self) -> str:

@@ -105,10 +105,10 @@ class Scheduler:
         return self._is_over(key, run.token, run.modified_on, run.lease)
 
     def _is_over(self, key: tuple[str, str], token: str, since: datetime, lease: timedelta) -> bool:
-        """Return whether a lease is over. `token` identifies its last renewal, at `since` by the clock of the launcher.
+        """Return whether a lease is over. `token` identifies its last renewal, at `since` by the clock of its holder.
 
-        As in the Kinesis client, this process times a lease from when it first sees a token. The clocks of two machines
-        are also compared, with a margin of `CLOCK_MARGIN`, because a process that looks only once, such as a command,
+        As in the Kinesis client, this process times a lease from when it first sees a token. It also compares its own
+        clock with `since`, with a margin of `CLOCK_MARGIN`, because a process that looks only once, such as a command,
         cannot see that a token stays the same.
         """
         seen = self._seen.get(key)

@@ -86,14 +86,14 @@ class CutFinder:
     def _name_cuts(self, start: str, position: str, until: str | None, at_once: int) -> list[str]:
         """Return keys to divide the listing at, by the first character in which a later key differs from `position`.
 
-        A binary search finds how many first characters of `position` all later keys have. Each step tries `at_once`
-        lengths in parallel. All later keys have the first `low` characters, and some later key lacks the first `high`.
+        A binary search finds how many first characters of `position` all later keys share: at least `low`, fewer than
+        `high`. Each step tries `at_once` lengths in parallel.
         """
         likely = _shared(start, position) + 1
         low, high = _shared(position, until or ""), len(position)
-        following: str | None = None  # The first later key that does not begin with `position[:high]`.
+        following: str | None = None  # First key after all that begin with `position[:high]`.
         while low + 1 < high and self._wanted():
-            # First try up to `likely`, one more than the page's common prefix: most later keys share only this prefix.
+            # First try lengths up to `likely`, one past the page's common prefix: most later keys share just this much.
             end = likely + 1 if low < likely < high else high
             lengths = _spread(range(low + 1, end), at_once)
             keys = self._first_keys([position[:length] for length in lengths], until)
@@ -115,7 +115,7 @@ class CutFinder:
             keys = self._first_keys(tried, until)
             new = {key[: len(first)] for key in keys if key is not None and key.startswith(shared)} - set(cuts)
             cuts += sorted(new)
-            # Continue at the last character found: a request for a character without keys found the next that has some.
+            # Continue at the last character found: for a character without keys, S3 returned the next key that exists.
             more = bool(new) and keys[-1] is not None
         return cuts
 

@@ -249,7 +249,7 @@ class Listing:
         return ranges
 
     def __iter__(self) -> Generator[Interval, None, None]:
-        """Yield the intervals as pages arrive. To stop early, close the generator, which ends the workers."""
+        """Yield ranges of keys as pages arrive. To stop early, close the generator, which ends the workers."""
         for part in self._parts:
             yield from part
         if self._out:
@@ -277,8 +277,8 @@ class Lister:
         return Listing(self._location, self._s3_client, self._options, between=(after, until))
 
     def look_at(self, key: str) -> dict[str, Any] | None:
-        """Return the row of LISTED of one object, from a new listing; None if the object does not exist."""
-        # S3 can list the keys that begin with any text; in a local directory, list the whole folder of the key.
+        """List one object and return it as a row with the columns of LISTED; None if the object does not exist."""
+        # On S3, drop the last character, as a listing omits a key equal to its prefix. Locally, list the key's folder.
         start = key[: key.rfind("/") + 1] if self._location.is_local else key[:-1]
         # Use one worker, because further ones would request pages after the key, which are not needed.
         for interval in Listing(self._location, self._s3_client, replace(self._options, workers=1), [start]):
@@ -378,7 +378,7 @@ def _on_pages(lister: Lister, asked: Sequence[str], dates: list[datetime]) -> li
         page = next(iter(listing))
         there = page.rows.filter(pc.is_in(page.rows.column("key"), column_of(asked[at:], pa.string())))
         for row in there.to_pylist():
-            # Make the row equal to a row of `_head`, with whole seconds and the storage class STANDARD.
+            # Make the row equal to one from HeadObject (`_head`), with whole seconds and the storage class STANDARD.
             modified, storage_class = row["modified"].replace(microsecond=0), row["storage_class"] or "STANDARD"
             rows.append(row | {"modified": modified, "storage_class": storage_class})
         at = bisect_right(asked, byte_order(page.until or asked[-1]), key=byte_order)

@@ -63,7 +63,7 @@ def is_unicode(text: str) -> bool:
 
 
 def check_keys(source: str, keys: pa.ChunkedArray, where: str, remedy: str) -> None:
-    """Raise LedgerError, naming `where` the key is stored, if `is_plain` refuses a key: no listing has such a key."""
+    """Raise LedgerError, with `where` and `remedy`, for a key like ``a/../b`` (see `is_plain`) that no listing has."""
     for key in keys.filter(pc.fill_null(pc.match_substring_regex(keys, _SUSPECT), True)).to_pylist():
         if key is None or not is_plain(key):
             raise LedgerError(

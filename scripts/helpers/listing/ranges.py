@@ -1,4 +1,4 @@
-"""List a prefix with many requests at once: workers list ranges of keys, and idle ones split ranges. Pure.
+"""List a prefix with many requests at once, which the caller's `Pages` sends: each worker lists a range. Pure.
 
 The pages of one listing come one after another, because each request needs the token of the page before. So
 the keys are split into ranges, each listed by one worker. A worker without a range takes a part of the range
@@ -157,7 +157,7 @@ class RangeListing:
         return page
 
     def _measured_page(self, whole: _Range, token: str | None) -> tuple[Interval | None, str | None, float]:
-        """Request the next page. Return its interval, its token, and elapsed time divided by this thread's CPU time."""
+        """Request the page of a token. Return its `Interval`, the next token, and elapsed time / thread CPU time."""
         wall, cpu = time.perf_counter(), time.thread_time()
         page = self._behind(token)
         wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu

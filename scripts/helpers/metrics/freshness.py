@@ -45,7 +45,7 @@ def lag(head: Head, now: datetime) -> timedelta | None:
 
 def why_no_lag(head: Head) -> str:
     """Return why the lag of a job is not known; an empty text if it is known, or if no state has a time cursor."""
-    # A state that was not read may have the oldest cursor. It may also be of files, without any cursor.
+    # Lag is the age of the oldest cursor, which a state that is too large to be read here may have.
     if unread(head):
         return "unknown"
     # An old version of the package wrote this state without the zone. The next run adds the zone.
@@ -65,7 +65,7 @@ def open_plan_age(head: Head, now: datetime) -> timedelta | None:
 def _cursor_times(head: Head) -> list[datetime | None]:
     """Return the time up to which each source of rows with a time cursor was read; None if its zone is not known."""
     states = [typed(state, unpacks=False) for state in head.watermarks.values()]
-    # Descending jobs, which read into the past, have numbers as cursors, so they are left out here.
+    # Sources with `descending=True`, which are read from high to low, have numbers as cursors: `is_time` omits them.
     return [
         instant(state.columns[0], state.value[0])
         for state in states

@@ -89,12 +89,12 @@ class UnusualSize:
 
 
 def rhythm_of(commits: Sequence[PastCommit], since: datetime | None = None) -> Rhythm | None:
-    """Return the usual time between a job's commits (oldest first); None for few commits or periods under a minute.
+    """Return the usual time between a job's commits (oldest first); None after few commits, or if it is under a minute.
 
     Parameters
     ----------
     since
-        When the wait for the next commit began: waits from that weekday or hour are compared. Default: the last commit.
+        When the present wait began; default: the last commit. Past waits from its weekday or hour are preferred.
     """
     gaps = [(before.at, after.at - before.at) for before, after in itertools.pairwise(commits)]
     if len(gaps) < LEAST_GAPS:
@@ -154,7 +154,7 @@ def period_text(period: timedelta) -> str:
 
 
 def _like(gaps: Sequence[tuple[datetime, timedelta]], last: datetime, period: timedelta) -> list[timedelta]:
-    """Return times between commits for the weekday of `last` (daily jobs) or its hour (jobs idle at night), or []."""
+    """Return the waits that began on the weekday of `last` (daily jobs) or in its hour (if idle at night), else []."""
     if period >= DAILY:
         return [length for start, length in gaps if start.weekday() == last.weekday()]
     if _largest([length for _, length in gaps], TRIMMED_FROM) >= PAUSE * period:

@@ -26,10 +26,10 @@ def silence(head: Head, now: datetime) -> timedelta | None:
 
 
 def may_be_dead(head: Head, now: datetime) -> bool:
-    """Return whether the run with the lease may be dead: it missed two heartbeats, or its lease ends in over an hour.
+    """Return whether the run may be dead and has to be checked: two heartbeats missing, or over an hour of lease left.
 
-    A run sends three heartbeats per lease, so two missing ones are suspicious. A live run that sends none looks the
-    same, so an operator has to check. With a long lease, heartbeats are rare, and a dead run blocks the job for long.
+    A run sends three heartbeats per lease, so two missing ones are suspicious; a live run that sends none looks the
+    same. A long lease has rare heartbeats, which show a death late, and a dead run blocks the job until the lease ends.
     """
     claim = head.claim
     if claim is None or now >= claim.lease_until:

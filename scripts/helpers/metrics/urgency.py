@@ -103,7 +103,7 @@ def condition_of(head: Head, now: datetime, threshold: Threshold | None = None) 
 
 
 def lateness_of(head: Head, now: datetime, threshold: Threshold | None = None) -> Condition | None:
-    """Return a job's condition if it is late, missing or of unknown lag, by `threshold` or its usual times; or None."""
+    """Return a job's condition if it is late, missing (long overdue) or has an unknown lag; or None."""
     if threshold is not None and threshold.measure == "lag" and (names := unread(head)):
         more = ", …" if len(names) > MOST_NAMED else ""
         reason = f"its lag is unknown; {TOO_LARGE}: {', '.join(names[:MOST_NAMED])}{more}"
@@ -134,7 +134,7 @@ def read_condition(head: Head) -> Condition | None:
 
 def rhythm_in(head: Head) -> Rhythm | None:
     """Return when a job usually commits next, and when it is late; None if too few commits are known."""
-    # Count the time without a commit from the last version, as `age` does: an operator who made it has seen the job.
+    # Count the wait from the last version, as `age` does, even if an operator made that: the operator saw the job then.
     return None if head.last is None else rhythm_of(head.recent, head.last.at)
 
 

@@ -44,12 +44,12 @@ class BoundedLookups(Lookups):
             try:
                 found[name] = self.state_at(head, name)
             except TooLargeError:
-                # Replace the large state by an empty reference, which readers never follow, even if the head stores it.
+                # Put an empty reference, which readers never follow, also in place of a large state in the head itself.
                 found[name] = Spilled("", 0, lengths[name], "")
         return replace(head, watermarks=found)
 
     def checked(self, job_id: str, place: str, context: str, stored: Any, range_key: str = items.HEAD_KEY) -> Any:
-        """Check as `Lookups.checked`; the first check of a context counts its unpacked bytes towards the limit."""
+        """Return a checked state or plan. The first check of a context counts its unpacked bytes towards `most`."""
         if (job_id, context) not in self._known:
             self._count(job_id, self._packed(stored))
             self._known[job_id, context] = None

@@ -45,9 +45,9 @@ def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> N
 
 
 def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: datetime) -> tuple[list[LogEntry], datetime]:
-    """Return older versions that share chunks of `entry` and have no expiry, and the time when all may expire.
+    """Return older versions that share chunks with `entry` and have no expiry, and when they and `entry` may expire.
 
-    `gone` has its chunks that the head no longer uses. Stop at a version without them: sharing ones are consecutive.
+    `gone` has the chunks of `entry` that the head does not use. Stop at a version without any, as none before has one.
     """
     older: list[LogEntry] = []
     if not gone or entry.version == 1:

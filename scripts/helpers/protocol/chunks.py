@@ -1,6 +1,6 @@
 """Large entries of a plan or state, cut into immutable chunks outside the head. Pure.
 
-An entry that is too large for the head is replaced by a `Spilled` reference, and so is a `Blob` at any depth.
+An entry that is too large for the head is replaced by a `Spilled` reference, and so is a `Blob` (bytes), however deep.
 Chunks are written before the head refers to them, and their count, length and hash are checked when they are
 read back.
 """
@@ -136,7 +136,7 @@ def spill_large(
     TooLargeError
         An entry is too large for chunks, or the map is too large even with every large entry in chunks.
     """
-    # Add 6 bytes for each entry, because `sizes` below counts two more maps for each entry, of 3 bytes each.
+    # Add 6 bytes for each entry, as the sum of `sizes` has: it counts two maps for each entry, of 3 bytes each.
     if _size(entries, what) + 6 * len(entries) <= MAX_BYTES:
         return dict(entries), {}
     sizes = {name: _size({name: value}, what) for name, value in entries.items()}
@@ -199,7 +199,7 @@ def join(reference: Spilled, parts: Sequence[bytes]) -> Any:
 
 
 def unused(plan: Plan, *kept: Any) -> set[Spilled]:
-    """Return the references of a plan that do not occur in any of the `kept` values."""
+    """Return a plan's references to chunks that no `kept` value refers to, so these can be deleted."""
     return {*references(plan.contexts), *references(plan.next)} - {*references([*kept])}
 
 

@@ -167,13 +167,13 @@ class Head:
     it is published or taken back, it stays, so that the next run publishes it if the publisher died. `retracting` is
     output that a decision took back and that may still be at its target; each run that begins deletes it, then plans.
     `retracted` are ranges of versions (first, last) whose output is gone, so no rewind may go back to them.
-    `epochs` has the last version of each former epoch: its output may be unpublished. A restore starts a new epoch.
-    `answers`: after a restore of the job's table, a target may have later versions than the head. By former epoch and
-    `target_key`, `answers` has the last version that an operator let the target keep. Heads of older releases have it
-    in `epochs`, for all targets. `recent` are the newest commits, oldest first, which show what is usual for the job.
+    `epochs` has the last version of each former epoch, published or not. A restore of the job's table starts an epoch.
+    `answers`: after a restore, a target may have later versions than the head. For each former epoch and each target
+    (by `target_key`), `answers` has the last version that an operator let the target keep. Heads of older releases have
+    it in `epochs`, for all targets. `recent` are the newest commits, oldest first, to show what is usual for the job.
     `releases` are the leases that operators ended since the last version; the next version records them in the history.
     `logged` is the newest version whose log entry was known to exist when the head was written; 0 if unknown.
-    `planned_at` is the latest time that a committed plan showed its script, if later than `last.at`; otherwise None.
+    `planned_at` is the latest time of a committed plan, as its script saw it, if later than `last.at`; otherwise None.
     `at_targets` has, for each target, the output with rows that was last published there and must still be there. It
     leaves out output taken back, or read again after a rewind. The target with the newest output is last.
     `failure` is the error of the last run that failed since the last version, if the run could store it.
@@ -236,10 +236,10 @@ class Head:
             self.claim.token if self.claim else None,
             self.plan.plan_id if self.plan else None,
             self.last.commit_id if self.last else None,
-            # Two operators may release the same run at once. If one is refused but got no answer, it compares heads:
-            # without the token, it would take the other release for its own, and report a reason that was not stored.
+            # Two operators may release a run at once. One whose write was refused, but who got no answer, compares the
+            # identities: without the token, the other release would pass for this one, whose reason was not stored.
             self.releases[-1].token if self.releases else None,
-            # Without these, moves to two tables, or a move and a fence raised by `doctor`, would have one identity.
+            # Without these two, a head moved to one table, to another, or only fenced by `doctor`, would look the same.
             self.moved_to,
             self.arriving_from,
         )
@@ -422,7 +422,7 @@ class Head:
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
     def released(self, *, is_run: bool = True, failure: str | None = None) -> Head:
-        """Abort: end the lease (`claim`). The plan stays for the next run. With `is_run` False, `begun` omits it."""
+        """Abort: end the lease (`claim`); the plan stays for the next run. If not `is_run`, `begun` omits the lease."""
         if not is_run:
             return replace(self, claim=None, last=self.fenced().last)
         return replace(self, claim=None, failure=failure)
@@ -481,7 +481,7 @@ class Head:
         the head after `rewound` or `reset`, if the watermarks cover rows that are gone.
         """
         decided = back or self._decided("SET", self.watermarks, order, self._run_in_force)
-        # Change the epoch before adding retractions: `_retracting` accepts versions at targets only for former epochs.
+        # Set the new epoch before `_retracting`, which lets targets keep versions (`answers`) of former epochs only.
         taken = (*decided.retracting[len(self.retracting) :], *taken)
         epochs = {**self.epochs, self.epoch: self.version}
         after = replace(decided, epoch=new_epoch(), epochs=epochs, retracting=self.retracting)
@@ -505,7 +505,7 @@ class Head:
     def fenced(self) -> Head:
         """Raise the fence and nothing else: every writer that has read the head before is refused.
 
-        `begun`, the fence minus that of the last version, stays, as both grow; in a job without versions, it grows.
+        `begun`, the fence minus the last version's fence, stays, as both grow. Without a last version, `begun` grows.
         """
         last = self.last
         return replace(self, fence=self.fence + 1, last=replace(last, fence=last.fence + 1) if last else None)
@@ -550,7 +550,7 @@ class Head:
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # Drop outputs above `version`, but keep those whose target lost (`lacks_after`) output up to `version`.
+            # Drop a record above `version`, unless its target lost versions up to `version`: `doctor` reports them.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
@@ -574,17 +574,17 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # Accept `closed`, which a target will record: it is above the epoch's last version, so runs would refuse it.
+        # Targets will record `closed`, a version above the epoch's last one: allow it, or runs would refuse the target.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 
     def _answered(self, found: Sequence[tuple[str, str, int]]) -> Head:
-        """Accept versions of former epochs at targets, up to the one given; `found` has (target, epoch, version)."""
+        """Add to `answers`: targets in `found` (target, former epoch, version) may have versions up to that one."""
         answers = {epoch: dict(answered) for epoch, answered in self.answers.items()}
         for target, epoch, last in found:
             answered, key = answers.setdefault(epoch, {}), target_key(target)
             answered[key] = max(last, answered.get(key, 0))
-        # Drop old `answers`, as the head has a size limit: runs then refuse such a target until it is accepted again.
+        # The head has a size limit: drop old `answers`. Runs refuse their targets until an operator allows them again.
         for epoch in self.answers.keys() - {epoch for _, epoch, _ in found}:
             if sum(map(len, answers.values())) > MOST_ANSWERS:
                 del answers[epoch]

@@ -143,13 +143,13 @@ def _change_to_map(change: Change) -> Item:
 
 
 def _outputs(outputs: Sequence[Output | Retraction]) -> Attribute:
-    # Store all records as one JSON text: no request reads a single one, and a map would need another map for its types.
+    # Store all records as one JSON text: no request reads a single one, and a map needs a second one for value types.
     return {"S": json.dumps([output.record() for output in outputs])}
 
 
 def _releases(releases: tuple[Release, ...]) -> Attribute:
     shown = [vars(release) | {"at": to_utc_string(release.at)} for release in releases]
-    # Do not escape characters: reasons may be in any script, and escapes would make them three times as long.
+    # Do not escape characters: an operator's reason may be in any alphabet, and escapes would make it thrice as long.
     return {"S": json.dumps(shown, ensure_ascii=False)}
 
 

@@ -126,7 +126,7 @@ def list_jobs(
 
 
 class _Tally:
-    """The cost and the number of jobs of all segments together. `stopped` makes every walk end."""
+    """The cost and the number of jobs of all parallel scans (`_Walk`) together. `stopped` ends all of them."""
 
     def __init__(self, max_requests: int | None, on_page: Callable[[int, ListCost], None] | None) -> None:
         self.cost, self.jobs, self.stopped = ListCost(), 0, False
@@ -199,7 +199,7 @@ class _Walk:
         self._has_ours = self._has_ours or (items.is_ours(item) and not items.is_job_runs_key(range_key))
 
     def _leave(self) -> None:
-        """Add the current job to `found`. If no head was read, query for items that the scan skipped."""
+        """Add the job read last to `found`. If it has no head, query for the items that the scan jumped over."""
         if self._job is not None:
             self.found.append(_listed(self._job, self._head) if self._head else self._listed_without_head(self._job))
         self._job, self._head, self._first, self._last, self._has_ours = None, None, "", "", False
@@ -208,7 +208,7 @@ class _Walk:
         """Return the entry of a job without a head. Its `problem` says whether the head is gone or never existed."""
         found: list[items.Item] = []
         for first, last in LEGACY_RANGES:
-            # Only ranges that the scan passed can have items: from the first key read to the last, or to `BEFORE_HEAD`.
+            # Query only between the first and last key that the scan read of a job, or to `BEFORE_HEAD` after a jump.
             if self._first <= last and first <= max(self._last, BEFORE_HEAD):
                 page = list(self._store.query(Between(job_id, first, last, limit=2), pages=1))
                 self._tally.count_request(len(page))
@@ -237,9 +237,9 @@ class _Walk:
 
 
 def _next_start(last: items.Item) -> items.Item:
-    """Return the key at which the next page starts: just before the job's head or, past it, after the job's items.
+    """Return where to continue after a page that ended at the key `last`: just before the head of the same job.
 
-    The start is never before `last`, the key where the last page ended, so the scan that lists heads always ends.
+    If `last` is past that head, continue after the job's items. The start is never before `last`, so each scan ends.
     """
     job_id, range_key = last[items.HASH_KEY]["S"], last[items.RANGE_KEY]["S"]
     if range_key < BEFORE_HEAD:

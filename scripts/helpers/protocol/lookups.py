@@ -39,7 +39,7 @@ Check = Callable[[str, str, Any], Any]
 
 
 def places_of(head: Head) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return ``("watermarks", {context: state})`` and, like it, what an open plan takes and the watermarks after it."""
+    """Return a head's watermarks and an open plan's two maps (see `STATES`), each as ``(place, {context: value})``."""
     of_plan = [] if head.plan is None else [(PLANS, head.plan.contexts), (NEXT, head.plan.next)]
     return [(STATES, head.watermarks), *of_plan]
 
@@ -189,7 +189,7 @@ class Lookups:
     def check_job(self, job_id: str) -> None:
         """Check a job's name. For a derived job, such as a slice of a backfill, check that of the job it serves."""
         served = served_by(job_id) if isinstance(job_id, str) else None
-        # Skip a derived name of MAX_NAME characters: the served job's name in it may be cut, and fail the check.
+        # Skip a slice's name of MAX_NAME characters: the name of its job in it may be cut, and so fail the check.
         if served is None or len(job_id) < MAX_NAME or not job_id.isprintable():
             check_job_id(served or job_id, self.job_id_rule)
 
@@ -233,8 +233,8 @@ class Lookups:
                 ours.append(range_key)
         if not ours:
             return None, found
-        # A job with items of this package has had a head: a first run has just stored it, or it was deleted. Without
-        # the deleted head, a run would read everything again, under batch ids that sinks may already have.
+        # Other items prove that the job had a head. Read again: a first run may just have stored it. If it was deleted,
+        # raise, or a run would read everything again, under batch ids that sinks may already have.
         head = self.store.read_head(job_id)
         if head is None:
             raise CorruptItemError(job_id, items.HEAD_KEY, f"it is gone, though {ours[0]!r} is there")

@@ -1,4 +1,4 @@
-"""Names and ids: the rules for jobs, runs and contexts, namespaces, derived jobs, and the batch id. Pure."""
+"""Names and ids: the rules for jobs, runs, contexts, namespaces, jobs of backfills, and the batch id. Pure."""
 
 from __future__ import annotations
 

@@ -221,9 +221,9 @@ class Retraction:
 
     @property
     def closed(self) -> int:
-        """The version that a table records for a retraction, so that late runs up to version `last` fail: `last` + 1.
+        """The version that a target records for a retraction, so that late runs up to version `last` fail: `last` + 1.
 
-        The operator's decision made it, so no batch has it. If `last` were recorded, its batch would seem published.
+        The decision took this number or ended the epoch, so no batch has it. `last` would show its batch as published.
         """
         return self.last + 1
 
@@ -242,7 +242,7 @@ class Retraction:
 
 
 def target_key(target: str) -> str:
-    """Return the hash under which `Head.answers` has what a target may keep; ``s3a://`` counts as ``s3://``."""
+    """Return the short hash that stands for a target in `Head.answers`; ``s3a://`` counts as ``s3://``."""
     return sha256(re.sub("^s3[an]://", "s3://", target).rstrip("/").encode()).hexdigest()[:12]
 
 
@@ -278,14 +278,14 @@ def make_retractions(
         return found.get(key)
 
     for output in unseen:
-        # Also take back later versions at this target: a table refuses a version below the last one that it recorded.
-        # Later versions exist here if this target has published `output`, and only another target of its batch has not.
+        # Also take back the target's later versions: a table refuses a version below the last one that it recorded.
+        # Later versions exist if the batch has two targets: this one has its rows, and the other one still lacks them.
         made = add(output, output.version)
         # Without a batch column, a batch's rows cannot be found and stay in the table. Keep their number to report it.
         if made is not None and output.rows and not output.is_retractable:
             made.rows[output.version] = output.rows
     for output in outputs:
-        # Take back all versions after `kept`: also those below `output` whose log entries expired may have rows there.
+        # Take back all versions after `kept`: `outputs` lacks those whose log entries expired, though rows may remain.
         add(output, kept + 1)
     return tuple(found.values())
 

@@ -155,7 +155,7 @@ def put_run(entry: LogEntry) -> Put:
 
 
 def put_replacement(before: Item | None, after: Item) -> Put:
-    """Build the write of an item, valid only if the stored item has the token of `before` (None: if none is stored)."""
+    """Build the write of an item, valid only if no write changed it since `before` was read (None: no item exists)."""
     # Each write stores a new token. So the condition fails if another write has changed the item since it was read.
     return Put(after, IS_NEW if before is None else (Expected(TOKEN, "equal", before[TOKEN]),))
 

@@ -311,8 +311,8 @@ class Store:
         """Yield the range keys of a large value's chunks, each as soon as the partition has capacity for a write."""
         pace = self._pace()
         for index in range(reference.chunks):
-            # Changing or deleting a chunk costs as much as writing it, so count each chunk as full. Only the last one
-            # may be smaller, and no later write has to wait because of it.
+            # To change or delete a chunk costs as much capacity as to write all of it. Count each chunk as full: only
+            # the last one may be smaller, and no write follows that would wait longer because of it.
             pace.wait_to_write(CHUNK_BYTES)
             yield items.chunk_key(reference.id, index)
 

@@ -258,7 +258,7 @@ class SchemaReader:
         return self.asked.rescue is not None and self.asked.format != "xml"
 
     def _where(self) -> Given:
-        # XML is not `is_text`, so a changed type stops the run: of a list, Spark would keep only the last element.
+        # XML is not `is_text`, so that a changed type stops the run: Spark would keep only the last repeated element.
         is_text, may_lack = self.asked.format in ("csv", "json"), self.asked.format in ("json", "xml")
         return Given(str(self.location), self.context, is_text, may_lack)
 
@@ -424,7 +424,7 @@ class SchemaReader:
         return frame.select(*selected)
 
     def _kinds_to_read(self, decision: Decision, columns: Mapping[str, Kind]) -> dict[str, Kind]:
-        """Return the columns to read from files, spelled as in the files, with the types from the decision."""
+        """Return the columns to read from files, spelled as in the files, with the types that `decision` chose."""
         wanted = {name.lower(): kind for name, kind in decision.target.items()}
         kinds: dict[str, Kind] = {}
         for name, kind in columns.items():

@@ -81,7 +81,7 @@ class Misfits:
         return kind != "string" or self.format != "csv"
 
     def _is_lost(self, name: str, kind: Kind) -> Column:
-        """Return whether a value is NULL but its record has a text for it. Nested values count: a part may be NULL."""
+        """Return whether a value that its record has may be lost: it is NULL, or nested, so that a part may be NULL."""
         has_text = self._text(name).isNotNull()
         return has_text if is_nested(kind) else quoted(name).isNull() & has_text
 

@@ -141,7 +141,7 @@ def read_pandas(
     try:
         found = _joined(str(location), format, by_key, options, as_text)
     except (*_OF_FILES, TypeError, pa.ArrowException):
-        # The error names no file: convert each file alone. Do not blame Parquet's options: the parsing accepted them.
+        # The error names no file: convert each file alone. Parquet's options are not to blame: `parse` accepted them.
         for key, frame in by_key.items():
             with _naming_file(str(location), key, format, {} if format == "parquet" else options):
                 _joined(str(location), format, {key: frame}, options, as_text)

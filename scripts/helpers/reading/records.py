@@ -179,11 +179,11 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
     Parameters
     ----------
     lines
-        The column ``record`` with the bytes of each line in UTF-8, and other columns, which are kept. For CSV, one
-        may be that of `mark_quoted`. For XML: the columns of the schema `texts_of` in place of ``record``.
+        The column ``record`` with the bytes of each line in UTF-8, and other columns, which are kept. CSV may have
+        `WITHIN` (see `mark_quoted`). XML has, in place of ``record``, the columns of `texts_of`, each element a list.
     schema
-        The columns of the records, for CSV in the order of the files, and the field that `marker` returns. If the
-        caller gave no types, a whole number that a column of doubles cannot hold exactly counts as lost.
+        The columns of the records, for CSV in the order of the files, and `RECORD` (see `marker`). If the caller gave
+        no types, a whole number that a column of doubles cannot hold exactly counts as lost.
     options
         Options of Spark's reader.
 
@@ -242,7 +242,7 @@ def texts_of(fields: T.StructType, options: Mapping[str, Any]) -> T.StructType:
 def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], is_inferred: bool) -> DataFrame:
     """Cast XML records, read with the schema of `texts_of`, to their types. Parameters and result are as in `parsed`.
 
-    `RECORD` gets the values of a record as JSON, in which `Misfits` finds the values that were lost.
+    If a value was lost in the cast, the column `RECORD` gets the record as JSON, in which `Misfits` finds the value.
     """
     syntax = _Xml(fields, record_options(options), _instant(texts))
     given = texts_of(fields, options)
@@ -461,7 +461,7 @@ class _Json(_Syntax):
         kind, value, text = self.fields[index].dataType, F.col(f"value_{index}"), F.col("text")
         found = super().converted(index, is_inferred=is_inferred)
         if "timestamp" in kind.simpleString():
-            # Parse the record again, for the number in it, only if a time is past 9999 or may have overflowed.
+            # Read a time's number of seconds (a second parse) only if the time is past 9999 or may have overflowed.
             is_rare = _any_lost(_is_far, kind, value, value)
             is_lost = _any_lost(_is_far_number, kind, value, self.value_text("text", index))
             return F.when(~F.when(is_rare, is_lost).otherwise(F.lit(False)), found)
@@ -469,7 +469,7 @@ class _Json(_Syntax):
             return found
         schema = T.StructType([self.fields[index]])
         exact = F.from_json(with_long_as_text(text), schema, self.options or None).getField(self.fields[index].name)
-        # In lists and objects, `exact` has quotes around long numbers. If `value` differs in more, Spark rounded it.
+        # In lists and objects, `exact` differs from `value` only by quotes around long numbers, unless Spark rounded.
         is_same = F.translate(value, '"', "") == F.translate(exact, '"', "")
         kept = F.when(~value.rlike(r"^[\[{]"), exact).when(is_same, value)
         # Ask first what costs little: Spark writes a double with a dot, or as Infinity.
@@ -701,7 +701,7 @@ def _is_shortened(value: Column, text: Column, scale: int) -> Column:
 def _doubtful_decimals(kind: T.DataType) -> list[str]:
     """Return regexes that match JSON records in which Spark may drop digits of a decimal, or the comma of ``"1,5"``."""
     of_kind = re.findall(r"decimal\((\d+),(\d+)\)", kind.simpleString())
-    # Skip types of up to 18 digits: they are parsed with 20 more digits (`_widened`), where `_is_cut` sees too many.
+    # Types of up to 18 digits need no pattern: they are parsed with 20 more digits, so `_is_cut` sees digits too many.
     parsed = [38 - int(digits) + int(scale) for digits, scale in of_kind if int(digits) > 18]
     # Search each pattern by itself: with all joined by `|`, Java would try each one at every character, which is slow.
     return [*_COMMA, *([rf"\.\d{{{min(parsed) + 1}}}", _POWER] if parsed else [])]
@@ -717,7 +717,7 @@ def _is_of_today(kind: T.DataType, value: Column, _: Column) -> Column | None:
 
 
 def _is_far(kind: T.DataType, value: Column, _: Column) -> Column | None:
-    """Return whether a time may be from too high a number of seconds: past 9999, or an overflow left a fraction."""
+    """Return whether a time may come from too many seconds: its year is above 9999, or an overflow left a fraction."""
     if not isinstance(kind, T.TimestampType):
         return None
     seconds = value.cast("long")
@@ -811,7 +811,7 @@ class _Csv(_Syntax):
         frame = frame.select(
             *kept, "text", F.when(F.col("text").isNotNull(), self._texts("text", [_END])).alias("texts")
         )
-        # The line now ends with `_END`, which is read as its first missing value; after an unclosed quote, nowhere.
+        # `_texts` appended `_END`, now in the first missing column; after an unclosed quote, in none, so `place` is 0.
         place = F.array_position(F.array(*map(F.col("texts").getField, names)), _END).cast("int")
         frame = frame.select(*kept, "text", place.alias("place"))
         missing = F.array_join(F.array_repeat(F.lit(self._separator), F.lit(len(names)) - F.col("place")), "")

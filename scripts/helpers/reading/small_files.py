@@ -174,7 +174,7 @@ class SmallFiles:
 def header_of(
     location: Location, one: Planned, options: Mapping[str, Any], client: S3Client | None, request_payer: bool
 ) -> bytes | None:
-    """Fetch a planned CSV file and return its header, as executors split it; None if the file has no lines."""
+    """Fetch a planned CSV file; return its header, the first line as executors split lines, or None if it has none."""
     fetcher = fetcher_of(location, client, 1, request_payer)
     lines = line_rules("csv", lowered(options)).lines(decompressed(location, one.key, fetcher.fetch(one)))
     return lines[0] if lines else None

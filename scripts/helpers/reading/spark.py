@@ -125,7 +125,7 @@ def read_files(
     else:
         columns = check_folders(location, keys)
         if schema is None and _infers_by_glob(spark, format, options):
-            # For CSV a schema does not help: Spark infers the header even with one.
+            # Do not suggest schema= for CSV: Spark opens files by pattern to infer the header even with a schema.
             remedy = "Rename it." if format == "csv" else "Give schema=, or rename it."
             _check_no_glob(location, keys, remedy)
         paths = dict(zip(keys, map(literal, location.readable_uris(keys)), strict=True))
@@ -358,8 +358,8 @@ def _check_no_glob(location: Location, keys: list[str], remedy: str) -> None:
 def literal(path: str) -> str:
     """Escape the characters that Spark would expand as a glob.
 
-    Spark's option ``__globPaths__`` does not help: if it is off, each path with such a character counts as all
-    paths of the call (DataSource.checkAndGlobPathIfNecessary), and their rows are read more than once.
+    Spark's option ``__globPaths__`` does not help: if it is off, Spark replaces each path that has such a character by
+    all paths of the call (DataSource.checkAndGlobPathIfNecessary), and so reads rows more than once.
     """
     return _GLOB.sub(r"\\\g<0>", path)
 

@@ -56,9 +56,9 @@ class IdsState:
         If no version of this job wrote the state, return the whole `next_id`.
         """
         if self.version is None or self.version >= version:
-            # No version of this job wrote the state, so nothing shows which part of `next_id` an operator added.
+            # As no earlier version of this job wrote the state, any part of `next_id` may be an operator's: return all.
             return self.next_id
-        # `next_id` is `(version + 1) * STRIDE` if no operator has raised it, before the commit of `version` or since.
+        # Without operators, the commit of `version` would have stored `(version + 1) * STRIDE`: they added the rest.
         return max(0, self.next_id - (self.version + 1) * STRIDE)
 
 
@@ -109,7 +109,7 @@ class IdBlock:
         """
         before = _context_state(context, states.get(context))
         above = [IdsState.read(state, name).above(version) for name, state in states.items() if _kind(state) == KIND]
-        # `above`: how far operators raised each context. Raise all by the largest: ids of two could overlap otherwise.
+        # Operators raised the ids of contexts by `above`. Raise all by the largest, or two contexts' ids could overlap.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
             raise InvalidValueError(

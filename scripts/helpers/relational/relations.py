@@ -177,9 +177,9 @@ def exactly(value: Column, kind: T.DataType) -> Column:
     def unlike(plain: Column, of: T.DataType) -> Column:
         if _is_float(of):
             # Return a text for 0.0 and -0.0, which Spark sorts as equal. All other numbers become NULL: the caller
-            # sorts by the rows first, which already distinguishes these numbers.
+            # sorts by the row first, and by this value only rows that Spark treats as equal.
             return F.when(plain == 0, plain.cast("string"))
-        # Only a text with a collation gets here: its bytes differ even where Spark treats texts as equal.
+        # A text with a collation, in which Spark may treat different texts as equal: return its bytes, which differ.
         return plain.cast("binary")
 
     return _rebuilt(value, kind, has_loose_equality, unlike)
@@ -304,7 +304,7 @@ class Relations:
 
     @contextmanager
     def typed_errors(self) -> Iterator[None]:
-        """Raise InvalidValueError in place of Spark's error if a bucket (hashes that begin alike) has too few ids."""
+        """Raise InvalidValueError for Spark's error that a bucket (rows with hashes that begin alike) lacks row ids."""
         try:
             yield
         except Exception as error:
@@ -336,7 +336,7 @@ class Relations:
         return plain.select(F.struct(*parts).alias("row"))
 
     def _with_ids(self) -> DataFrame:
-        """Return each row with an id, `first`. In each table of an array or map, its elements count up from there."""
+        """Return each row with its id, `first`; in tables of arrays or maps, its elements have ids from `first` on."""
         from pyspark.sql import Window
 
         for part in self._df.schema.fields:
@@ -352,8 +352,8 @@ class Relations:
         if loose:
             exact = [exactly(F.col("row").getField(name), kind) for name, kind in loose]
             dealt, order = dealt.withColumn("exact", F.xxhash64(*exact)), [*order, "exact"]
-        # Ids are unique only within a table: each table with children numbers a row's elements from the row's first id
-        # on. So a row needs as many ids as it has elements in the table where it has most, and at least one.
+        # Ids are unique only within a table: in each table with children, the elements of one source row get the ids
+        # from its `first` on. So it needs as many ids as it has elements in the table where it has most, at least one.
         inner = [F.size(_elements(table)) for table in self._tables if table.parent and table.has_children]
         needed = F.greatest(F.lit(1), *inner) if inner else F.lit(1)
         # Use a window frame of rows. In the default one, a range, equal rows would get the same sum, and the same ids.
@@ -407,7 +407,7 @@ def _field(value: Column, steps: Fields) -> Column:
 
 
 def _elements(table: RelatedTable) -> Column:
-    """Return a row's array elements for a table, each with index and parent (position in `_elements(table.parent)`)."""
+    """Return a row's array elements that go to `table`, with index and parent, a place in `_elements(table.parent)`."""
 
     def placed(array: Column, parent: Column) -> Column:
         return F.transform(

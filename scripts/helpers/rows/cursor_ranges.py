@@ -48,7 +48,7 @@ def decode_ranges(stored: object, types: Sequence[str], name: str = "coverage") 
 
 
 def _unpacked(stored: object, most: int) -> Mapping[str, Any]:
-    """Return ranges, as of `_coded`, by group, such as a backfill's name; ValueError if more than `most` in all."""
+    """Unpack coded ends of ranges (see `_coded`), by group, such as a backfill; ValueError if over `most` ranges."""
     coded: Mapping[str, Any] = unpack_json(stored, MAX_RAW_BYTES, MAX_MARKS)
     if sum(map(len, coded.values())) > 2 * most:
         raise ValueError("too many ranges")

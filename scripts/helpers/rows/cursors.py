@@ -331,7 +331,7 @@ def widened(before: object, now: object) -> bool:
 
 
 def check_value(value: object, kind: str, name: str | None = None) -> Cursor:
-    """Return a value if it is a cursor of the type, or one step outside its range; raise CursorError if it is not.
+    """Return a value if it is a cursor of the type, or a bound one step past the type's range; else raise CursorError.
 
     Other programs can write to the table of watermarks, so a stored value gets into a query only after this check.
     """

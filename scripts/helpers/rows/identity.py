@@ -32,7 +32,7 @@ class Identified(Protocol):
 
 
 def remembered(state: Mapping[str, Any], name: str = "state") -> Mapping[str, Any] | None:
-    """Return the identity stored in a state or plan; None if a DataFrame was read, or an earlier version wrote it.
+    """Return the source table's identity in a state or plan; None if it is of a DataFrame or of an earlier release.
 
     Raise ImplausibleError if the field holds anything but an identity.
     """

@@ -201,8 +201,8 @@ def reachable_high(
             context, columns[0].name,
         )  # fmt: skip
     if still_open is not None:
-        # Two entries (`EARLY`) name no transaction. Drop NO_SEQUENCE, which is for the WARNING above. Drop CACHED, with
-        # which rows wait for the delay, only if the caller passes an upper bound, because no delay applies then.
+        # Drop NO_SEQUENCE, which is only for the WARNING above. CACHED (clients took numbers in advance) lets rows wait
+        # for the delay: drop it, too, if the caller passes an upper bound, because no delay applies then.
         still_open -= EARLY if options.high is not None else {NO_SEQUENCE}
     if still_open is not None and not still_open:
         return past_last, None
@@ -210,7 +210,7 @@ def reachable_high(
     bound = low
     if before is not None and is_decided(before, still_open, now, options.delay):
         bound, left = before.bound, None
-        # The rows that the earlier run left may be deleted by now: do not go past the last row that still exists.
+        # Rows that an earlier run left undecided may be deleted by now: do not go past the last row that exists.
         if precedes(past_last, bound, descending=options.descending):
             bound = past_last
         if low is not None and precedes(bound, low, descending=options.descending):
@@ -297,7 +297,7 @@ def edge_of(seen: Sequence[SeenRow], most: int, *, as_written: bool = False) -> 
 
 
 def _edge_like(before: Edge, seen: Sequence[SeenRow]) -> Edge | None:
-    """Return the `Edge` (a digest of each row), with or without decimals' final zeros, whichever fits `before` best."""
+    """Return digests of the rows `seen`, with or without decimals' final zeros, whichever fits `before` best."""
 
     def agreeing(edge: Edge | None) -> tuple[int, int]:
         rows = edge.rows if edge else ()
@@ -313,9 +313,9 @@ def _without_zeros(text: str) -> str:
 
 
 def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
-    """Set `ties`: count the source's rows with the cursor `edge.start`, if several rows of the edge have this cursor.
+    """Set `ties` of an edge (the last few rows below a watermark): how many of the source's rows have its first cursor.
 
-    The edge stores only the last few rows; the source may have more with this cursor. Unique cursors need no count.
+    The source may have more such rows than the edge. If one row of the edge has this cursor (`start`), count none.
     """
     lowest = edge.rows[-1][0]
     if edge.start is None or sum(cursor == lowest for cursor, _ in edge.rows) < 2:
@@ -326,16 +326,16 @@ def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
 
 
 def _count_rows_below(before: Edge, now: Edge | None) -> int:
-    """Count rows of `now` that `before`, the last rows of an earlier run, lacks: they came below the watermark since.
+    """Count the rows of `now` that `before` lacks: they came below the watermark after an earlier run stored `before`.
 
-    Several rows may have the same cursor, so count rows for each cursor instead of distinct cursors.
+    An edge has the last rows below the watermark. Count per cursor, because several rows may have the same cursor.
     """
     if now is None:
         return 0
     is_partial = before.start is not None
     lowest = before.rows[-1][0]
     found = Counter(cursor for cursor, _ in now.rows) - Counter(cursor for cursor, _ in before.rows)
-    # Skip rows with the lowest cursor, as the earlier run may have stored only some: the caller compares `ties`.
+    # Skip rows with the lowest cursor: `before` may have some of them only. The caller compares their count (`ties`).
     return sum(count for cursor, count in found.items() if not (is_partial and cursor == lowest))
 
 
@@ -360,15 +360,13 @@ def edge_after(
 ) -> Edge | None:
     """Compare the last rows below the watermark with the stored ones (the edge); return the edge for the next run.
 
-    The source's `newest` rows are read for cursors of numbers and texts.
-
     Raises
     ------
     SourceError
         Rows came below the watermark, which no run would take; or, with ``on_changed="raise"``, the last row taken is
         gone or has changed.
     """
-    # Store no last rows (edge) for times and UUIDs: after a restore, new rows get later ones, so are read anyway.
+    # Only numbers and texts need an edge: new rows of a restored source may reuse them, but get later times and UUIDs.
     if window.columns[0].is_time or window.columns[0].is_uuid:
         return None
     if before is not None and window.low is not None:
@@ -536,7 +534,8 @@ def plan_window(
     columns = stamped_by(columns, clock)
     look = _Look(source, columns, chosen, context, job_id, before, low, asked, facts, clock)
     look.check()
-    # List open transactions only after the last row was found: if one ended in between, its rows can be read already.
+    # List open transactions after the last row was found, as an earlier list might lack one that has since written a
+    # lower row. A transaction that ended before the list does no harm: its rows can be read already.
     look = replace(look, writers=look.awaited_writers())
     high, undecided = look.upper_bound()
     lookback = look.lookback()
@@ -727,7 +726,7 @@ class _Look:
         before = self.low if self.state is not None else None
         texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
         widths = {*self.facts.widths, *map(len, texts)}
-        # Only texts have `facts.widths`. Leave out a first run's `low` (`start_from`), which may be shorter than a key.
+        # Only texts have `facts.widths` (lengths). `texts` omits a first run's `start_from`, which may be a short text.
         if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
             logger.warning(
                 "event=unordered_texts context=%s column=%s: the texts have different lengths, or are times with an "
@@ -749,7 +748,7 @@ class _Look:
             )
         if self.state is None or self.low is None or not self.has_uuids:
             return
-        # Skip a bound that is not a UUID: in a column of texts, one step past a UUID is the UUID with `ABOVE` added.
+        # Skip a watermark that is not a UUID: among texts, the bound just past a UUID is the UUID and `ABOVE`, a \x01.
         if is_uuid(self.low[0]) and moment_of(str(self.low[0])) > self.clock:
             raise SourceError(self.source.name, reason="behind", context=self.context, what="clock")
 
@@ -797,7 +796,7 @@ class _Look:
     def awaited_writers(self) -> OpenWriters:
         """Return open transactions that have written, if the delay applies; warn if one began before the watermark."""
         keeps_delay = self.facts.ceiling is None and (self.first.is_time or self.has_uuids)
-        # List none for the caller's upper bound if it is a time or `settled` is set: the delay does not apply then.
+        # Return no transactions if the caller's upper bound is a time, or comes with `settled`: no delay applies then.
         is_answered_for = self.asked is not None and (self.first.is_time or self.options.settled)
         if not keeps_delay or is_answered_for:
             return OpenWriters()
@@ -878,7 +877,7 @@ class _Look:
         if stamp >= cap:
             self._warn_of_long_transaction()
             return at_cap
-        # One step above the last row can be past `cap`, if the column's step is longer than from `stamp` to `cap`.
+        # If one step (such as a day) above the last row is past `cap`, the latest end that is safe, end at `cap`.
         past: Any = just_past(self.columns, last, False)
         return past if past[0] <= cap else at_cap
 
@@ -911,9 +910,9 @@ class _Look:
         )  # fmt: skip
 
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
-        """Warn, until a run has taken rows, that a row that appears below the watermark later is lost, delay or not."""
+        """Until rows were read, warn that outside a database late rows with lower ids are lost, despite `delay`."""
         took_rows = self.state is not None and self.state.last is not None
-        # Do not warn about a database: it shows a clock or, with Spark's JDBC reader, has rows wait for the delay.
+        # A database loses no late ids: do not warn if there is its clock or, with Spark, rows that wait (`undecided`).
         is_of_database = self.facts.now is not None or undecided is not None
         is_meant = self.options.settled or self.options.lookback or not self.options.delay
         if took_rows or is_of_database or is_meant:
@@ -933,7 +932,7 @@ class _Look:
         )  # fmt: skip
 
     def _up_to(self, limit: Bound | None, what: str) -> Bound | None:
-        """Return the caller's bound, or `limit` without one; CursorError if `limit` is before the bound, or None."""
+        """Return the caller's bound, or else `limit`; CursorError if the bound is past `limit`, or `limit` is None."""
         if self.asked is None:
             return limit
         if limit is None or self._precedes(limit, self.asked):
@@ -953,8 +952,8 @@ class _Look:
         # Lengthen it only for dates and times without a zone, which wall clocks stamp. Times in UUIDs are instants.
         if self.low is None or not isinstance(lookback, timedelta) or self.first.type not in ("timestamp_ntz", "date"):
             return lookback
-        # If clocks skip from 02:00 to 03:00, they showed 01:00 two hours before 04:00: so read three hours back. In
-        # autumn clocks show that less time passed than the lookback: never read back less than `options.lookback`.
+        # If clocks skip from 02:00 to 03:00, they showed 01:00 two hours before 04:00, so a lookback of two hours must
+        # be three. In autumn, clocks move less than the time that passes: never read less than `options.lookback` back.
         end: Any = self.low[0]
         wall = end.replace(tzinfo=None) if isinstance(end, datetime) else datetime.combine(end, time.min)
         try:

@@ -62,7 +62,7 @@ class SliceSource(ForwardingRows):
         return None if self.is_done else self.source.identity()
 
     def zone_is_known(self, now: datetime) -> bool | None:
-        """Return what the source returns; True after the slice was read, because the source is then not queried."""
+        """Return whether the source was given a time zone; True, without a query, after the slice was read."""
         return self.is_done or self.source.zone_is_known(now)
 
     # The next three methods disable checks for a restored source and for reused numbers: the live job makes them.
@@ -84,7 +84,7 @@ class SliceSource(ForwardingRows):
         if self.is_done:
             return Facts()
         found = self.source.facts(columns, low, descending)
-        # Only times and UUIDs compare with a clock. If `high` is None, the cursor has numbers, in descending order.
+        # Compare only times and UUIDs with a clock. `high` is None only for numbers that are read in descending order.
         if self.high is not None and (columns[0].is_time or _is_uuid_bound(self.high)):
             now = self.clock()
             source_now = found.now or now.astimezone(found.zone or now.tzinfo)
@@ -129,12 +129,12 @@ class SliceSource(ForwardingRows):
 
 
 def _is_uuid_bound(end: RangeEnd) -> bool:
-    """Return whether a bound is a UUID, or (as the end of a range with it) the next larger text, UUID plus `ABOVE`."""
+    """Return whether a bound is a UUID, or a UUID plus `ABOVE`, which ends a range whose last value is the UUID."""
     return isinstance(end[0], str) and is_uuid(end[0].rstrip(ABOVE))
 
 
 def _smallest_at(moment: datetime, column: CursorColumn, beside: RangeEnd) -> Cursor:
-    """Return the smallest time that a column can hold from a moment on, or the smallest UUID if `beside` is one."""
+    """Return the smallest stamp that a column can get from a moment on: a UUID if `beside`, a bound, is one."""
     return first_uuid_at(moment) if _is_uuid_bound(beside) else column.floor(moment)
 
 
@@ -286,7 +286,7 @@ class RowsProgress:
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
                         "value to continue from, or reset the context to read everything."
                     )
-                # Drop unedited `SEEN` (what runs saw), or the next run might refuse rows that the operator has checked.
+                # Drop what runs saw (`SEEN`) unless edited, or runs might refuse rows that the operator has checked.
                 after = RowsState.read(state, name)
                 seen: dict[str, Any] = {
                     field: None for field in SEEN if before and getattr(after, field) == getattr(before, field)

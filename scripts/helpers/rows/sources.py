@@ -56,7 +56,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class SeenRow:
-    """One row: its cursor, and the exact text of each other column whose value has an exact text."""
+    """One row: its cursor, and its other columns as texts, without those of types that no text shows exactly."""
 
     cursor: Bound
     contents: Mapping[str, str | None] = field(default_factory=dict)
@@ -192,7 +192,7 @@ class RowSource(ABC):
         Parameters
         ----------
         now
-            The job's time. Its zone counts as given, unless it is UTC, for a source without the clock of a database.
+            The job's time. If the source is not a database, its zone counts as given, unless that is UTC, the default.
         """
         return None
 
@@ -227,7 +227,7 @@ class RowSource(ABC):
         """Return the names of open transactions that might still commit a row with a lower id than the last row.
 
         Wait at most `longest` for them to end. Return the names of those still open; None if they are unknown. If
-        clients might take ids before a transaction begins, add an entry of `EARLY`; CACHED has rows wait for the delay.
+        clients might take ids before they begin a transaction, add a reason of `EARLY`; for CACHED, rows wait `delay`.
         """
         return None
 

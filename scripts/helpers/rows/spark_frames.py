@@ -53,10 +53,10 @@ def is_constant_column(df: DataFrame, name: str) -> bool:
 
 
 def wall_clock_of(df: DataFrame, name: str) -> str | None:
-    """Return the reader that may have read a wall clock as an instant: ``JDBC``, ``CSV`` or ``JSON``.
+    """Return the reader of Spark that may have made instants of times without a zone: ``JDBC``, ``CSV`` or ``JSON``.
 
-    ``JDBC`` only if the column's type in the database has no zone. None if the plan shows no such reader, and for a
-    computed column, because the computation may have applied the zone.
+    ``JDBC`` only if the column's type in the database has no zone. None if Spark's query plan shows no such reader, and
+    for a computed column, because the computation may have applied the zone.
     """
     plan = analysed_plan(df)
     if plan is None:
@@ -126,7 +126,7 @@ def _computed(node: Any) -> Iterator[tuple[int, Any]]:
         if _kind(expression) == "Alias":
             made_by = expression.child()
             if _kind(made_by) == "WindowExpression" and not made_by.windowFunction().references().isEmpty():
-                # Yield only the window function: the values do not contain the columns of PARTITION BY and ORDER BY.
+                # Yield only the window function: its result has no values of the columns in PARTITION BY and ORDER BY.
                 made_by = made_by.windowFunction()
             yield expression.exprId().id(), made_by
 
@@ -214,7 +214,7 @@ class DataFrameRows(RowSource):
         return is_partition_column(self.df, column.name)
 
     def wall_clock(self, column: CursorColumn) -> str | None:
-        """Return the Spark reader that may have read wall clocks as the instants of a cursor; None if there is none."""
+        """Return the reader, such as ``CSV``, that may have made a cursor's instants of times without a zone."""
         return wall_clock_of(self.df, column.name)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:

@@ -106,7 +106,7 @@ def with_marks(statement: SQL, mark: LiteralString, percent: LiteralString, coun
 
 
 def with_names(statement: SQL, names: Mapping[str, SQL]) -> SQL:
-    """Return a statement with a table's name in each field, such as ``{events}``; Spark fills fields with DataFrames.
+    """Fill the fields of a statement, such as ``{events}``, with tables' names. Not for Spark, which does it itself.
 
     >>> with_names(sql("SELECT * FROM {{events}}"), {"events": internal("relation")})
     'SELECT * FROM glue_watermarks_relation'

@@ -217,7 +217,7 @@ class RowsState:
         return self.unpacked("state")
 
     def unpacked(self, name: str) -> tuple[str, list[CursorRange]]:
-        """Return the origin (period since a reset) and the ranges read; ImplausibleError, with `name`, if damaged."""
+        """Return the origin (a period's name) and the ranges read; ImplausibleError, which shows `name`, if damaged."""
         if self.covered is None:
             return "", merged([self.passed])
         groups = decode_ranges(self.covered, self.types, f"{name}.covered")

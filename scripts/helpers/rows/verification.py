@@ -120,8 +120,8 @@ class Choice:
                 newer += piece.count
                 if within < piece.count:
                     first, last = piece.at(within)
-                    # Start the oldest interval at the range's `low` and end the newest at `high`, even if rows on both
-                    # sides have an equal first column. With `low` None, older rows of the target are compared, too.
+                    # Intervals end at values of the first cursor column. But the oldest starts at the range's `low` and
+                    # the newest ends at `high`, with all columns. A `low` of None includes the target's older rows.
                     start = low if within == piece.count - 1 else from_number(first, column.type)
                     found.append((start, high if within == 0 else from_number(last, column.type)))
                     break
@@ -145,7 +145,7 @@ def first_of(end: End) -> Cursor:
 def _start(span: Span, smallest: Cursor | None) -> Cursor:
     if span[0] is not None:
         return first_of(span[0])
-    # If the source has no row below the end, return the end: `_Cells` then counts one interval, without a beginning.
+    # If the source has no row below the end, return the end: the range is then one interval, whose low is None.
     end: Any = first_of(span[1])
     found: Cursor = end if smallest is None else min(smallest, end)
     return found
@@ -171,7 +171,7 @@ class _Cells:
 
 
 def _width(column: CursorColumn, interval: Tick | None, all_steps: int) -> int:
-    """Return the width of an interval in steps of the column; `all_steps` is the width of all ranges that were read."""
+    """Return an interval's width in column steps: by default a day or, for numbers, a part of all ranges' steps."""
     if interval is None and not column.is_time:
         return max(1, -(-all_steps // PARTS))
     interval = DAY if interval is None else interval

@@ -39,10 +39,10 @@ class RowWindow:
     watermark then stays as it is. A compound cursor has a value for each column, and its columns are compared in order.
     A `descending` window has the rows at `low` or below it, and above `high`. `start` is where the first run was to
     start, and a lookback reads no further. `whole` takes every row, whatever its cursor. `source` is the identity of
-    the source (see `identity`). `has_more` means that a limit left rows for the next batch. The plan leaves out the
-    other fields, because the next state, which is frozen with the plan, has them: `last` is the last row seen;
-    `undecided` are rows that the next run must check first (see `open_writers`); no row can still appear below
-    `complete`, a bound past the last row or None; `edge`, digests of the last rows before `high`, detects a restore.
+    the source (see `identity`). `has_more` means that a limit left rows for the next batch. Four fields are not in the
+    plan, because the next state, which is frozen with it, has them: `last`, the last row seen; `undecided`, rows that
+    the next run must check first (see `open_writers`); `complete`, the bound below which no row can still appear, or
+    None if that is not past the last row; and `edge`, digests of the last rows before `high`, to detect a restore.
 
     Examples
     --------

@@ -49,12 +49,12 @@ def type_of(kind: Kind) -> T.DataType:
 
 
 def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, beside: Sequence[str] = ()) -> DataFrame:
-    """Return rows with the columns of a decision, and with the values that it rescues, as JSON, in the column `rescue`.
+    """Return rows with the `target` columns of a schema's decision, and with values of its `rescued` columns as JSON.
 
     Parameters
     ----------
     rescue
-        The name of the rescue column; None for no such column.
+        The name of the column for this JSON, without which the rescued values are lost; None for no such column.
     beside
         Columns of the frame that are not from the source; they come last, unchanged.
     """

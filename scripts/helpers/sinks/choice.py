@@ -102,5 +102,5 @@ def is_sink_of(sink: Sink, record: Output | Retraction) -> bool:
 def sink_of(
     record: Output | Retraction, given: Iterable[Sink], spark: SparkSession | None, s3_client: S3Client | None
 ) -> Sink | None:
-    """Return the one of the `given` sinks that has the target of the record; if none has, the result of `opened`."""
+    """Return the sink among `given` whose target the record names; if there is none, `opened` makes one."""
     return next((sink for sink in given if is_sink_of(sink, record)), None) or opened(record, spark, s3_client)

@@ -171,7 +171,7 @@ class Statements:
 
     def create_landing(self, staging: str, columns: Sequence[Arriving]) -> SQL:
         """Return the CREATE TABLE for the landing table, which takes rows before they are converted and checked."""
-        # a: attempt at the Spark task p, which Spark may repeat after its commit. n: a row's number. d: 1 for a delete.
+        # p: a Spark task. a: its attempt: Spark may run it again after it committed. n: row number. d: 1 for a delete.
         declared = [sql("{} {}", column.landing, self.sql.landing_type(column)) for column in columns]
         listed = joined(", ", [*declared, sql("a bigint DEFAULT ({}), p bigint, n bigint, d bigint", self.sql.attempt)])
         return sql("CREATE TABLE {} ({}){}", self.beside(staging + LANDING), listed, self.sql.engine)
@@ -202,7 +202,7 @@ class Statements:
         return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
     def changed(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL | None:
-        """Return the query that counts, by column, values that `copy` changed for the staging table; None for none."""
+        """Return a query that counts, by column, values that `copy` changed in converting; None if it alters none."""
         changes = [self.sql.changes(*pair) for pair in columns]
         if not any(changes):
             return None
@@ -274,7 +274,7 @@ class Statements:
         return sql("DELETE FROM {} WHERE {}", self.batches, OF_BATCH), self._of(output, output.version)
 
     def versions(self, of: Output | Retraction, kept: SQL = KEPT) -> Bound:
-        """Return the query for recorded versions: the output's, or a retraction's that meet the condition `kept`."""
+        """Return the query for versions in the table of batches; for a retraction, by default those not taken back."""
         which, values = (OF_BATCH, [of.version]) if isinstance(of, Output) else (kept, [of.first, of.last])
         return sql("SELECT version FROM {} WHERE {}", self.batches, which), self._of(of, *values)
 
@@ -332,7 +332,7 @@ class Statements:
         return self.sql.create_like(self.beside(self.deletes_table), names, self.target)
 
     def other_scales(self, column: Arriving) -> list[SQL]:
-        """Return queries that count decimals, as text in target and `deletes_table`, of another scale than `column`."""
+        """Return queries that count decimals of other scale in target and `deletes_table`: as text, 1.50 is not 1.5."""
         # Skip texts with an exponent, which Spark writes for very small numbers.
         where = sql(
             "LENGTH(SUBSTR({0}, INSTR({0} || '.', '.') + 1)) <> {1} AND {0} NOT LIKE '%E%'",
@@ -369,7 +369,7 @@ class Statements:
         )  # fmt: skip
 
     def ties_beside(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
-        """Return the query that counts staged rows unlike a target's row or delete of equal keys and `sequence_by`."""
+        """Return a query that counts staged rows unlike a target's row or delete with equal keys and `sequence_by`."""
         unequal = joined(" OR ", [sql("s.{} <> 0", DELETED), *self._differ(merge, declared)])
         return sql(
             "SELECT (SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE {}) + "
@@ -976,9 +976,9 @@ class DatabaseSink(TableSink):
         if isinstance(record, Output):
             is_named = record.folder.startswith(owner_of(table, record.job))
         else:
-            # Compare the end of the retraction's target: a retraction lacks the staging table's name with its hash of
-            # the target. A retraction from `a.repairs`, one name with a dot, also matches a table `repairs`. Even so
-            # no row is lost: only rows of the retracted versions are deleted, and the job reads these versions again.
+            # An output has its staging table's name, with a hash of the target. A retraction has none, so compare the
+            # end of its target. A target named `a.repairs` (one name with a dot) would also match `repairs`. Even so no
+            # row is lost: only rows of the retracted versions are deleted, and the job reads these versions again.
             is_named = f".{record.target.removeprefix(place)}".endswith(f".{table}")
         return is_named and record.staging == self._log.schema
 
@@ -1110,7 +1110,7 @@ class _Log(TableLog):
         return columns_of_catalogue(session.rows(self.sql.catalogue(parts)))
 
     def exists(self) -> bool:
-        return True  # The records are in the table of batches, so they may exist without the target: see `_versions`.
+        return True  # True even without the target, because batches are recorded in another table: see `_versions`.
 
     def shape(self) -> TableShape | None:
         with self.session("the table cannot be looked at") as session:
@@ -1230,7 +1230,7 @@ class _Log(TableLog):
         return bisect_left(range(1, of.last + 1), True, key=lambda first: not self.count(replace(of, first=first)))
 
     def meaning(self, error: Exception) -> Meaning | None:
-        return None  # Each session translates its driver's errors, so every error that arrives here is a TargetError.
+        return None  # No error here is of the connector: each session has made TargetErrors of its driver's errors.
 
     def _versions(self, session: Session, of: Output | Retraction, kept: SQL = KEPT) -> list[int]:
         batches = self.batches(session, of.staging)

@@ -237,7 +237,7 @@ class _Log(LakeLog, Tables):
             self._append((app, version), change.staged if isinstance(change, Append) else None)
             return
         is_recorded = self.recorded(of) >= version
-        # Skip a recorded batch unless `repeats`: a merge stores its deletes, which an operator may have removed, again.
+        # Without `repeats`, skip a recorded batch: merging it again would restore deletes that an operator has removed.
         if not is_recorded or change.repeats:
             record = None if is_recorded else (app, version)
             self._merge(self.merging(change.rules), self.rows.read(change.staged), record)
@@ -273,9 +273,9 @@ class _Log(LakeLog, Tables):
             try:
                 self.merge(self._uri, merge.source(distinct), step, recorded)
             except Exception as error:
-                # Until a round of this loop has recorded the batch, raise: the caller tries again, or finds that
-                # another publisher has recorded it. From then on, merge again here: the caller would skip the recorded
-                # batch, so that it would not be merged with rows and deletes that another writer committed meanwhile.
+                # Before a merge of this loop has recorded the batch, raise: the caller tries again, or finds that
+                # another publisher has recorded it. After that, if another writer `moved` the table, merge again here:
+                # the caller would skip the recorded batch, and never merge it with that writer's rows and deletes.
                 if recorded is not None or self.meaning(error) != "moved":
                     raise
                 continue
@@ -703,7 +703,7 @@ def _describe(field: Any, path: str, chunks: Mapping[str, list[Any]], low: Any, 
 
 
 def _bounds(least: Any, most: Any, kind: pa.DataType) -> tuple[Any, Any]:
-    """Return a lower and an upper bound of all values in the form of Delta's log; ValueError if they have none."""
+    """Return a lower and an upper bound of all values, as in Delta's log; ValueError if the log must have none."""
     if isinstance(least, str):
         high = most[:MAX_BOUND]
         while high < most:

@@ -79,8 +79,8 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
         for restore, (gone, back) in [*undone.items()]:
-            # The RESTORE undid each commit that added a file it removed (`gone`), or removed a file it brought `back`.
-            # It also undid the commit that added a file that this commit removed (compaction), if not in `back`.
+            # A commit that added a file that the RESTORE removed (`gone`), or removed one that it brought `back`, was
+            # undone. If it removed another file (compaction), the commit that added this file was undone, too.
             gone.difference_update(added)
             gone.update(removed - back)
             back.difference_update(removed)
@@ -96,7 +96,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         if marks and not undone:
             break
     newest = max(parents, default=-1)
-    # Give unread commits the parent -1 (unknown): those to which a RESTORE went back, and the one before the oldest.
+    # Add commits not read (a RESTORE's goal, and the one before the oldest read) with -1, an unknown parent.
     parents = dict.fromkeys(parents.values(), -1) | parents
     return rolled_back(newest, parents, sorted(parents), marks)
 

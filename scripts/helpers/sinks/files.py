@@ -394,7 +394,7 @@ def _filled(
     """Give each column without a value the target's type, or leave it out of the rows; see `fit_to_schema`."""
     spark, is_stream = spark_of(rows), isinstance(rows, ArrowStream)
     void = [path for path, kind in found.items() if kind == VOID]
-    # Leave columns without a value as they are in JSON, where Spark writes no NULL, or zero rows, which make no file.
+    # Leave columns without a value unchanged in JSON, where Spark writes no NULL, and in zero rows, which make no file.
     if not void or format == "json" or not (spark or is_stream or len(rows)):
         return rows
     wanted: dict[str, Any] = {}
@@ -740,8 +740,8 @@ class FileSink:
         """Move staged files to their names at the target, which is another folder of the same bucket or file system."""
         gone = self.staging.place.move(moves, sizes, self.target)
         if gone and output.replaces:
-            # HDFS renames no staged file to a name that exists at the target, so delete the existing file first. It is
-            # of an earlier attempt: with `replaces`, no head is saved, from which others could publish this attempt.
+            # HDFS renames no staged file to a name that exists at the target, so delete the existing file first. Only
+            # an earlier attempt can have left it: with `replaces`, no head is saved, so no other run publishes it.
             left = self.staging.place.files(output.folder)
             refused = {name: moves[name] for name in gone if name in left}
             self.target.delete(refused.values())
@@ -772,7 +772,7 @@ class FileSink:
             )
 
     def _layout(self, found: Collection[str]) -> bool:
-        """Return whether this batch gets a folder ``batch_id=…/``; TargetError if the target has the other layout."""
+        """Return whether this batch gets a folder ``batch_id=…/``; TargetError if earlier batches differ."""
         in_folders = [name for name in found if name.startswith(f"{BATCH_COLUMN}=")]
         flat = [name for name in found if batch_of(name) and not name.startswith(f"{BATCH_COLUMN}=")]
         target = self.name

@@ -579,14 +579,14 @@ class IcebergSink(LakeSink):
     def places(self, df: Any) -> list[str]:
         if (found := self._done(self._log.found)) is not None:
             return self._leads_to(str(found.location()), self._log.properties(found))
-        # Return no folder for rows without columns, because they create no table, or if the catalog cannot show the
-        # location of a table before creating it (TargetError): a source cannot read a folder that does not exist.
+        # Return no folder for rows without columns, which create no table, or if the catalog shows no location of a
+        # table before creating it (TargetError): no source can read, and so overlap, a folder that does not exist.
         with suppress(TargetError):
             return self._done(lambda: self._leads_to(*self._log.planned_table())) if columns_of(df) else []
         return []
 
     def publish(self, output: Output) -> None:
-        """Append or merge the staged rows; see `TableSink.publish`. TargetError if the other engine staged them."""
+        """See `TableSink.publish`. TargetError if the rows were staged by the other engine (Spark or pyiceberg)."""
         if output.rows != 0 and output.engine != self._log.engine:
             raise TargetError(
                 self.name,
@@ -894,7 +894,7 @@ class _Branches(Attempts):
         snapshot = self._log.refs()[branch]
         summary, left_out = snapshot.summary(), (observed and observed.after_action()) or {}
         if any(left_out.values()) or not int(summary.get("added-records") or 0):
-            # No rows, or rows that `check_required` refuses. Expire the snapshot by id: by age, others would expire.
+            # No row is there, or `check_required` refuses some. Expire the snapshot by id: by age, others would expire.
             self.clear(folder)
             self._log.table().expireSnapshots().expireOlderThan(0).expireSnapshotId(snapshot.snapshotId()).commit()
             check_required(self._target, left_out)
@@ -1052,7 +1052,7 @@ class _ArrowLog(_Log):
         try:
             files = [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in copied]
         except OSError as error:
-            # Let `pyiceberg` write the rows: it cannot read the files copied here, having another login or endpoint.
+            # `pyiceberg` has another login or endpoint and cannot read the copies, so let it write the rows itself.
             logger.info("event=written_again target=%s: %s", self._target, error)
             return None
         ids = parquet_path_to_id_mapping(table.schema())

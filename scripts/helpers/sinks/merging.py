@@ -210,7 +210,7 @@ class _SparkEngine:
     def relation(self, rows: DataFrame, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> DataFrame:
         """Return the rows for the SQL of a merge: `columns`, a map from name to alias, and the whole row as `ROW`.
 
-        `ROW` has all columns. With `beside`, it leaves out the columns in `beside`, and SQL can compare two such rows.
+        `ROW` has all columns. With `beside`, it lacks these columns, and has maps as sorted lists: SQL can compare it.
         """
         fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
         if beside:
@@ -226,7 +226,7 @@ class _SparkEngine:
         return tuple(self.sql(text, **relations).collect()[0])
 
     def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
-        """For each row of `found`, return the row of `of` in its column `ROW`. `filled` columns get values of `found`.
+        """Return the rows of `of` that `found` has as structs in `ROW`. `filled` columns get values of `found`.
 
         A column of `filled` that is not in `of` gets the type of the column `like` in `of`.
         """
@@ -432,11 +432,11 @@ class Tables(Protocol):
         """Return the names of a table's columns."""
 
     def read(self, table: str, events: Any, merge: Merge) -> Any:
-        """Return the rows of a table, at least those with a key of the batch's `events`: its rows and deletes."""
+        """Return a table's rows, at least those whose key is in `events`, the rows and deletes of the batch."""
 
 
 class Frames:
-    """The computations of a merge in SQL, on frames of one engine. Frames of events have a column `DELETED`."""
+    """The computations of a merge in SQL, on frames of one engine. Events are rows and, if `DELETED`, deletes."""
 
     def __init__(self, engine: MergeEngine) -> None:
         self._engine = engine
@@ -458,7 +458,7 @@ class Frames:
     def distinct(self, events: Any, merge: Merge) -> Any:
         """Return the newest event (row or delete) of each key, or for a history table one of each key and sequence.
 
-        Of events with the same key and sequence, return a delete if there is one. `check` refuses those that differ.
+        Of a row and a delete with equal keys and `sequence_by`, return the delete. `check` refuses such pairs.
         """
         column = aliases_of([*merge.keys, *merge.sequence_by, DELETED])
         together = merge.keys if merge.history is None else [*merge.keys, *merge.sequence_by]
@@ -494,8 +494,8 @@ class Frames:
     def versions(self, events: Any, there: Any, gone: Any, merge: Merge) -> Any:
         """Return the versions (rows of a history table) of the events' keys, with start and end.
 
-        `DELETED` is true for the versions in `there`, so that the MERGE inserts only new versions. Rows from before the
-        first merge, which have no start, are left out, so that they stay unchanged.
+        `DELETED` is true for the versions in `there`, so that the MERGE sets only their end, and inserts only new ones.
+        Rows from before the first merge, which have no start, are left out, so that they stay unchanged.
 
         Parameters
         ----------
@@ -574,10 +574,10 @@ class TableMerge:
         Raises
         ------
         KeyColumnError, InvalidValueError
-            An event has NULL in a key or in `sequence_by`, or has the same values there as another event, a row of the
-            target or a delete in the table `memory`, which remembers deletes, and differs from it.
+            An event has NULL in a key or in `sequence_by`. Or an event differs from another event, a row of the target
+            or a remembered delete that has the same values in these columns.
         TargetError
-            The table that remembers deletes has other columns than the keys and `sequence_by` of these rules.
+            The table `memory`, which remembers deletes, has other columns than the keys and `sequence_by` of `rules`.
         """
         tables, frames = self._tables, self._frames
         remembered = tables.columns(self.memory) if tables.has(self.memory) else []

@@ -143,7 +143,7 @@ def record_of(job: str, batch: str) -> str:
 
 
 def recorded_by(record: str) -> tuple[str, int] | None:
-    """Return ``<job's mark>/<epoch>`` and the version from a name that `record_of` made; None for another name.
+    """Return ``<job's hash>/<epoch>`` and the version from a name that `record_of` made; None for another name.
 
     >>> recorded_by(record_of("5e8c9902", "e1f00ba42-0000000003"))
     ('5e8c9902/e1f00ba42', 3)

@@ -87,7 +87,7 @@ def rolled_back(
 
     kept = followed(newest, set())
     known = set(kept)
-    # Skip commits older than all in `kept`: they may be ancestors of `newest`, too, if the commits between expired.
+    # Do not count commits older than all ancestors in `kept` as lost: expired commits may link them to `newest`.
     for at in dropwhile(lambda one: one not in kept, log):
         followed(at, known)
     last = dict(sorted(marks[at] for at in kept & marks.keys()))

@@ -100,7 +100,7 @@ def write_spark(
     if found is None:
         found = {"rows": _counted_again(df, folder, format, options)}
         if unfit:
-            # Count unfit values in the rows: the written files do not distinguish an empty text from NULL.
+            # Count values that fit no folder's name in the rows: the written files do not distinguish '' from NULL.
             found |= df.select(*unfit).collect()[0].asDict()
     check_partition_counts(partition_by, found)
     return int(found["rows"])
@@ -134,7 +134,7 @@ def unfit_values(columns: Sequence[str], types: Mapping[str, str], unfit: Unfit,
 
 
 def check_partition_counts(columns: Sequence[str], counts: Mapping[str, Any]) -> None:
-    """Raise InvalidValueError for the first column with an unfit value; `counts` are those of `unfit_values`."""
+    """Raise InvalidValueError for a column with values unfit to name folders; `counts` are those of `unfit_values`."""
     for at, column in enumerate(columns):
         for text in ("", NULL_FOLDER, NAN, NUL, LONG, BELOW_ZERO):
             if count := int(counts.get(f"{text}{at}") or 0):

@@ -149,7 +149,7 @@ def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: 
 
 
 def _is_unfit(column: pa.ChunkedArray, name: str, text: str, longest: int) -> Any:
-    """Return an array of booleans: true for each value of a column that is unfit for the reason `text`; see `UNFIT`."""
+    """Return which values cannot name a partition's folder: those equal to `text`, or of the kind it names."""
     if text == NAN:
         return pc.is_nan(column)
     if text == BELOW_ZERO:
@@ -500,7 +500,7 @@ def _held_kind(kind: str, held: Collection[str]) -> str:
 
 
 def check_held(types: Mapping[str, str], held: Collection[str], target: str) -> None:
-    """Raise InvalidValueError if one of `types`, by path, is not among the table's (`held`), or is an empty struct."""
+    """Raise InvalidValueError for a column whose type is not in `held` (the table's types) or is an empty struct."""
     for path, kind in types.items():
         base = kind.partition("(")[0].partition(" ")[0]
         is_empty = kind == "struct" and not any(other.startswith(f"{path}.") for other in types)
@@ -523,9 +523,9 @@ class SparkRows:
         self._spark = spark
 
     def taken(self, df: DataFrame, target: str, held: Collection[str]) -> DataFrame:
-        """Return a script's frame with types that the table has: instead of a type that it lacks, the next wider one.
+        """Return a script's frame in which a type that the table cannot store (not in `held`) is the next wider one.
 
-        InvalidValueError if the table has no type for a column, or the new type cannot hold a value.
+        InvalidValueError if the table can store no type for a column, or the new type cannot hold a value.
         """
         wider = {path: _held_kind(kind, held) for path, kind in self.by_path(df.schema).items() if kind in WIDER}
         df = _cast_at(df, {path: kind_of_text(kind) for path, kind in wider.items()})
@@ -574,7 +574,7 @@ class SparkRows:
         return dict(zip(conditions, rows.select(*counts).collect()[0], strict=True))
 
     def kept(self, rows: DataFrame, rules: Merge) -> DataFrame:
-        """Drop deletes and `DELETED`; add missing `valid_from`, `valid_to` as NULL for a history (row per version)."""
+        """Drop deletes and the column `DELETED`. Add `valid_from`, `valid_to` as NULL if a history table lacks them."""
         found = rows.where(NOT_DELETED).drop(DELETED)
         types = {field.name: field.dataType for field in found.schema.fields}
         ends = {name: F.lit(None).cast(types[like]) for name, like in rules.ends(found.columns).items()}

@@ -181,7 +181,7 @@ class Attempts(ABC):
 
     @abstractmethod
     def left(self, job: str) -> list[str]:
-        """Return the `Output.folder` of each attempt with rows or a note of their withdrawal; `job` is a job's hash."""
+        """Return the `Output.folder` of each attempt with rows or a note of `withdraw`; `job` is the job id's hash."""
 
     @abstractmethod
     def left_at(self, folder: str) -> str:
@@ -207,7 +207,7 @@ class Attempts(ABC):
         return [self.left_at(folder) for folder in self.covered(retraction)]
 
     def covered(self, retraction: Retraction) -> list[str]:
-        """Return the `Output.folder` of each attempt at a retracted version that has rows or a note of `withdraw`."""
+        """Return `Output.folder` of retracted versions' attempts that left rows or `withdraw`'s note in their place."""
         left = self.left(retraction.job)
         return [folder for folder in left if retraction.covers(version_of(folder, retraction.epoch))]
 

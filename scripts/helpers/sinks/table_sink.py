@@ -115,7 +115,7 @@ class MergeRows:
 class Nothing:
     """A change of a table that changes no row, but records a version.
 
-    If attempts staged files (`staged_files`), this must make commits fail of publishers that read the table before.
+    If attempts staged files (`staged_files`), publishers that read the table before this commit must fail to commit.
     """
 
     staged_files: bool
@@ -143,7 +143,7 @@ class TableLog(Protocol):
         """Return whether there is a table."""
 
     def shape(self) -> TableShape | None:
-        """Return the shape of the table; None if there is no table. TargetError if its folder has other files."""
+        """Return the table's columns and rules; None for no table, TargetError for a folder with files but no table."""
 
     def recorded(self, of: Output | Retraction) -> int:
         """Return the last version that the table has recorded for the job and epoch of `of`; 0 for none.
@@ -347,7 +347,7 @@ class TableSink(ABC):
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return the places where attempts stage, or staged what `of` records; the last has the rows of an output."""
+        """Return the places where attempts stage, or did for the record `of`; an output's rows are in the last."""
 
     @abstractmethod
     def _staging_now(self) -> str:
@@ -403,7 +403,7 @@ class TableSink(ABC):
         return shape is not None and retraction.batch_column in shape.types
 
     def _decided(self, action: Callable[[], T]) -> T:
-        """Run an action; retry if another writer commits in between. Without `retries_decisions`, the next run does."""
+        """Run an action. If another writer commits in between, retry if `retries_decisions`, else in the next run."""
         return self._done(action, TRIES if self._log.retries_decisions else 1)
 
     def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:
@@ -570,8 +570,8 @@ class LakeSink(TableSink):
         staged = None if log.is_created_when_staged or log.exists() else self._staged(output)
         if staged is not None:
             # Create the table without rows, and then look for the staged rows again, because `retract` may have deleted
-            # them meanwhile. It records the retraction in the table only if it finds one. A table that is created with
-            # rows after `retract` has looked for it would keep the retracted rows.
+            # them meanwhile. `retract` records a retraction only in a table that exists, so a table that is created
+            # with rows after `retract` has looked for it would keep the retracted rows.
             like = log.rows.empty(staged)
             kept = like if output.merge is None else log.rows.kept(like, Merge.by(output.merge))
             log.make(kept, output.partition_by)

@@ -18,8 +18,8 @@ _JOB_GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.jo
 def time_limit(spark: SparkSession, seconds: float) -> Iterator[None]:
     """Cancel the jobs that this thread starts in the block if none of their tasks ends within `seconds`.
 
-    The jobs have their own job group, so no other job is cancelled. Spark Connect does not show tasks: there the
-    jobs are cancelled if they take that long in total while the server has a free slot for another job.
+    The jobs have their own job group, so no other job is cancelled. Spark Connect does not show tasks: there the jobs
+    are cancelled `seconds` after the block began, once a short query has run, so that they do not wait for a slot.
 
     Raises
     ------

@@ -199,7 +199,7 @@ class Database(Dialect):
         return self.bytes_as_text(value.encode().hex())
 
     def bytes_as_text(self, digits: str) -> SQL:
-        """Return a text, given its bytes in hex, as an SQL constant in the form that text columns are compared with."""
+        """Return an SQL constant for a text, given its bytes in hex, that compares with a text column's `binary`."""
         raise NotImplementedError
 
     def cursor(self, column: CursorColumn) -> SQL:
@@ -275,7 +275,7 @@ class Database(Dialect):
         return None
 
     def corrected(self, expression: SQL, kind: str, name: str) -> SQL:
-        """Return SQL for a column's exact text; for `corrected_kinds`, it is NULL where the driver's value is right.
+        """Return SQL for a column's exact text; in `corrected_kinds`, NULL where the driver reads it right.
 
         For a time that no reader can represent, the database raises an error that contains `name` and matches `UNFIT`.
         """
@@ -294,7 +294,7 @@ class Database(Dialect):
         return None if kind is None else (column, kind)
 
     def inside(self, expression: SQL, kind: str, name: str) -> SQL:
-        """Write a time so that every reader gets its value: as exact text, or as a time limited to the years 1 to 9999.
+        """Write a time for any reader: as exact text, or as a time of the years 1 to 9999, with infinity as their end.
 
         For a time that no reader can represent, the database raises an error that contains `name` and matches `UNFIT`.
         """
@@ -349,9 +349,9 @@ class Database(Dialect):
         return options
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return options with which the lists of `writers` and `open_since` have the connection's transaction as `OWN`.
+        """Return options for a connection that begins a transaction, listed as `OWN` in `writers` and `open_since`.
 
-        A list without `OWN` is out of date. Return None if the server's list of transactions is always current.
+        A list that lacks it is out of date. Return None if the server's list of transactions is always current.
         """
         return None
 
@@ -525,19 +525,19 @@ class WritableDatabase(Database):
         return staged == declared or is_longer or is_text or {self.kind(staged), self.kind(declared)} <= {*WHOLE}
 
     def step(self, declared: str) -> timedelta:
-        """Return the step between two times of a declared type; 0 for any other type."""
+        """Return the smallest difference between two times of a declared type; 0 for any other type."""
         _, tick = self.cursor_type(declared) or ("", None)
         return tick if isinstance(tick, timedelta) else timedelta(0)
 
     def arrived(self, column: Arriving, declared: str) -> SQL:
-        """Return SQL for a value in the landing table, to which rows are written first, in the target column's type."""
+        """Return SQL to INSERT a value of the landing table, where rows are written first, as the type `declared`."""
         return sql("l.{}", column.landing)
 
     def changes(self, column: Arriving, target: TableColumn) -> SQL | None:
-        """Return the condition that a staged value, `s`, differs from the one that arrived, `l`; None if it never does.
+        """Return the condition that a value of the landing table, `l`, changed in the staging table, `s`; None: never.
 
-        A value that the type only formats differently, such as a json or a uuid, does not differ. A value that it cuts,
-        pads, rounds or changes in case does: a reader would not get back the value that was written.
+        A value that the target's type only formats differently, such as a json or a uuid, counts as equal. A value that
+        it cuts, pads, rounds or changes in case does not: a reader would not get back the value that was written.
         """
         return None
 

@@ -105,7 +105,7 @@ class MySQL(WritableDatabase):
     insert = sql("INSERT IGNORE")
     engine = sql(" ENGINE=InnoDB")
     by_bytes, moment, landing_text = COLLATED_BY_BYTES, sql("timestamp"), sql("longtext{}", COLLATED_BY_BYTES)
-    compares_staged = True  # MySQL cannot CAST to most types: compare values in the staging and landing tables.
+    compares_staged = True  # MySQL cannot CAST to most types, so `changes` compares values with the staged ones.
     attempt = sql("CONNECTION_ID()")
     rights = "GRANT CREATE, ALTER, DROP, SELECT, INSERT, UPDATE, DELETE ON {schema}.*"
 

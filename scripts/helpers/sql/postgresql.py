@@ -144,7 +144,7 @@ class PostgreSQL(WritableDatabase):
         return names.get(kind) or super().declared(kind, precision, scale)
 
     def serves(self, column: CursorColumn) -> bool:
-        # An index helps for texts, too, because the catalogue query reports only indexes that sort by bytes.
+        # Indexes on texts serve, too: texts are compared by bytes, and the catalogue query reports only such indexes.
         return True
 
     def bytes_as_text(self, digits: str) -> SQL:
@@ -302,7 +302,7 @@ class PostgreSQL(WritableDatabase):
         )  # fmt: skip
 
     def has_foreign(self, parts: Sequence[str]) -> SQL:
-        """Return SQL for 1 if a table, its partitions or what it reads as a view are foreign tables, else for 0."""
+        """Return SQL for 1 if a table, one of its partitions or, for a view, a table it reads is foreign, else 0."""
         return sql("(WITH RECURSIVE {} SELECT CASE WHEN {} THEN 1 ELSE 0 END)", self._kin(parts), FOREIGN)
 
     def _kin(self, parts: Sequence[str]) -> SQL:
@@ -346,14 +346,14 @@ class PostgreSQL(WritableDatabase):
         # Find the transactions of this database that have an id, or that wait for a lock to write and so have none yet.
         # Include writers of other tables: a row that they insert here later may have `now()`, which is the beginning of
         # the transaction. The server keeps no beginning of a prepared transaction: assume `delay` before its PREPARE.
-        # Add UNSEEN for a user without the role pg_read_all_stats, who cannot see when transactions of others began.
-        # Leave out VACUUM, which writes no row: it takes the lock of a writer on indexes only.
+        # Add UNSEEN (a reason) for a user without pg_read_all_stats, who cannot see when others' transactions began.
+        # Leave out VACUUM, which writes no row, by looking at tables only: it takes a writer's lock on indexes.
         waiting = sql(
             "SELECT l.pid FROM pg_locks l JOIN pg_class r ON r.oid = l.relation WHERE l.locktype = 'relation'"
             " AND l.database = a.datid AND l.mode = 'RowExclusiveLock' AND r.relkind IN ('r', 'p')"
         )
         prepared = sql("p.prepared - INTERVAL {}", in_quotes(f"{delay.total_seconds():f} seconds"))
-        # Read pg_stat_activity first: it still shows a transaction that is prepared before the second read.
+        # Read pg_prepared_xacts last: otherwise neither read shows a transaction that is prepared between them.
         return sql(
             "WITH RECURSIVE {} SELECT 'pid ' || a.pid AS writer, {began} AS began FROM pg_stat_activity a"
             " WHERE {began} IS NOT NULL AND a.datname = current_database() AND a.pid <> pg_backend_pid()"
@@ -401,7 +401,7 @@ class PostgreSQL(WritableDatabase):
         if wide == target.declared.removesuffix("[]") or not base:
             return None
         name = self.type_name(wide + "[]" * array)
-        # CAST the landing table's value to get the staged one, because a join with the staging table would take longer.
+        # Compute the staging table's value by a CAST of the landing table's, as a join of the tables takes longer.
         landed = self._landed(column)
         staged = sql("CAST({} AS {})", landed, self.type_name(target.declared))
         arrived, staged = (sql("CAST({} AS {})", side, name) for side in (landed, staged))

@@ -63,7 +63,7 @@ class Grammar:
         return re.sub(r"\s+", " ", "".join(found))
 
     def check_limits(self, what: str, bare: str, source: str) -> None:
-        """Raise SourceError if the `bare` text has a clause that limits or skips rows, or unbalanced brackets."""
+        """Raise SourceError if a text without comments and quotes limits or skips rows, or has unbalanced brackets."""
         top = _outside_of_brackets(bare, source)
         if re.search(self.limits, top, re.IGNORECASE) or re.search(self.gaps, bare, re.IGNORECASE):
             raise SourceError(

@@ -60,7 +60,7 @@ class SQLite(WritableDatabase):
     rights = "Let the process write to the file and its folder"
 
     def writers(self, parts: Sequence[str], column: str) -> SQL:
-        # Return no row: only one transaction writes at a time, so no open one can add a row below a committed number.
+        # List no transaction: SQLite lets only one write at a time, so an open one cannot add a row below the last id.
         return sql("SELECT NULL AS writer WHERE 1 = 0")
 
     def __init__(self, loose: frozenset[str] = frozenset()) -> None:
@@ -148,8 +148,8 @@ class SQLite(WritableDatabase):
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # SQLite does not show whether a table was created again. A random text never equals a stored one, so callers
-        # search the table for a batch, from the last rowid down. Return none WITHOUT ROWID: they would read all rows.
+        # SQLite does not show if a table was created again. A random text equals no text stored with a batch, so
+        # callers search the table for the batch, last rowid first. No text WITHOUT ROWID: they would read all rows.
         return sql(
             "SELECT hex(randomblob(8)) FROM {}.sqlite_master WHERE type = 'table' AND name = {} COLLATE NOCASE "
             "AND sql NOT LIKE '%WITHOUT ROWID%'",
@@ -163,8 +163,8 @@ class SQLite(WritableDatabase):
         )  # fmt: skip
 
     def constraints(self, parts: Sequence[str]) -> Sequence[SQL]:
-        # Leave out partial keys, and tables whose ON CONFLICT may ignore rows. Leave out CHECKs of tables that declare
-        # a COLLATE: the columns of the staging table lack the collation, so a CHECK could have another result there.
+        # Staged rows are checked by these. Leave out keys of some rows only (partial) and tables whose ON CONFLICT may
+        # ignore rows. Leave out CHECKs of tables with a COLLATE: staging tables lack it, so a CHECK may differ there.
         query = sql(
             "SELECT l.name, {0} || ' COLLATE ' || x.coll, NULL FROM {1}, pragma_index_list(m.name) l, "
             'pragma_index_xinfo(l.name) x WHERE l."unique" = 1 AND l.partial = 0 AND x.key = 1 AND {2} UNION ALL '

@@ -141,7 +141,7 @@ def possibly_vacuumed_files(commits: Sequence[DeltaCommit], after: int | None, u
     """
     if after is None:
         later = [commit for commit in commits if commit.version > until]
-        # Of the files that `later` commits removed, leave out those that `later` commits added: `until` lacks them.
+        # Return files that `later` commits removed, except those that they also added: `until`'s version lacks them.
         return _paths_taken_out(later).difference(*(commit.paths for commit in later))
     left = _paths_taken_out(commits)
     inside = [commit for commit in commits if after < commit.version <= until]

@@ -35,7 +35,7 @@ def ordered_changes(changes: DataFrame) -> DataFrame:
 
 
 def with_feed_literals(rows: DataFrame, span: TableSpan, name: str) -> DataFrame:
-    """Return rows of a whole table with the columns of a feed. Each row is an insert."""
+    """Return rows of a whole table with the columns of a change data feed (`FEED_COLUMNS`). Each row is an insert."""
     check_no_feed_columns(rows.columns, name)
     return rows.select(
         "*",

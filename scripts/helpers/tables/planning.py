@@ -120,7 +120,7 @@ def span_between(
     nothing = TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
     if low == end:
         return nothing
-    # If `low` is after `end`, the job was rewound: return nothing. If neither is the later one, the table was set back.
+    # Return nothing if `low` is later than `end` (the job was rewound). If neither is later, the table was restored.
     planning = _Planning(source, options, context, job_id)
     try:
         return replace(planning, options=replace(options, on_loss="raise")).since(

@@ -128,7 +128,7 @@ class TableOptions:
         )
 
 
-# --- spans ----------------------------------------------------------------------------------------
+# --- spans: the commits of a table that a batch reads ---------------------------------------------
 
 KIND = "table"
 Format = Literal["delta", "iceberg"]
