@@ -67,7 +67,7 @@ def test_readme_examples_work_when_run_in_order(table: str, spark: Any, tmp_path
     assert written == "Wrote jobs.html.\n"
     assert names["watermarks"].table_name == table
     assert len(examples) == 2
-    assert report.attempted == 5
+    assert report.attempted == 6
     assert report.failed == 0
     assert spark.read.parquet(f"{tmp_path}/raw/repairs").count() == 2
 

@@ -26,7 +26,7 @@ from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
 from scripts.helpers.reading.fetched_lines import GZIP, NAMED_WRONG
 from scripts.helpers.reading.misfits import narrowed
-from scripts.helpers.schemas.frames import kind_of_arrow
+from scripts.helpers.schemas.frames import kind_of_arrow, nested_kind
 from scripts.helpers.schemas.kinds import Columns, Kind, is_number, narrowed_numbers
 
 if TYPE_CHECKING:
@@ -181,20 +181,15 @@ def check_numbers(
             found = footer.schema.to_arrow_schema()
         except (*DAMAGE, pa.ArrowException):
             continue  # Let Spark read the file: it does not use the Arrow schema in the footer, which is damaged here.
-        for path, asked, kind in narrowed_numbers(given, {field.name: _kind_of(field.type) for field in found}):
+        columns = {field.name: nested_kind(field.type, _inferred) for field in found}
+        for path, asked, kind in narrowed_numbers(given, columns):
             if is_number(kind):
                 raise narrowed(str(location), path, key, kind, asked)
 
 
-def _kind_of(found: pa.DataType) -> Kind:
-    """Return the type that Spark infers for a column of Parquet, in the form of Spark's JSON."""
-    if pa.types.is_struct(found):
-        return {"type": "struct", "fields": [{"name": field.name, "type": _kind_of(field.type)} for field in found]}
-    if pa.types.is_list(found) or pa.types.is_large_list(found):
-        return {"type": "array", "elementType": _kind_of(found.value_type)}
-    if pa.types.is_map(found):
-        return {"type": "map", "keyType": _kind_of(found.key_type), "valueType": _kind_of(found.item_type)}
-    return _UNSIGNED.get(str(found)) or kind_of_arrow(str(found))
+def _inferred(kind: pa.DataType) -> Kind:
+    """Return the type that Spark infers for a Parquet column of a pyarrow type that is not nested."""
+    return _UNSIGNED.get(str(kind)) or kind_of_arrow(str(kind))
 
 
 def nanosecond_columns(

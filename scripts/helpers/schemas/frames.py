@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -96,6 +96,18 @@ def kind_of_arrow(shown: str) -> str:
     if shown.startswith("timestamp"):
         return "timestamp" if "tz=" in shown else "timestamp_ntz"
     return _AS_SHOWN.get(shown, shown)
+
+
+def nested_kind(kind: pa.DataType, leaf: Callable[[pa.DataType], Kind]) -> Kind:
+    """Return a type of pyarrow in the form of Spark's JSON. `leaf` is called for types that are not nested."""
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [{"name": one.name, "type": nested_kind(one.type, leaf)} for one in kind]}
+    if pa.types.is_map(kind):
+        parts = {"keyType": kind.key_type, "valueType": kind.item_type}
+        return {"type": "map", **{name: nested_kind(part, leaf) for name, part in parts.items()}}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return {"type": "array", "elementType": nested_kind(kind.value_type, leaf)}
+    return leaf(kind)
 
 
 def arrow_type(kind: Kind) -> pa.DataType | None:

@@ -15,7 +15,7 @@ from scripts.helpers.protocol.outputs import Retraction
 from scripts.helpers.rows.arrow_streams import ArrowStream
 from scripts.helpers.rows.dialect import SPARK
 from scripts.helpers.rows.sql import SQL, in_quotes, sql
-from scripts.helpers.schemas.frames import arrow_type, arrow_type_at, kind_of_arrow
+from scripts.helpers.schemas.frames import arrow_type, arrow_type_at, kind_of_arrow, nested_kind
 from scripts.helpers.schemas.kinds import (
     Kind,
     differing_by_case,
@@ -391,19 +391,12 @@ def plain_type(kind: pa.DataType, held: Collection[str] | None = None) -> pa.Dat
 
 def types_of_arrow(schema: pa.Schema) -> dict[str, str]:
     """Return the types of a schema by path, under Spark's names, or pyarrow's names if Spark has no such type."""
-    return types_by_path(_kind_of(pa.struct(list(schema))))
+    return types_by_path(nested_kind(plain_type(pa.struct(list(schema))), _plain_kind))
 
 
-def _kind_of(kind: pa.DataType) -> Kind:
-    """Return the type that Spark gives to a Parquet column of a pyarrow type, in the form of Spark's JSON."""
-    kind, types = plain_type(kind), pa.types
-    if types.is_struct(kind):
-        return {"type": "struct", "fields": [{"name": field.name, "type": _kind_of(field.type)} for field in kind]}
-    if types.is_map(kind):
-        return {"type": "map", "keyType": _kind_of(kind.key_type), "valueType": _kind_of(kind.item_type)}
-    if types.is_list(kind):
-        return {"type": "array", "elementType": _kind_of(kind.value_type)}
-    return "date" if types.is_date64(kind) else kind_of_arrow(str(kind))
+def _plain_kind(kind: pa.DataType) -> Kind:
+    """Return the type that Spark gives to a Parquet column of a plain pyarrow type."""
+    return "date" if pa.types.is_date64(kind) else kind_of_arrow(str(kind))
 
 
 # --- columns without values -----------------------------------------------------------------------
