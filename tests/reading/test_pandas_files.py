@@ -75,6 +75,16 @@ def test_number_is_a_text_when_it_has_more_than_64_bits(tmp_path: Path, format: 
 
 
 @pytest.mark.parametrize("format", ["csv", "json"])
+def test_numbers_are_texts_when_a_float_would_make_one_infinite(tmp_path: Path, format: str) -> None:
+    texts = ["1E+400", "-1E+400", "1", "1.5"]
+    lines = [f'{{"x":{text}}}' for text in texts] if format == "json" else ["x", *texts]
+
+    found = landed(tmp_path, "\n".join(lines)).read_pandas(format)
+
+    assert (str(found["x"].dtype), found["x"].tolist()) == ("string", texts)
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
 def test_numbers_are_texts_when_one_is_negative_and_one_too_large_for_a_bigint(tmp_path: Path, format: str) -> None:
     numbers = [2**64 - 1, -1]
     lines = [f'{{"id":{number}}}' if format == "json" else str(number) for number in numbers]

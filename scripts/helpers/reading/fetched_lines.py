@@ -42,8 +42,6 @@ _IN_FLIGHT = 64 * 1024 * 1024
 """Bytes that one task fetches ahead of what it has returned. A single object may be larger."""
 _BATCH = 2 * 1024 * 1024
 """Bytes of files in one batch for Spark, so that it parses the first batch while later files are fetched."""
-_BLANKS = re.compile(r"[ \t\r\n]*")
-_JSON = json.JSONDecoder()
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -251,15 +249,6 @@ def read_whole_input(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
     users do not get the typed error. The input of a task is one part of a plan, so it is small.
     """
     return list(batches)
-
-
-def values_of(text: str) -> Iterator[Any]:
-    """Yield the JSON values that follow each other in a text."""
-    place = 0
-    while place < len(text):
-        value, end = _JSON.raw_decode(text, place)
-        yield value
-        place = _BLANKS.match(text, end).end()  # type: ignore[union-attr]
 
 
 def pack(table: pa.Table) -> bytes:

@@ -11,9 +11,11 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from functools import partial
 from inspect import signature
 from io import BytesIO, StringIO
+from math import isinf
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile, ZipFile
 
@@ -24,7 +26,7 @@ from scripts.helpers.listing.folders import folder_values
 from scripts.helpers.listing.paths import packing
 from scripts.helpers.reading.dialects import nanoseconds_of
 from scripts.helpers.reading.fetch import WORKERS_HERE, Planned, fetcher_of, planned_of
-from scripts.helpers.reading.fetched_lines import DECOMPRESS, unpacked_text, values_of
+from scripts.helpers.reading.fetched_lines import DECOMPRESS, unpacked_text
 from scripts.helpers.reading.misfits import check_related
 from scripts.helpers.reading.spark import check_folders
 from scripts.helpers.schemas.kinds import Columns, differing_by_case
@@ -49,6 +51,7 @@ NULLABLE = {f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u")
 NULLABLE |= {"bool": "boolean", "float": "Float32", "double": "Float64", "string": "string", "large_string": "string"}
 """Nullable types of pandas, by the names of pyarrow's types."""
 BLANK = " \t\r\n"
+_BLANKS = re.compile(rf"[{BLANK}]*")
 
 
 def read_pandas(
@@ -310,7 +313,10 @@ def _typed_text(texts: Any) -> Any:
     elif len(there) and pc.all(pc.match_substring_regex(there, NUMBER)).as_py():
         long = pc.and_(is_whole, pc.greater(pc.binary_length(there), 15))
         if all(abs(int(text)) <= LARGEST_FLOAT for text in there.filter(long).to_pylist()):
-            return texts.cast(pa.float64())
+            numbers = texts.cast(pa.float64())
+            # Keep texts such as 1e400, of which a float would be infinite.
+            too_large = pc.and_(pc.is_inf(numbers), pc.match_substring_regex(texts, "[0-9]"))
+            return texts if pc.any(too_large).as_py() else numbers
     elif len(there) and pc.all(pc.is_in(pc.utf8_lower(there), pa.array(["true", "false"], there.type))).as_py():
         return pc.equal(pc.utf8_lower(texts), "true")
     return texts
@@ -330,13 +336,31 @@ def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the records of lines, which hold one or several objects each, or arrays of them."""
     for number, line in enumerate(lines, 1):
         try:
-            for value in values_of(line.strip(BLANK)):
+            for value in _values(line.strip(BLANK)):
                 records = value if isinstance(value, list) else [value]
                 if not all(isinstance(record, dict) for record in records):
                     raise _LineError(f"line {number} has a value that is no object")
                 yield from records
         except json.JSONDecodeError as error:
             raise _LineError(f"line {number} is not JSON ({error.msg} at character {error.pos + 1})") from error
+
+
+def _values(text: str) -> Iterator[Any]:
+    """Yield the JSON values that follow each other in a text."""
+    place = 0
+    while place < len(text):
+        value, end = _JSON.raw_decode(text, place)
+        yield value
+        place = _BLANKS.match(text, end).end()  # type: ignore[union-attr]
+
+
+def _fraction(text: str) -> float | Decimal:
+    """Return a number of JSON with a point or an exponent; a Decimal if a float would be infinite."""
+    found = float(text)
+    return Decimal(text) if isinf(found) else found
+
+
+_JSON = json.JSONDecoder(parse_float=_fraction)
 
 
 def _typed_objects(objects: pd.Series[Any]) -> pd.Series[Any]:
@@ -349,8 +373,8 @@ def _typed_objects(objects: pd.Series[Any]) -> pd.Series[Any]:
         least, most = min(whole), max(whole)
         is_signed, is_unsigned = least >= -(2**63) and most < 2**63, least >= 0 and most < 2**64
         name = "Int64" if is_signed else "UInt64" if is_unsigned else "string"
-    elif kinds and kinds <= {int, float}:
-        name = "Float64" if all(abs(value) <= LARGEST_FLOAT for value in whole) else "string"
+    elif kinds and kinds <= {int, float, Decimal}:
+        name = "Float64" if Decimal not in kinds and all(abs(value) <= LARGEST_FLOAT for value in whole) else "string"
     return objects if name is None else objects.astype(name)
 
 

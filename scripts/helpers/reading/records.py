@@ -366,10 +366,11 @@ class _Syntax:
             lost.append(_any_lost(_is_cut, kind, value, value))
         if doubtful[1:]:
             lost.append(self._is_inexact_text(index, value, doubtful))
-        if "double" in kind.simpleString() and is_inferred:
-            # Parse the record again to get the text, but only for large values, which are rare.
-            rounded = _any_lost(_is_rounded, kind, value, self.value_text("text", index))
-            lost.append(F.when(_any_lost(_is_large, kind, value, value), rounded).otherwise(F.lit(False)))
+        if re.search("double|float", kind.simpleString()):
+            # Parse the record again to get the text, but only for large or infinite values, which are rare.
+            is_rare, is_changed = (_is_large, _is_rounded) if is_inferred else (_is_infinite, _is_overflow)
+            changed = _any_lost(is_changed, kind, value, self.value_text("text", index))
+            lost.append(F.when(_any_lost(is_rare, kind, value, value), changed).otherwise(F.lit(False)))
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
 
     def _is_inexact_text(self, index: int, value: Column, doubtful: Sequence[Column]) -> Column:
@@ -533,8 +534,7 @@ class _Xml(_Syntax):
             value = F.from_json(text_of_all, schema, self.options).getField(ROW)
         lost = [F.col(f"lost_{index}"), _any_lost(_is_gone, kind, value, text)]
         lost.append(_any_lost(self._is_inexact, kind, value, text))
-        if is_inferred:
-            lost.append(_any_lost(_is_rounded, kind, value, text))
+        lost.append(_any_lost(_is_rounded if is_inferred else _is_overflow, kind, value, text))
         return F.when(~reduce(or_, lost), value.cast(kind))
 
 
@@ -711,6 +711,16 @@ def _is_large(kind: T.DataType, value: Column, _: Column) -> Column | None:
     return F.abs(value) >= _EXACT_TO if kind.typeName() == "double" else None
 
 
+def _is_infinite(kind: T.DataType, value: Column, _: Column) -> Column | None:
+    return F.abs(value) == float("inf") if kind.typeName() in ("float", "double") else None
+
+
+def _is_overflow(kind: T.DataType, value: Column, text: Column) -> Column | None:
+    """Return whether a number is too large for its type: Spark reads it as infinite, and its text has digits."""
+    found = _is_infinite(kind, value, text)
+    return None if found is None else found & text.rlike(r"\d")
+
+
 def _is_of_today(kind: T.DataType, value: Column, _: Column) -> Column | None:
     """Return whether a time is of today in some zone: Spark adds today's date to a text that has only a time of day."""
     return F.abs(F.datediff(value, F.current_date())) <= 1 if isinstance(kind, T.TimestampType) else None
@@ -737,9 +747,10 @@ def _is_far_number(kind: T.DataType, value: Column, text: Column) -> Column | No
 
 
 def _is_rounded(kind: T.DataType, value: Column, text: Column) -> Column | None:
-    """Return whether the text of a double is a whole number that the double does not hold exactly."""
+    """Return whether a double is infinite for a number, or differs from the whole number that its text is."""
     is_other = text.cast("decimal(38,0)") != value.cast("decimal(38,0)")
-    return F.when(text.rlike(r"^-?\d{1,37}$"), is_other) if kind.typeName() == "double" else None
+    is_whole, overflow = text.rlike(r"^-?\d{1,37}$"), _is_overflow(kind, value, text)
+    return F.when(is_whole, is_other).otherwise(overflow) if kind.typeName() == "double" else overflow
 
 
 def _names(kind: T.DataType) -> Iterator[str]:

@@ -148,3 +148,42 @@ def test_time_of_xml_keeps_its_microseconds_when_a_date_beside_it_has_a_format(
     [(value, lost)] = rescued(tmp_path, "read", "xml", schema, spark_with_packages, dateFormat="dd.MM.yyyy")
 
     assert (value.day, value.at.microsecond, lost) == (date(2024, 2, 29), 123456, None)
+
+
+TOO_LARGE = {"DOUBLE": ["1e400", "-1e400"], "FLOAT": ["1e400", "-1e400", "1e39"], None: ["1e400", "-1e400"]}
+
+
+@pytest.mark.parametrize("kind", TOO_LARGE)
+@pytest.mark.parametrize("format", ["csv", "json", "nested"])
+@pytest.mark.parametrize("way", OWN)
+def test_number_is_rescued_when_its_type_would_make_it_infinite(
+    way: str, format: str, kind: str | None, spark: Any, tmp_path: Path
+) -> None:
+    shown = {"csv": "{}", "json": '{{"x":{}}}', "nested": '{{"x":[{}]}}'}[format]
+    lines = [shown.format(text) for text in (*TOO_LARGE[kind], "1.5")]
+    (tmp_path / "1.txt").write_text("\n".join(["x", *lines] if format == "csv" else lines))
+    schema = kind and (f"x ARRAY<{kind}>" if format == "nested" else f"x {kind}")
+    options = {"header": True, "inferSchema": schema is None} if format == "csv" else {}
+
+    found = rescued(tmp_path, way, format, schema, spark, **options)
+
+    texts = [json.loads(text)["x"].strip('[]"') for value, text in found if value is None]
+    assert texts == TOO_LARGE[kind]
+    assert found[-1] == ([1.5] if format == "nested" else 1.5, None)
+
+
+@pytest.mark.parametrize("schema", [None, "x DOUBLE"])
+def test_number_of_xml_is_rescued_when_a_double_would_make_it_infinite(
+    schema: str | None, spark_with_packages: Any, tmp_path: Path
+) -> None:
+    put(tmp_path, "xml", "x", ["1e400", "1.5"])
+
+    assert rescued(tmp_path, "read", "xml", schema, spark_with_packages) == [(None, '{"x":"1e400"}'), (1.5, None)]
+
+
+def test_infinity_stays_when_a_file_of_csv_says_so(spark: Any, tmp_path: Path) -> None:
+    put(tmp_path, "csv", "x", ["Inf", "-Inf"])
+
+    found = rescued(tmp_path, "read", "csv", "x DOUBLE", spark)
+
+    assert found == [(float("inf"), None), (float("-inf"), None)]
