@@ -12,10 +12,10 @@ from decimal import Decimal
 from typing import Any
 
 from scripts.helpers.metrics.freshness import Threshold, age, lag, unread
-from scripts.helpers.metrics.signs_of_life import failed_since, may_be_dead, silence
+from scripts.helpers.metrics.signs_of_life import failed_since, last_run, may_be_dead, silence
 from scripts.helpers.metrics.urgency import activity, condition_of, rhythm_in
 from scripts.helpers.protocol.chunks import Blob
-from scripts.helpers.protocol.head import SUCCESS, Change, Claim, Head, LogEntry, Release
+from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Release
 from scripts.helpers.protocol.values import ImplausibleError, Spilled, to_utc_string
 from scripts.helpers.rows.cursor_ranges import shown_range
 from scripts.helpers.rows.states import RowsState, column_values
@@ -145,16 +145,3 @@ def change_json(change: Change) -> dict[str, Any]:
 def entry_json(entry: LogEntry) -> dict[str, Any]:
     """Return one version of a history as JSON."""
     return {"version": entry.version, **change_json(entry.change), "seconds": as_json(entry.duration)}
-
-
-def last_run(head: Head) -> tuple[str, datetime] | None:
-    """Return the run that began last, and when it began or committed; None if the head does not have it.
-
-    A head stores the run that owns the job and the run that made its last version; of the runs that ended without a
-    version, only the number. After an operator's decision, such as a rewind, earlier runs are only in the history.
-    """
-    if head.claim is not None:
-        return head.claim.run_id, head.claim.since
-    if head.last is not None and head.last.op in SUCCESS and head.last.run_id is not None:
-        return head.last.run_id, head.last.at
-    return None

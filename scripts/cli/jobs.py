@@ -12,35 +12,33 @@ import click
 from rich.text import Text
 
 from scripts.cli.commands import Duration, JobName, command
-from scripts.cli.documents import as_json, emit, head_json, json_text, last_run
+from scripts.cli.documents import as_json, emit, head_json, json_text
 from scripts.cli.failures import offer_near
 from scripts.cli.progress import progress
-from scripts.cli.screen import NONE, Cell, release_hint, show_folded, show_rows
+from scripts.cli.screen import NONE, release_hint, show_folded, show_table
 from scripts.cli.surroundings import Surroundings
 from scripts.cli.thresholds import read_thresholds, thresholds_option
-from scripts.helpers.display.units import count_of, duration_text, id_text, printable
+from scripts.helpers.display.units import count_of, printable
 from scripts.helpers.errors import DAMAGE, AmbiguousHistoryError, CorruptItemError, NewerFormatError, UnknownJobError
 from scripts.helpers.metrics.embedded import EmbeddedMetrics
-from scripts.helpers.metrics.freshness import Threshold, age, lag, open_plan_age, why_no_lag
+from scripts.helpers.metrics.freshness import Threshold, age, lag, open_plan_age
 from scripts.helpers.metrics.report import JobReport
-from scripts.helpers.metrics.signs_of_life import failed_since, may_be_dead
+from scripts.helpers.metrics.signs_of_life import may_be_dead
 from scripts.helpers.metrics.thresholds import threshold_of
-from scripts.helpers.metrics.urgency import LATE, NEVER_COMMITTED, WORDS, Condition, condition_of, without_head
+from scripts.helpers.metrics.urgency import LATE, NEVER_COMMITTED, WORDS, JobNow, JobTable
 from scripts.helpers.protocol.bounded_lookups import BoundedLookups
-from scripts.helpers.protocol.head import Change
 from scripts.helpers.protocol.jobs import ListCost, ListedJob, list_jobs
-from scripts.helpers.protocol.lookups import Lookups
 from scripts.helpers.protocol.names import is_file, served_by
 from scripts.helpers.states import files_waiting
 from scripts.jobs.exit_codes import FAILED
 
-HEADINGS = ("job", "state", "lag", "changed", "plan", "last run", "failed")
 SORTS = ("urgency", "behind", "name", "version")
-NEVER = timedelta.max
 UNKNOWN = "not in the table; check the name"
 MISSING = "not in the table; check the name in the thresholds"
 STYLES = {"problem": "red", "missing": "red", "at work": "green", "idle": "", "no commit yet": ""}
 """Colours of states; all other states are yellow."""
+CELLS = {"state": lambda text: STYLES.get(text, "yellow"), "failed": lambda text: "" if text == NONE else "red"}
+"""Functions that return the colours of cells, by heading."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +117,8 @@ def jobs(
     if late:
         states = (*states, *LATE)
     chosen = JobChoice(prefix, states, stale, sort, limit, everything or bool(names))
-    found, cost = (named_jobs(around, names), None) if names else _listed(around, given)
-    listing = _Listing.of(found, chosen, given, now)
+    found, cost = (named_jobs(around, names, given), None) if names else _listed(around, given)
+    listing = _Listing.of(found, chosen, given)
     if metrics:
         _report(listing, now)
     else:
@@ -138,21 +136,21 @@ class _Listing:
 
     Attributes
     ----------
-    conditions
-        The condition of each job by name. Jobs that --prefix leaves out, and hidden jobs of backfills, are not in it.
+    counted
+        The jobs that --fail-on judges: all but those that --prefix leaves out, and hidden jobs of backfills.
     left
         How many jobs --limit leaves out.
     derived
         How many jobs of backfills the option --backfills would add, regardless of their state or age.
     """
 
-    shown: list[ListedJob]
-    conditions: Mapping[str, Condition]
+    shown: JobTable
+    counted: Sequence[JobNow]
     left: int
     derived: int
 
     @classmethod
-    def of(cls, found: list[ListedJob], chosen: JobChoice, given: Mapping[str, Threshold], now: datetime) -> _Listing:
+    def of(cls, found: list[JobNow], chosen: JobChoice, given: Mapping[str, Threshold]) -> _Listing:
         """Choose and sort the jobs to show."""
         fitting = [job for job in found if job.job_id.startswith(chosen.prefix)]
         derived = 0
@@ -160,31 +158,28 @@ class _Listing:
             # Hide jobs that serve other jobs, such as slices, unless the operator has given one a threshold by name.
             own = [job for job in fitting if served_by(job.job_id) is None or job.job_id in given]
             derived, fitting = len(fitting) - len(own), own
-        conditions = {job.job_id: condition_in(job, now, given) for job in fitting}
+        counted = fitting
         if chosen.states:
-            fitting = [job for job in fitting if conditions[job.job_id].word in chosen.states]
+            fitting = [job for job in fitting if job.condition.word in chosen.states]
         if chosen.stale is not None:
-            fitting = [job for job in fitting if _age(job, now) >= chosen.stale]
-        fitting.sort(key=lambda job: _order(job, chosen.sort, now, conditions[job.job_id]))
-        shown = fitting[: chosen.limit]
-        return cls(shown, conditions, len(fitting) - len(shown), derived)
+            fitting = [job for job in fitting if job.age >= chosen.stale]
+        shown = JobTable(sorted(fitting, key=lambda job: _order(job, chosen.sort))[: chosen.limit])
+        return cls(shown, counted, len(fitting) - len(shown), derived)
 
     def fails(self, level: str) -> bool:
         """Return whether --fail-on with this level, `missing` or `late`, makes the command fail."""
+        found = [job.condition for job in self.counted]
         if level == "missing":
-            return any(one.word in ("problem", "missing") for one in self.conditions.values())
+            return any(one.word in ("problem", "missing") for one in found)
         # Ignore a job of condition NEVER_COMMITTED: it has no head, as its runs save no watermarks, so it is not late.
-        return any(
-            one.needs_somebody or (one.word == "no commit yet" and one != NEVER_COMMITTED)
-            for one in self.conditions.values()
-        )
+        return any(one.needs_somebody or (one.word == "no commit yet" and one != NEVER_COMMITTED) for one in found)
 
 
 def _show(
     around: Surroundings, listing: _Listing, cost: ListCost | None, given: Mapping[str, Threshold], now: datetime
 ) -> None:
     if around.is_json:
-        facts = [_facts(job, now, given) for job in listing.shown]
+        facts = [_facts(job, given) for job in listing.shown]
         told = None if cost is None else vars(cost)
         emit(
             {
@@ -202,13 +197,12 @@ def _show(
 
 def _show_jobs(around: Surroundings, listing: _Listing, now: datetime) -> None:
     """Print the table of jobs, and lines for each job that needs attention."""
-    shown, conditions = listing.shown, listing.conditions
-    if shown:
-        show_rows(around.out, HEADINGS, [_row(job, now, conditions[job.job_id]) for job in shown], right=("failed",))
+    if listing.shown:
+        show_table(around.out, listing.shown, CELLS)
     else:
         around.out.print("No jobs.")
-    _show_reasons(around, [(job.job_id, conditions[job.job_id]) for job in shown])
-    for job in shown:
+    _show_reasons(around, listing.shown)
+    for job in listing.shown:
         if job.head is not None and may_be_dead(job.head, now):
             show_folded(around.out, Text(printable(f"{job.job_id}: {release_hint(job.head, now)}"), "yellow"))
 
@@ -220,27 +214,21 @@ def _show_counts(around: Surroundings, listing: _Listing, cost: ListCost | None)
     if listing.derived:
         jobs_of = "1 job of a backfill is" if listing.derived == 1 else f"{listing.derived:,} jobs of backfills are"
         around.out.print(f"{jobs_of} not shown; see --backfills", style="dim")
-    if len(listing.conditions) > 1:
-        unwell = sum(condition.needs_somebody for condition in listing.conditions.values())
-        around.out.print(_attention_text(unwell, len(listing.conditions)), style="bold" if unwell else "dim")
+    if len(listing.counted) > 1:
+        unwell = sum(job.condition.needs_somebody for job in listing.counted)
+        around.out.print(_attention_text(unwell, len(listing.counted)), style="bold" if unwell else "dim")
     if cost is None or is_file(around.table):
         return
     read = f"{count_of(cost.items, 'item')} in {count_of(cost.requests, 'request')}"
     around.out.print(f"Read {read}, {cost.units:,g} read {'unit' if cost.units == 1 else 'units'}.", style="dim")
 
 
-def _show_reasons(around: Surroundings, conditions: Sequence[tuple[str, Condition]]) -> None:
+def _show_reasons(around: Surroundings, jobs: Sequence[JobNow]) -> None:
     """Print for each job that needs attention what is wrong, and the command that explains or repairs it."""
-    for job_id, condition in conditions:
-        if condition.needs_somebody:
-            text = printable(f"{job_id}: {_said(condition)}")
-            show_folded(around.out, Text(text, STYLES.get(condition.word, "yellow")))
-            show_folded(around.out, Text(printable(condition.command), "dim"), 2)
-
-
-def _said(condition: Condition) -> str:
-    """Return a condition as text: its word and its reason or, for a problem, only the reason."""
-    return condition.reason if condition.word == "problem" else f"{condition.word}, {condition.reason}"
+    for job in jobs:
+        if job.condition.needs_somebody:
+            show_folded(around.out, Text(job.warning, STYLES.get(job.condition.word, "yellow")))
+            show_folded(around.out, Text(printable(job.condition.command), "dim"), 2)
 
 
 def _attention_text(unwell: int, jobs: int) -> str:
@@ -250,23 +238,16 @@ def _attention_text(unwell: int, jobs: int) -> str:
     return f"{unwell:,} of {count_of(jobs, 'job')} {'needs' if unwell == 1 else 'need'} attention."
 
 
-def condition_in(job: ListedJob, now: datetime, given: Mapping[str, Threshold]) -> Condition:
-    """Return the most urgent condition of a listed job."""
-    if job.head is None:
-        return without_head(job.job_id, job.problem)
-    return condition_of(job.head, now, threshold_of(job.job_id, given))
-
-
-def _listed(around: Surroundings, given: Mapping[str, Threshold]) -> tuple[list[ListedJob], ListCost]:
+def _listed(around: Surroundings, given: Mapping[str, Threshold]) -> tuple[list[JobNow], ListCost]:
     """Read all jobs of the table, and add the jobs that a threshold names but the table does not have."""
     with progress(around, "listing jobs") as steps:
         found = list_jobs(around.store, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))
     there = {job.job_id for job in found.jobs}
     absent = [ListedJob(name, None, MISSING) for name in given if name not in there and not set(name) & set("*?[")]
-    return [_checked(job, around.now(), around.watermarks.lookups) for job in found.jobs] + absent, found.cost
+    return [_checked(around, job, given) for job in (*found.jobs, *absent)], found.cost
 
 
-def named_jobs(around: Surroundings, names: tuple[str, ...]) -> list[ListedJob]:
+def named_jobs(around: Surroundings, names: tuple[str, ...], given: Mapping[str, Threshold]) -> list[JobNow]:
     """Read only the named jobs, which works without dynamodb:Scan. Raise UnknownJobError if none of them exists."""
     from scripts.helpers.job_runs.run_store import RunStore
 
@@ -288,46 +269,40 @@ def named_jobs(around: Surroundings, names: tuple[str, ...]) -> list[ListedJob]:
     # If at least one name exists, the list is shown, and the exit code reports the wrong names.
     if unknown is not None and all(job.problem == UNKNOWN for job in found):
         raise unknown
-    return [_checked(job, around.now(), around.watermarks.lookups) for job in found]
+    return [_checked(around, job, given) for job in found]
 
 
-def _checked(job: ListedJob, now: datetime, lookups: Lookups) -> ListedJob:
+def _checked(around: Surroundings, job: ListedJob, given: Mapping[str, Threshold]) -> JobNow:
     """Return a job with its large states read from their chunks, or with a problem if the list cannot show the job."""
+    now = around.now()
     try:
-        job = replace(job, head=job.head and BoundedLookups(lookups).opened(job.head))
-        condition = condition_in(job, now, {})
+        job = replace(job, head=job.head and BoundedLookups(around.watermarks.lookups).opened(job.head))
+        found = JobNow.of(job, now, threshold_of(job.job_id, given))
         for sort in SORTS:
-            _order(job, sort, now, condition)
-        _row(job, now, condition)
-        json_text(as_json(_facts(job, now, {})))
+            _order(found, sort)
+        json_text(as_json(_facts(found, given)))
     except (CorruptItemError, *DAMAGE) as error:
-        return ListedJob(job.job_id, None, f"damaged ({type(error).__name__} while reading it); see doctor")
-    return job
+        return JobNow.damaged(job.job_id, error, now)
+    return found
 
 
-def _age(job: ListedJob, now: datetime) -> timedelta:
-    """Return the time since the last version; for a job without a version, the longest possible time."""
-    found = age(job.head, now) if job.head else None
-    return NEVER if found is None else found
-
-
-def _order(job: ListedJob, sort: str, now: datetime, condition: Condition) -> tuple[Any, ...]:
+def _order(job: JobNow, sort: str) -> tuple[Any, ...]:
     if sort == "version":
         return (-job.head.version if job.head else 1, job.job_id)
     if sort == "name":
         return (job.job_id,)
     # Do not write `lag or age`, because a lag of 0 is valid but falsy.
-    found = lag(job.head, now) if job.head else None
-    behind = _age(job, now) if found is None else found
-    rank = condition.rank if sort == "urgency" else 0
+    found = lag(job.head, job.now) if job.head else None
+    behind = job.age if found is None else found
+    rank = job.condition.rank if sort == "urgency" else 0
     return (rank, -behind.total_seconds(), job.job_id)
 
 
-def _facts(job: ListedJob, now: datetime, given: Mapping[str, Threshold]) -> dict[str, Any]:
+def _facts(job: JobNow, given: Mapping[str, Threshold]) -> dict[str, Any]:
     if job.head is None:
-        found = condition_in(job, now, given)
+        found = job.condition
         return {"job": job.job_id, "state": found.word, "reason": found.reason, "problem": job.problem}
-    return head_json(job.head, now, threshold_of(job.job_id, given))
+    return head_json(job.head, job.now, threshold_of(job.job_id, given))
 
 
 def _report(listing: _Listing, now: datetime) -> None:
@@ -342,7 +317,7 @@ def _report(listing: _Listing, now: datetime) -> None:
             "OpenPlanAgeSeconds": open_plan_age(head, now) or timedelta(0),
         }
         values = {name: time.total_seconds() for name, time in found.items() if time is not None}
-        word = listing.conditions[job.job_id].word
+        word = job.condition.word
         # Report 0 as well, because an alarm returns to OK only when it gets a value.
         values |= {
             "FilesWaiting": files_waiting(head),
@@ -351,27 +326,3 @@ def _report(listing: _Listing, now: datetime) -> None:
         }
         run = head.last.run_id if head.last else None
         EmbeddedMetrics().report(JobReport(head.job_id, run or "", "looked", now, values))
-
-
-def _row(job: ListedJob, now: datetime, condition: Condition) -> list[Cell]:
-    state = Text(condition.word, STYLES.get(condition.word, "yellow"))
-    if job.head is None:
-        return [job.job_id, state, *[NONE] * (len(HEADINGS) - 2)]
-    head = job.head
-    behind, planned = lag(head, now), open_plan_age(head, now)
-    since, run, failed = age(head, now), last_run(head), failed_since(head, now)
-    return [
-        job.job_id,
-        state,
-        (why_no_lag(head) or NONE) if behind is None else duration_text(behind),
-        _changed(head.last, since) if head.last and since is not None else "never",
-        NONE if planned is None else duration_text(planned),
-        f"{id_text(run[0])} {duration_text(max(now - run[1], timedelta(0)))}" if run else NONE,
-        Text(f"{failed:,}", "red") if failed else NONE,
-    ]
-
-
-def _changed(last: Change, since: timedelta) -> str:
-    """Return the time since the last version, such as "3 h"; if no run made it, with its change: "RESET 3 h"."""
-    text = duration_text(since)
-    return text if last.op == "COMMIT" else f"{last.op} {text}"

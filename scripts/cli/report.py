@@ -47,7 +47,7 @@ def report(
     given = read_thresholds(file)
     build_report = report_package().build_report
     now = around.now()
-    unknown = [job.job_id for job in named_jobs(around, tuple(names)) if job.problem == UNKNOWN] if names else []
+    unknown = [job.job_id for job in named_jobs(around, tuple(names), {}) if job.problem == UNKNOWN] if names else []
     with progress(around, "reading jobs"):
         page = build_report(
             around.watermarks, jobs=names or None, since=now - since if since else None, now=now, values=values,

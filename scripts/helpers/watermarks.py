@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
     from scripts.helpers.decisions.doctor import Finding
-    from scripts.helpers.protocol.jobs import ListedJobs
+    from scripts.helpers.metrics.urgency import JobTable
     from scripts.helpers.rows.cursor_ranges import ShownRange
     from scripts.helpers.rows.progress import RowsProgress, Spans
 
@@ -323,13 +323,13 @@ class Watermarks:
         """
         return self.lookups.history(job_id, limit, before)
 
-    def list_jobs(self) -> ListedJobs:
+    def list_jobs(self) -> JobTable:
         """Return all jobs of the table by name, with their heads; see `protocol.jobs.list_jobs` for what it costs.
 
         Returns
         -------
-        ListedJobs
-            A list of `ListedJob` that prints as a table and has `to_pandas`. The list includes backfills
+        JobTable
+            A list of `JobNow` that prints as `watermarks jobs` does and has `to_pandas`. The list includes backfills
             and their records, which are jobs too.
 
         Raises
@@ -337,9 +337,12 @@ class Watermarks:
         AccessRefusedError
             The role has no ``dynamodb:Scan``.
         """
+        from scripts.helpers.metrics.urgency import JobNow, JobTable
         from scripts.helpers.protocol.jobs import list_jobs
 
-        return list_jobs(self.store).jobs
+        found = list_jobs(self.store).jobs
+        now = self.clock()
+        return JobTable([JobNow.of(job, now) for job in found], "jobs")
 
     def exists(self, table_name: str | None = None) -> bool:
         """Return whether a table exists, by default this one."""

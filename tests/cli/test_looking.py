@@ -17,17 +17,16 @@ from rich.console import Console
 
 from scripts.cli import deciding, surroundings
 from scripts.cli.documents import as_json, with_spans
-from scripts.cli.jobs import condition_in
 from scripts.cli.progress import progress
-from scripts.cli.screen import value_text
+from scripts.cli.screen import NONE, value_text
 from scripts.helpers.backfill import Backfill
 from scripts.helpers.job import IncrementalJob
 from scripts.helpers.job_runs.client import JobRuns
 from scripts.helpers.job_runs.run_record import RunRecord
-from scripts.helpers.metrics.urgency import LATE
+from scripts.helpers.metrics.urgency import LATE, condition_of
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.chunks import Blob
-from scripts.helpers.protocol.jobs import ListedJob
+from scripts.helpers.protocol.head import Head
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.spark_frames import DataFrameRows
 from scripts.helpers.watermarks import Watermarks
@@ -330,17 +329,34 @@ def test_command_says_that_there_are_no_watermarks_when_a_job_never_committed(
 def test_job_is_listed_as_damaged_when_its_state_cannot_be_worked_out(
     run: Command, world: Watermarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(job: ListedJob, *given: Any) -> Any:
-        if job.job_id == "rents" and job.head is not None:
+    def broken(head: Head, *given: Any) -> Any:
+        if head.job_id == "rents":
             raise KeyError("at")
-        return condition_in(job, *given)
+        return condition_of(head, *given)
 
-    monkeypatch.setattr("scripts.cli.jobs.condition_in", broken)
+    monkeypatch.setattr("scripts.helpers.metrics.urgency.condition_of", broken)
 
     found = {job["job"]: job for job in document(run(world, "jobs", "--output", "json"))["jobs"]}
 
     assert len(found) == 6
     assert found["rents"]["problem"] == "damaged (KeyError while reading it); see doctor"
+
+
+def test_console_shows_the_cells_and_warnings_of_the_command_when_jobs_are_listed(
+    run: Command, world: Watermarks
+) -> None:
+    jobs = world.list_jobs()
+
+    listed = run(world, "jobs", "--sort", "name").stdout.splitlines()
+    shown = [line for line in repr(jobs).splitlines()[1:] if "~slice" not in line]
+
+    def cells(line: str) -> list[str]:
+        return [cell for cell in line.split() if cell != NONE]
+
+    assert [cells(line) for line in shown[: len(jobs) + 1]] == [cells(line) for line in listed[: len(jobs) + 1]]
+    assert shown[len(jobs) + 1 :] == [
+        line for line in listed if line.startswith(tuple(f"{job.job_id}: " for job in jobs))
+    ]
 
 
 def test_nothing_is_listed_when_a_table_is_empty(run: Command, watermarks: Watermarks) -> None:

@@ -69,7 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "relational.ids",
         "schemas.kept",
     },
-    "watermarks": {"decisions", "rows", "states"},
+    "watermarks": {"decisions", "metrics", "rows", "states"},
     "batch": {"watermarks", "files", "sinks", "tables", "metrics", "relational", "schemas"},
     "job": {"batch", "glue_api"},
     "backfill": {"job"},

@@ -298,5 +298,5 @@ def test_jobs_are_a_table_without_values_when_they_are_listed(world: World) -> N
     printed, html, found = repr(jobs), jobs._repr_html_(), jobs.to_pandas()
     assert printed.splitlines()[1].split("  ")[0] == "job"
     assert "&lt;script&gt;alert(1)" in html and "<script>" not in html
-    assert (len(found), str(found["last version"].dt.tz)) == (JOBS, "UTC")
+    assert (len(found), str(found["last version"].dt.tz), found["lag"].dtype.kind) == (JOBS, "UTC", "m")
     assert str(SECRET) not in printed + html + found.to_csv()

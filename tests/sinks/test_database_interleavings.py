@@ -70,8 +70,8 @@ class DatabaseInterleaving(Interleaving):
         return {int(batch.rpartition("-")[2]) for _, batch in self._found()}
 
     def unexplained(self) -> list[str]:
-        # The doctor cannot log in. Publishing a batch sweeps what was staged for it and for earlier ones; what an attempt
-        # stages after that, which was suspended meanwhile, stays until the next version that sweeps, at most the tenth.
+        # The doctor cannot log in. Publishing a batch sweeps what was staged for it and for earlier ones. What a
+        # suspended attempt stages after that stays until the next version that sweeps, at most the tenth.
         for number in range(SWEEP_EVERY):
             if not self.sink().staged(mark_of(JOB)):
                 break

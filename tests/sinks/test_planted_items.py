@@ -99,7 +99,8 @@ def run_with_files(two: Neighbours, job: str, *new: int) -> None:
         rows = began.rows_since(pd.DataFrame({"id": two.source[job]}), "id")
         files = began.new_files(str(inbox), after_commit="delete")
         read = files.read_pandas("csv", dtype={"id": "int64"})
-        began.write(pd.concat([rows, read[["id"]]]).astype("int64"), two.sink(job))
+        # An altered state may leave no file to read, and the frame then has no columns.
+        began.write(pd.concat([rows, read.reindex(columns=["id"])]).astype("int64"), two.sink(job))
 
 
 def build(two: Neighbours, dies: str) -> None:

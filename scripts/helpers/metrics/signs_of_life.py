@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.head import SUCCESS, Head
 
 LONG_LEASE = timedelta(hours=1)
 """Leases with more time left than this are reported: if the run has died, no other run can start for that long."""
@@ -37,3 +37,16 @@ def may_be_dead(head: Head, now: datetime) -> bool:
     silent = silence(head, now)
     is_silent = silent is not None and claim.lease is not None and silent * 3 >= claim.lease * 2
     return is_silent or claim.lease_until - now > LONG_LEASE
+
+
+def last_run(head: Head) -> tuple[str, datetime] | None:
+    """Return the run that began last, and when it began or committed; None if the head does not have it.
+
+    A head stores the run that owns the job and the run that made its last version; of the runs that ended without a
+    version, only the number. After an operator's decision, such as a rewind, earlier runs are only in the history.
+    """
+    if head.claim is not None:
+        return head.claim.run_id, head.claim.since
+    if head.last is not None and head.last.op in SUCCESS and head.last.run_id is not None:
+        return head.last.run_id, head.last.at
+    return None

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 
-from scripts.helpers.display.units import count_of, duration_text, id_text
-from scripts.helpers.metrics.freshness import TOO_LARGE, Freshness, Threshold, age, open_plan_age, unread
+from scripts.helpers.display.tables import Column, Table
+from scripts.helpers.display.units import count_of, duration_text, id_text, printable
+from scripts.helpers.errors import DAMAGE
+from scripts.helpers.metrics.freshness import (
+    TOO_LARGE,
+    Freshness,
+    Threshold,
+    age,
+    lag,
+    open_plan_age,
+    unread,
+    why_no_lag,
+)
 from scripts.helpers.metrics.habits import Rhythm, rhythm_of, unusual_size
-from scripts.helpers.metrics.signs_of_life import failed_since
+from scripts.helpers.metrics.signs_of_life import failed_since, last_run
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.jobs import ListedJob
 from scripts.helpers.states import files_waiting
 
 Activity = Literal["at work", "open plan", "lease over", "idle"]
@@ -47,6 +60,11 @@ class Condition:
     def needs_somebody(self) -> bool:
         """Return whether an operator should look at the job."""
         return self.word in WORDS_FOR_OPERATOR
+
+    @property
+    def text(self) -> str:
+        """The word and the reason or, for a problem, only the reason."""
+        return self.reason if self.word == "problem" else f"{self.word}, {self.reason}"
 
 
 NEVER_COMMITTED = Condition("no commit yet", "its runs keep no watermark")
@@ -175,3 +193,100 @@ def _failures(head: Head, failed: int) -> str:
     runs = f"{failed:,} {'run' if failed == 1 else 'runs'} failed"
     runs += " since the last commit" if head.last is not None else " and none has committed"
     return f"{runs}. The last error: {head.failure}" if head.failure else runs
+
+
+# --- the list of jobs ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobNow(ListedJob):
+    """A job of a table at the time `now`, with its condition then; see `ListedJob` for `head` and `problem`."""
+
+    now: datetime
+    condition: Condition
+
+    @classmethod
+    def of(cls, job: ListedJob, now: datetime, threshold: Threshold | None = None) -> JobNow:
+        """Return a job with its condition, or with a problem if its head holds what cannot be shown."""
+        if job.head is None:
+            return cls(job.job_id, None, job.problem, now=now, condition=without_head(job.job_id, job.problem))
+        try:
+            found = cls(job.job_id, job.head, now=now, condition=condition_of(job.head, now, threshold))
+            for column in JobTable.columns:
+                column.value(found)
+        except DAMAGE as error:
+            return cls.damaged(job.job_id, error, now)
+        return found
+
+    @property
+    def age(self) -> timedelta:
+        """The time since the last version; for a job without a version, the longest possible time."""
+        found = age(self.head, self.now) if self.head else None
+        return timedelta.max if found is None else found
+
+    @property
+    def warning(self) -> str:
+        """A line that says what is wrong with the job."""
+        return printable(f"{self.job_id}: {self.condition.text}")
+
+    @classmethod
+    def damaged(cls, job_id: str, error: Exception, now: datetime) -> JobNow:
+        """Return a job that cannot be shown, with the error as its problem."""
+        problem = f"damaged ({type(error).__name__} while reading it); see doctor"
+        return cls.of(ListedJob(job_id, None, problem), now)
+
+
+class JobTable(Table[JobNow]):
+    """Jobs as they are listed in a console and by `watermarks jobs`, without values of watermarks.
+
+    The lines below the table say what is wrong with jobs that need attention. `to_pandas` has further columns.
+    """
+
+    columns = (
+        Column("job", lambda job: job.job_id),
+        Column("state", lambda job: job.condition.word),
+        Column("lag", lambda job: job.head and _lag(job.head, job.now)),
+        Column("changed", lambda job: job.head and _changed(job.head, job.now)),
+        Column("plan", lambda job: job.head and open_plan_age(job.head, job.now)),
+        Column("last run", lambda job: job.head and _last_run(job.head, job.now)),
+        Column("failed", lambda job: (job.head and failed_since(job.head, job.now)) or None, "count"),
+    )
+
+    def all_columns(self) -> Sequence[Column]:
+        """Return the columns of `to_pandas`: times and durations instead of texts, and ids that are not shortened."""
+        return (
+            *self.columns[:2],
+            Column("reason", lambda job: job.condition.reason),
+            Column("lag", lambda job: job.head and lag(job.head, job.now), "duration"),
+            Column("version", lambda job: job.head and job.head.version, "count"),
+            Column("last version", lambda job: job.head and job.head.last and job.head.last.at, "time"),
+            Column("by", lambda job: job.head and job.head.last and job.head.last.op),
+            Column("open plan", lambda job: job.head and job.head.plan and job.head.plan.plan_id),
+            Column("owner", lambda job: job.head and job.head.claim and job.head.claim.run_id),
+            Column("until", lambda job: job.head and job.head.claim and job.head.claim.lease_until, "time"),
+            self.columns[-1],
+        )
+
+    def _rest(self, limit: int) -> list[str]:
+        return [*super()._rest(limit), *(job.warning for job in self[:limit] if job.condition.needs_somebody)]
+
+
+def _lag(head: Head, now: datetime) -> timedelta | str | None:
+    """Return the lag of a job, or why it is not known; None if no source of the job has a time cursor."""
+    found = lag(head, now)
+    return (why_no_lag(head) or None) if found is None else found
+
+
+def _changed(head: Head, now: datetime) -> str:
+    """Return the time since the last version, such as "3 h"; if no run made it, with its change: "RESET 3 h"."""
+    since = age(head, now)
+    if head.last is None or since is None:
+        return "never"
+    text = duration_text(since)
+    return text if head.last.op == "COMMIT" else f"{head.last.op} {text}"
+
+
+def _last_run(head: Head, now: datetime) -> str | None:
+    """Return the id of the run that began last, and the time since; None if the head does not have it."""
+    run = last_run(head)
+    return run and f"{id_text(run[0])} {duration_text(max(now - run[1], timedelta(0)))}"

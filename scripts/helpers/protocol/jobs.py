@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from scripts.helpers.display.tables import Column, Table
-from scripts.helpers.display.units import id_text
 from scripts.helpers.errors import CorruptItemError, InvalidValueError, NewerFormatError
 from scripts.helpers.protocol import items
 from scripts.helpers.protocol.head import Head
@@ -49,21 +47,6 @@ class ListedJob:
     problem: str | None = None
 
 
-class ListedJobs(Table[ListedJob]):
-    """Jobs, sorted by name. The printed table does not show values of watermarks."""
-
-    columns = (
-        Column("job", lambda job: job.job_id),
-        Column("version", lambda job: job.head and job.head.version, "count"),
-        Column("last version", lambda job: job.head and job.head.last and job.head.last.at, "time"),
-        Column("by", lambda job: job.head and job.head.last and job.head.last.op),
-        Column("open plan", lambda job: job.head and job.head.plan and job.head.plan.plan_id),
-        Column("owner", lambda job: job.head and job.head.claim and id_text(job.head.claim.run_id)),
-        Column("until", lambda job: job.head and job.head.claim and job.head.claim.lease_until, "time"),
-        Column("problem", lambda job: job.problem),
-    )
-
-
 @dataclass(frozen=True)
 class ListCost:
     """The cost of a list: requests, items that DynamoDB read, and read units that it charged."""
@@ -75,9 +58,9 @@ class ListCost:
 
 @dataclass(frozen=True)
 class JobList:
-    """The jobs of a watermark table, and what listing them cost; `is_whole` is False if a limit stopped the listing."""
+    """The jobs of a watermark table by name, and what listing them cost; `is_whole` is False if a limit stopped it."""
 
-    jobs: ListedJobs
+    jobs: list[ListedJob]
     cost: ListCost
     is_whole: bool
 
@@ -122,7 +105,7 @@ def list_jobs(
             tally.stopped = True
             raise
     found = sorted((job for walk in walks for job in walk.found), key=lambda job: job.job_id)
-    return JobList(ListedJobs(found), tally.cost, not tally.stopped)
+    return JobList(found, tally.cost, not tally.stopped)
 
 
 class _Tally:
