@@ -53,19 +53,23 @@ def test_error_names_the_address_when_nothing_answers_there() -> None:
         watermarks.latest("parking")
 
 
-def test_names_of_the_item_are_among_those_stored_when_one_of_them_is_mistyped(watermarks: Watermarks) -> None:
-    watermarks.add_watermark(watermarks.create_watermark_item("parking", "jr_1", rows=3))
+def test_names_of_the_item_are_among_those_stored_when_one_of_them_is_mistyped(
+    watermarks: Watermarks, job_id: str
+) -> None:
+    watermarks.add_watermark(watermarks.create_watermark_item(job_id, "jr_1", rows=3))
 
     with pytest.raises(UnknownWatermarkError, match=r"It has stored: jobName, runId, watermarks, .*rows"):
-        watermarks.get_watermark("parking")["watermark"]
+        watermarks.get_watermark(job_id)["watermark"]
 
 
-def test_watermark_is_printed_without_bytes_when_it_holds_files(watermarks: Watermarks, tmp_path: Path) -> None:
+def test_watermark_is_printed_without_bytes_when_it_holds_files(
+    watermarks: Watermarks, job_id: str, tmp_path: Path
+) -> None:
     for number in range(40):
         (tmp_path / f"{number}.json").write_text("{}")
-    with IncrementalJob(watermarks, "parking") as job:
+    with IncrementalJob(watermarks, job_id) as job:
         delta = job.new_files(tmp_path)
-    shown = repr(watermarks.get_watermark("parking"))
+    shown = repr(watermarks.get_watermark(job_id))
 
     assert "\\x" not in shown
     assert " bytes>" in shown
@@ -97,19 +101,23 @@ def test_a_file_is_counted_as_one_when_it_is_alone(tmp_path: Path) -> None:
         FileBookmark("s4://bucket/")
 
 
-def test_path_objects_are_accepted_when_a_script_passes_folders(watermarks: Watermarks, tmp_path: Path) -> None:
+def test_path_objects_are_accepted_when_a_script_passes_folders(
+    watermarks: Watermarks, job_id: str, tmp_path: Path
+) -> None:
     landing = tmp_path / "landing"
     landing.mkdir()
     (landing / "a.json").write_text(json.dumps({"id": 1}))
 
-    with IncrementalJob(watermarks, "parking") as job:
+    with IncrementalJob(watermarks, job_id) as job:
         job.write(job.new_files(landing).read_pandas("json"), tmp_path / "raw")
 
     assert pd.read_parquet(tmp_path / "raw")["id"].tolist() == [1]
 
 
-def test_target_is_compared_when_verify_is_given_it_as_a_path(watermarks: Watermarks, tmp_path: Path) -> None:
-    with IncrementalJob(watermarks, "parking") as job:
+def test_target_is_compared_when_verify_is_given_it_as_a_path(
+    watermarks: Watermarks, job_id: str, tmp_path: Path
+) -> None:
+    with IncrementalJob(watermarks, job_id) as job:
         job.write(job.rows_since(ROWS, "id", delay=timedelta(0)), tmp_path / "raw")
 
-    assert IncrementalJob(watermarks, "parking").verify(ROWS, tmp_path / "raw").is_equal
+    assert IncrementalJob(watermarks, job_id).verify(ROWS, tmp_path / "raw").is_equal

@@ -214,3 +214,5 @@ def _plain_errors() -> Iterator[None]:
         told = str(error).partition("\n")[0]
         full = "No space left" in told or "offload" in told
         raise (OSError if full else ValueError)(told) from error
+    except RuntimeError as error:
+        raise ValueError("the name of a column is not UTF-8") from error
