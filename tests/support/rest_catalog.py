@@ -21,16 +21,16 @@ UNKNOWN = {"error": {"message": "No answer", "type": "InternalServerError", "cod
 class RestCatalog:
     """A REST catalog on loopback.
 
-        Attributes
-        ----------
-        url
-    The ``uri`` for Spark and `pyiceberg`.
-        stages_tables
-            Whether a table can be created in a transaction. The endpoints of Glue and S3 Tables refuse it.
-        lose
-            How many of the next commits are applied, but answered with a gateway timeout.
-        lost
-            How many commits were answered so.
+    Attributes
+    ----------
+    url
+        The ``uri`` for Spark and `pyiceberg`.
+    stages_tables
+        Whether a table can be created in a transaction. The endpoints of Glue and S3 Tables refuse it.
+    lose
+        How many of the next commits are applied, but answered with a gateway timeout.
+    lost
+        How many commits were answered so.
     """
 
     def __init__(self, port: int) -> None:
