@@ -22,7 +22,7 @@ import pytest
 
 from scripts.helpers.batch.leftovers import examine_targets
 from scripts.helpers.batch.publishing import take_back_now
-from scripts.helpers.errors import StagedFilesLostError
+from scripts.helpers.errors import StagedFilesLostError, UnpublishedError
 from scripts.helpers.protocol.run import Run
 from scripts.helpers.watermarks import Watermarks
 from tests.sinks.contract.targets import TARGETS, Copy, Database, Delta, Files, Folder, Iceberg, Target, numbers
@@ -70,8 +70,11 @@ class Story:
             try:
                 job = copy.begin(*batches)
                 job.commit()
-            except StagedFilesLostError as error:
-                # The restored database file lacks what was staged. Go back to the version that the error names.
+            except (StagedFilesLostError, UnpublishedError) as error:
+                # The restored database file lacks what was staged, or the table is gone that rows were staged for. Go
+                # back to the version before that of the error.
+                if isinstance(error, UnpublishedError) and not self.is_table_gone():
+                    raise
                 self.rewind(error.version - 1)
                 return
             except KilledError:
@@ -201,6 +204,10 @@ class Story:
         copy, target = self.copy, self.copy.target
         found = examine_targets(copy.watermarks, copy.job_id, sinks=[target.sink(**copy.options)])
         return [*found, *copy.watermarks.doctor(copy.job_id)]
+
+    def is_table_gone(self) -> bool:
+        """Return whether the target is an Iceberg table that was dropped."""
+        return isinstance(self.copy.target, Iceberg) and self.copy.target.table is None
 
     def is_noted(self) -> bool:
         """Return whether a run has recorded the loss already."""
