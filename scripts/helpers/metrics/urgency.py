@@ -240,7 +240,7 @@ class JobTable(Table[JobNow]):
     """Jobs as they are listed in a console and by `watermarks jobs`, without values of watermarks.
 
     The lines below the table say what is wrong with jobs that need attention. `to_pandas` has further columns. The
-    lag of a job is ``unknown`` if a state is too large for its head; the command reads such states, the console does not.
+    lag of a job is ``unknown`` if a state is too large for its head: the command reads such states, a console does not.
     """
 
     columns = (
