@@ -220,7 +220,7 @@ class Backfill:
             high, nulls = None, "raise"
         else:
             check_same_source(self._live.source, source.identity(), self.transformation_ctx, self.live_job_id)
-            # Record the slice as begun before it reads a row, so that no other slice reads them, even if this run dies.
+            # Record the slice before it reads rows, so that no other slice reads the same rows, even if this run dies.
             self._check_live()
             self._change_record(self._begun)
         taken: DataFrame = job.rows_since(

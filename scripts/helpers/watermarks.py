@@ -185,7 +185,7 @@ class Watermarks:
         InvalidIdError, InvalidValueError, TooLargeError
             All are ValueErrors that name the key, the limit and the remedy.
         """
-        check_job_id(job_id, ANY_JOB_ID)  # The rule of the table is unknown here; `add_watermark` applies it.
+        check_job_id(job_id, ANY_JOB_ID)  # The table's rule for job ids is unknown here; `add_watermark` applies it.
         check_run_id(run_id)
         encode(watermarks if key == WATERMARKS else {key: watermarks})
         return {"jobName": job_id, "runId": run_id, key: watermarks}

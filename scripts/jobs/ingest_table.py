@@ -269,7 +269,7 @@ def login_of(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.jdbc_connection:
         found = Catalog().connection(arguments.jdbc_connection)
         return {name: value for name, value in found.items() if name != "url"}
-    # Do not read them from arguments, because every user of the machine can see the arguments of a process.
+    # Read user and password from the environment: every user of the machine can see the arguments of a process.
     login: dict[str, str] = {}
     for name, variable in (("user", arguments.jdbc_user_from), ("password", arguments.jdbc_password_from)):
         if variable in os.environ:

@@ -234,7 +234,7 @@ def test_inventory_is_read_when_its_keys_are_as_long_as_keys_may_be(tmp_path: Pa
 
 def test_data_file_is_refused_when_the_name_of_a_column_is_no_text(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="name of a column"):
-        listed(tmp_path, data_file("k", 1).replace(b"size", b"siz\x80"))
+        listed(tmp_path, data_file("k", 1).replace(b"size", b"six\x80"))
 
 
 @settings(max_examples=cases(10, long=150), suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -82,7 +82,7 @@ def counts_to_save(counted: Mapping[str, Any], following: Mapping[str, Any]) -> 
     try:
         encode_metrics(kept, following)
     except TooLargeError:
-        # Drop the counts that grow with the number of sources: a commit must not fail because of mere statistics.
+        # The item would be too large: drop the counts by source, as mere statistics must not make the commit fail.
         kept.pop("contexts", None)
         kept.pop("columns_left_out", None)
     return kept

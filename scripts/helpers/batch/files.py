@@ -128,7 +128,7 @@ class FileSource:
             Whether the delta has all rows of its partitions.
         """
         kept = SchemaKeeping(self.batch)
-        # Hide frames that have all rows of their partitions from `contexts_of`, which warns if an aggregate lacks rows.
+        # Hide frames of whole partitions from `contexts_of`: its WARNING that an aggregate lacks rows would be wrong.
         on_read = partial(self.batch.give, self.context, is_recognisable=not whole)
         schemas = KeptSchemas(
             self.context, kept.known(self.context), partial(kept.keep, self.context, str(delta.location)), on_read
@@ -207,7 +207,7 @@ class NewFiles(FileSource):
         if delta.readings is not None:
             delta.readings.is_replay = True
         if self.on_changed is not None:
-            # A replay checks before it writes, because an earlier attempt may have written the old content.
+            # Check before the replay writes: an earlier attempt may have written this batch with a file's old content.
             delta = self._unchanged(delta, stored, self.on_changed)
         # Read the plan from the batch, because the check above may have removed files from it.
         planned = FilesPlan.read(self.batch.contexts.get(self.context or "", stored), "plan")

@@ -189,7 +189,7 @@ class UnsavedRun:
 
     def until(self, context: str) -> Any:
         """Return a context's watermark at the end of the past runs to read again; None if they took nothing of it."""
-        # If the range ends at the version it starts from, no run succeeded in it: its watermark is of an earlier run.
+        # Return None if no run succeeded in the range: both its ends are then one version, made by an earlier run.
         if self._until is None or self.until_version == self.version:
             return None
         return self._watermarks.lookups.state_at(self._until, context)

@@ -137,7 +137,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
 
 
 def _is_by_keys(node: Node, keys: set[str]) -> bool:
-    """Return whether a node needs no older rows: it groups or orders by the merge's keys, or this package added it."""
+    """Return whether an aggregate or window needs no older rows: it is by the merge's keys, or this package's own."""
     by = ONE_ROW_PER_KEY.match(node.text) if keys else None
     if by is None:
         return internal("") in node.text

@@ -189,8 +189,8 @@ def after_restore(
         and their rows are loaded again unless the watermark is set past them.
     back_to
         The version whose watermarks the next run reads from, or 0 for the beginning; output of later versions is
-        deleted. None keeps the present watermarks, if targets have the rows of the newest versions. The job's present
-        version keeps them without this check: rows that a target lacks are then not loaded again.
+        deleted. None keeps the present watermarks, if targets have the rows of the newest versions. The number of the
+        present version also keeps them, but without this check: rows that a target lacks are then not loaded again.
     why, who, expected
         As for `Watermarks.rewind`.
 

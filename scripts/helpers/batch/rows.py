@@ -217,7 +217,7 @@ class TableCommits:
             found = self.table.rows(span)
         is_lazy = hasattr(found, "sparkSession")
         if is_lazy:
-            # Spark reads the rows only when they are written, so errors are translated then. Other rows are read now.
+            # Spark reads the rows only when they are written: the batch then translates errors with `typed_errors`.
             batch.add_reader(self)
         if self.context and is_lazy:
             found = batch.counts.watch_all(self.context, found, is_empty=span.is_empty)

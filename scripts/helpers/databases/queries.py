@@ -177,7 +177,7 @@ class TableQueries:
         return self.dialect.some_rows(1, self._ordered(window, window.descending, "cursor"), position)
 
     def _ordered(self, window: RowWindow, descending: bool, names: str, contents: Iterable[SQL] = ()) -> SQL:
-        """Write a window's query: cursors, then `contents` (other columns), as exact texts, under numbered `names`."""
+        """Write a window's query: exact texts of cursors, then `contents` (other columns), as ``<names>_0`` etc."""
         cursors = [self.dialect.cursor(column) for column in window.columns]
         exact = [self.dialect.exact(name, column.type) for name, column in zip(cursors, window.columns, strict=True)]
         named = [

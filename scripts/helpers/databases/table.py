@@ -345,7 +345,7 @@ class DatabaseTable(RowSource):
         return None
 
     def _listed(self, query: SQL, names: Sequence[str]) -> list[Any] | None:
-        """Return the open transactions except this query's own. A list without it is stale: warn and return None."""
+        """Return other open transactions. A list without this query's transaction is stale: warn and return None."""
         options = self._database.listing_options(self._options)
         for pause in STALE_PAUSES:
             time.sleep(pause)

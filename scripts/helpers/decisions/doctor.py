@@ -297,7 +297,7 @@ def _legacy_writers(head: Head, found: dict[str, items.Item]) -> Iterable[Findin
     legacy = [key for key, item in found.items() if key[0] not in "!~" and "version" not in item]
     first = found.get(items.log_key(1))
     if first is None and head.version > 0:
-        return  # Version 1's log entry, which counts the items at the import, has expired: nothing to compare with.
+        return  # Version 1's log entry, which stored how many such items were imported, has expired: do not compare.
     change = items.log_from_item(first).change if first else None
     taken_over = 0
     if change and change.op == "IMPORT":  # Subtract 1: the item that became version 1 is not in `legacy`.

@@ -63,7 +63,7 @@ _SECRETS = (
     # Two secrets have no name: the password in DriverManager.getConnection(url, user, password), and the JVM's token.
     r"^(getConnection\ns[^\n]*\ns[^\n]*\ns)[^\n]+",
     r"(Command to send: A\n)\S+",
-    # A quoted name and value, as in JSON or Python's repr of a dict, of pairs or of bytes; also inside a quoted text.
+    # A quoted name and value, as in JSON or Python's repr of a dict or of (name, value) pairs, also bytes or in quotes.
     # A quote after backslashes belongs to the value, because a secret may itself be JSON with escaped quotes.
     rf"(([\"']){_NAME}\2\s*[:,]\s*b?([\"']))(?s:\\+.|(?!\3)[^\\])*",
     rf"(\\[\"']{_NAME}\\[\"']\s*[:,]\s*(\\[\"']))(?s:(?!\2).)*",

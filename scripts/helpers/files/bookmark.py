@@ -227,7 +227,7 @@ class FileBookmark:
         SourceError, ArchivedObjectError
             A file is modified or archived, and `on_modified` or `on_archived` is ``raise``.
         """
-        # List keys in the ranges of a ledger. A run that reads past runs again has two: use the one with more ranges.
+        # List keys in a ledger's ranges. A run that rereads past runs has two ledgers: use the one with more ranges.
         cuts = max((ledger.cuts for ledger in (self.ledger, self.then) if ledger is not None), key=len)
         sees_all, ranges = False, parted(cuts)
         parts: Iterable[Iterable[Interval]]

@@ -206,7 +206,7 @@ class BatchChooser:
             # Keep the first file above the limits: it ends the batch, even if a younger one of a later piece would fit.
             found = pa.concat_tables([candidates, choice.rows.filter(is_taken)])
             candidates, _ = oldest_first(found, *limits, one_more=True)
-            # Keep one object, as a sign that some are left: an Arrow slice of one row holds its whole piece in memory.
+            # Keep one object to show that some are left, and no more: each slice holds its whole piece in memory.
             left = left if left.num_rows else self.options.waiting(choice.left).slice(0, 1)
             there.append(choice.still_there)
             gone += choice.gone

@@ -341,7 +341,7 @@ class FileDelta(ReadableWhenSmall):
             self.schemas.note_read(self.part, rows)
 
     def _watched(self, format: str, read: Callable[[pa.Table], Any], exhaust: Callable[[Any, pa.Table], None]) -> Any:
-        """Read the files. With ``on_unreadable="set_aside"`` (`readings`), set aside the files that cannot be read."""
+        """Call `read`. With ``on_unreadable="set_aside"``, set aside files for which `exhaust`, a full read, fails."""
         if self.readings is None:
             return read(self.table)
         return self.readings.read(self.table, format, read, exhaust)

@@ -135,7 +135,7 @@ def merges(counts: Sequence[int]) -> int:
 
 
 def merged_segments(tables: Sequence[pa.Table], oldest: bool) -> pa.Table:
-    """Return each key's latest row in segments, old to new; drop gone objects if the ledger's `oldest` is merged."""
+    """Return keys' latest rows in segments, old to new. If the ledger's oldest is one (`oldest`), drop gone objects."""
     return newest_rows(reversed(tables), with_gone=not oldest).sort_by("key")
 
 
@@ -296,7 +296,7 @@ class SegmentFiles:
         uri = self.location.uri(name)
         length = file["length"]
         try:
-            # Reading one byte more than was written is enough to detect a replaced file, even if it is very large.
+            # Read only one byte more than was written: that shows that a file is too long, even a very large one.
             if self.location.is_local:
                 with open(self.location.local_path(name), "rb") as local:
                     data = local.read(length + 1)

@@ -132,7 +132,7 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
         rows = rows.filter(is_earlier(rows, stretch.until))
     order = pc.sort_indices(rows, OLDEST_FIRST).to_pylist()
     sizes = rows.column("size").to_pylist()
-    # Keep blocks small in files and bytes, because the next round divides each block in which the batch may end.
+    # Limit a block's files and bytes: the next call has to divide all files of each block in which the batch may end.
     most_files = max(1, -(-len(order) // parts))
     most_bytes = -(-sum(sizes) // parts)
     blocks: list[Block] = []
@@ -149,7 +149,7 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
 
 
 def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stretch:
-    """Narrow a `Stretch` (two files between which the batch ends) by all tasks' `Blocks`; no `until` if all fit."""
+    """Return a narrower `Stretch` around the batch's end, from all tasks' `Blocks`; an empty one if all files fit."""
     before = sum(share.files for share in shares), sum(share.bytes for share in shares)
     blocks = [block for share in shares for block in share.blocks]
     after, until = stretch.after, stretch.until

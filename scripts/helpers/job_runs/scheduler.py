@@ -33,7 +33,7 @@ class Engine(Protocol):
 
 
 class Scheduler:
-    """Brings the runs of a job up to date. Every change can safely be made twice, concurrently, or in another process.
+    """Starts runs, ends lost ones, and frees slots. A change may safely be made twice, also at once by two processes.
 
     Any user who may write a job's items controls what its lists and records contain. So no method
     starts runs that it finds there; only `start` starts a run, the one that it is given.

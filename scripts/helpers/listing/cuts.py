@@ -115,7 +115,7 @@ class CutFinder:
             keys = self._first_keys(tried, until)
             new = {key[: len(first)] for key in keys if key is not None and key.startswith(shared)} - set(cuts)
             cuts += sorted(new)
-            # Continue at the last character found: for a character without keys, S3 returned the next key that exists.
+            # Continue after the last cut. No key is skipped: for a character without keys, S3 returned the next key.
             more = bool(new) and keys[-1] is not None
         return cuts
 

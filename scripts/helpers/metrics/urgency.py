@@ -239,8 +239,8 @@ class JobNow(ListedJob):
 class JobTable(Table[JobNow]):
     """Jobs as they are listed in a console and by `watermarks jobs`, without values of watermarks.
 
-    The lines below the table say what is wrong with jobs that need attention. `to_pandas` has further columns. The
-    lag of a job is ``unknown`` if a state is too large for its head: the command reads such states, a console does not.
+    Lines below the table say what is wrong with jobs that need attention. `to_pandas` has further columns. A lag is
+    ``unknown`` if a state is too large for the job's head: only the command reads such a state.
     """
 
     columns = (

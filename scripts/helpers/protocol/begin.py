@@ -134,7 +134,7 @@ def _is_repeated(changes: Changes, head: Head, run_id: str, watermarks: dict[str
     """Return whether a run has already committed these values, and no decision, such as a rewind, was made since."""
     store = changes.lookups.store
     stored = store.read(head.job_id, run_id)
-    # An item of the original class does not prove a repeat: it has no version, so later rewinds cannot be found.
+    # Return False for an item of the original class: it has no version, so a rewind after it could not be found.
     if stored is None or "version" not in stored:
         return False
     found = items.run_from_item(stored)

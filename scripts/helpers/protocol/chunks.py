@@ -204,7 +204,7 @@ def unused(plan: Plan, *kept: Any) -> set[Spilled]:
 
 
 def references(values: Any) -> list[Spilled]:
-    """Return the references in nested values."""
+    """Return the references, at any depth in `values`, to parts that are stored in chunks."""
     found: list[Spilled] = []
     _mapped(values, Spilled, found.append)
     return found

@@ -173,7 +173,7 @@ class Head:
     it in `epochs`, for all targets. `recent` are the newest commits, oldest first, to show what is usual for the job.
     `releases` are the leases that operators ended since the last version; the next version records them in the history.
     `logged` is the newest version whose log entry was known to exist when the head was written; 0 if unknown.
-    `planned_at` is the latest time of a committed plan, as its script saw it, if later than `last.at`; otherwise None.
+    `planned_at` is the latest `FrozenBatch.planned_at` of a committed plan if later than `last.at`; otherwise None.
     `at_targets` has, for each target, the output with rows that was last published there and must still be there. It
     leaves out output taken back, or read again after a rewind. The target with the newest output is last.
     `failure` is the error of the last run that failed since the last version, if the run could store it.
@@ -236,8 +236,8 @@ class Head:
             self.claim.token if self.claim else None,
             self.plan.plan_id if self.plan else None,
             self.last.commit_id if self.last else None,
-            # Two operators may release a run at once. One whose write was refused, but who got no answer, compares the
-            # identities: without the token, the other release would pass for this one, whose reason was not stored.
+            # Two operators may release a run at once. If one gets no answer, the head's identity shows whose release
+            # is stored. Without the token both look alike: the operator whose write was refused would see a success.
             self.releases[-1].token if self.releases else None,
             # Without these two, a head moved to one table, to another, or only fenced by `doctor`, would look the same.
             self.moved_to,
@@ -574,7 +574,7 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # Targets will record `closed`, a version above the epoch's last one: allow it, or runs would refuse the target.
+        # Allow version `closed` (the last + 1) of a former epoch: targets will record it, and runs would refuse them.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 
@@ -584,7 +584,7 @@ class Head:
         for target, epoch, last in found:
             answered, key = answers.setdefault(epoch, {}), target_key(target)
             answered[key] = max(last, answered.get(key, 0))
-        # The head has a size limit: drop old `answers`. Runs refuse their targets until an operator allows them again.
+        # Drop old `answers`: the head's size is limited. Runs refuse targets named there until an operator allows them.
         for epoch in self.answers.keys() - {epoch for _, epoch, _ in found}:
             if sum(map(len, answers.values())) > MOST_ANSWERS:
                 del answers[epoch]

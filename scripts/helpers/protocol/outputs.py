@@ -223,7 +223,7 @@ class Retraction:
     def closed(self) -> int:
         """The version that a target records for a retraction, so that late runs up to version `last` fail: `last` + 1.
 
-        The decision took this number or ended the epoch, so no batch has it. `last` would show its batch as published.
+        No batch has it: the decision made it or ended the epoch. A record of `last` would mark that batch as published.
         """
         return self.last + 1
 
@@ -278,8 +278,8 @@ def make_retractions(
         return found.get(key)
 
     for output in unseen:
-        # Also take back the target's later versions: a table refuses a version below the last one that it recorded.
-        # Later versions exist if the batch has two targets: this one has its rows, and the other one still lacks them.
+        # Take back the target's later versions as well: a table refuses a version below the last one that it recorded.
+        # A target may have later versions if it has this batch's rows, and another target of the batch lacks them.
         made = add(output, output.version)
         # Without a batch column, a batch's rows cannot be found and stay in the table. Keep their number to report it.
         if made is not None and output.rows and not output.is_retractable:

@@ -170,15 +170,15 @@ def expire(job_id: str, range_key: str, at: datetime, version: int | None = None
 
 def put_chunk(job_id: str, chunks_id: str, index: int, data: bytes) -> Put:
     """Build the write of a chunk; a chunk is immutable, so its condition refuses a second write."""
-    # Heads and log entries store the hash of the bytes in their chunks. If a chunk's bytes changed, every version that
-    # refers to it would become unreadable.
+    # Never overwrite a chunk: heads and log entries store the hash of its bytes. If these changed, every version that
+    # refers to the chunk would become unreadable.
     return Put(key(job_id, chunk_key(chunks_id, index)) | {"fmt": number(FORMAT), "data": {"B": data}}, IS_NEW)
 
 
 def unchanged_conditions(item: Item) -> tuple[Expected, ...]:
     """Build the conditions that hold only while an item is as it was read; only its expiry may have changed."""
     # Compare attributes that a new write changes: a run item's version, a head's epoch, fence or version. Log entries
-    # never change. Items of the original class have none of these attributes: a write that adds one is noticed.
+    # never change. Items of the original class have no such attribute, and must still have none: a new write adds one.
     names = ("version", "epoch", "fence", "commitId", "committedAt")
     return tuple(Expected(name, "equal" if name in item else "absent", item.get(name)) for name in names)
 

@@ -81,7 +81,7 @@ class Misfits:
         return kind != "string" or self.format != "csv"
 
     def _is_lost(self, name: str, kind: Kind) -> Column:
-        """Return whether a value that its record has may be lost: it is NULL, or nested, so that a part may be NULL."""
+        """Return whether a value may be lost: the record has it, but it became NULL, or is nested and a part may be."""
         has_text = self._text(name).isNotNull()
         return has_text if is_nested(kind) else quoted(name).isNull() & has_text
 

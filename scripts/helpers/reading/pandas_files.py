@@ -469,7 +469,7 @@ def _concatenated(parts: list[pa.Table]) -> pa.ChunkedArray:
 
 
 def _is_changed(kind: pa.DataType, joined: pa.DataType) -> bool:
-    """Return whether pyarrow rounds decimals, or reads text as bytes, to join a type with others."""
+    """Return whether values change from type `kind` to `joined`: pyarrow rounds decimals, or reads texts as bytes."""
     if pa.types.is_struct(kind):
         return any(_is_changed(field.type, joined.field(field.name).type) for field in kind)
     if pa.types.is_nested(kind):

@@ -352,7 +352,7 @@ class _Syntax:
             kept = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
             if self._is_as_text(kind):
                 return F.when(~_any_lost(self._is_inexact, kind, kept, value), kept)
-            # Compare with the value before the cast, to find a rounded one: a remainder would take ten times as long.
+            # Find values that the cast rounded by comparing them with `value`: the operator % takes ten times as long.
             return F.when((kept == value) & ~self._is_inexact_text(index, kept, doubtful), kept)
         lost, wide = [], _with_each(kind, _widened)
         if wide != self.kind_to_parse(kind):
@@ -374,7 +374,7 @@ class _Syntax:
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
 
     def _is_inexact_text(self, index: int, value: Column, doubtful: Sequence[Column]) -> Column:
-        """Return whether a value differs from its text. Parse the record again only if `doubtful` says it might."""
+        """Return whether a value differs from its text, for which a record is parsed again if a `doubtful` is true."""
         inexact = _any_lost(self._is_inexact, self.fields[index].dataType, value, self.value_text("text", index))
         return F.when(reduce(or_, doubtful), inexact).otherwise(F.lit(False))
 
@@ -479,7 +479,7 @@ class _Json(_Syntax):
         return F.when(may_be & value.rlike(_MAYBE_ROUNDED) & text.rlike(_LONG), kept).otherwise(value)
 
     def value_text(self, name: str, index: int) -> Column:
-        """Return a value of a record, with its fractions and times as texts."""
+        """Return field `index` of the JSON in the column `name`, parsed so that its fractions and times stay texts."""
         field, texts = self.fields[index], (T.DecimalType, T.FloatType, T.DoubleType, T.TimestampType)
         as_text = _with_each(field.dataType, lambda kind: T.StringType() if isinstance(kind, texts) else kind)
         schema = T.StructType([T.StructField(field.name, as_text)])
@@ -822,7 +822,7 @@ class _Csv(_Syntax):
         frame = frame.select(
             *kept, "text", F.when(F.col("text").isNotNull(), self._texts("text", [_END])).alias("texts")
         )
-        # `_texts` appended `_END`, now in the first missing column; after an unclosed quote, in none, so `place` is 0.
+        # `_texts` appended the value `_END`: it fills the first missing column. After an unclosed quote, `place` is 0.
         place = F.array_position(F.array(*map(F.col("texts").getField, names)), _END).cast("int")
         frame = frame.select(*kept, "text", place.alias("place"))
         missing = F.array_join(F.array_repeat(F.lit(self._separator), F.lit(len(names)) - F.col("place")), "")

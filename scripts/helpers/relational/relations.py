@@ -108,7 +108,7 @@ def _leaves(name: str, steps: Fields, kind: Any) -> Iterator[tuple[str, Fields, 
     """Yield name, path and type of each field that is not a struct, at any depth: ``"a.b", ("a", "b"), "long"``."""
     if isinstance(kind, Mapping) and kind["type"] == "struct":
         for part in kind["fields"]:
-            # Check `steps` too: a field `b` in a struct with an empty name becomes `.b`, which is not the column `b`.
+            # If `name` is empty, check `steps`: in a struct named "", field `b` is called `.b`, as `b` may be a column.
             inner = f"{name}.{part['name']}" if name or steps else part["name"]
             yield from _leaves(inner, (*steps, part["name"]), part["type"])
     else:
@@ -116,7 +116,7 @@ def _leaves(name: str, steps: Fields, kind: Any) -> Iterator[tuple[str, Fields, 
 
 
 def _parts(name: str, kind: Any) -> list[tuple[str, Fields, Any]] | None:
-    """Return the parts of an array's elements or a map's entries as name, path and type; None for any other type."""
+    """Return name, path and type of an array's elements, or of a map's keys and values; None for any other type."""
     outer = kind["type"] if isinstance(kind, Mapping) else None
     if outer == "array":
         return [(f"{name}.val", (), kind["elementType"])]

@@ -548,7 +548,7 @@ def plan_window(
     )  # fmt: skip
     if chosen.max_rows is not None:
         window = limited(source, window, chosen.max_rows, context)
-    # A source with a ceiling needs no edge (last rows, to find late ones): no row can still appear below the ceiling.
+    # Store no edge (the last rows, to detect late ones) if the source names a ceiling, below which no row can appear.
     edge = None if facts.ceiling is not None else edge_after(source, window, known.edge, chosen, context, job_id)
     return replace(window, edge=edge, last=look.last_seen(window.high, known.last), complete=look.complete(window))
 
@@ -748,7 +748,7 @@ class _Look:
             )
         if self.state is None or self.low is None or not self.has_uuids:
             return
-        # Skip a watermark that is not a UUID: among texts, the bound just past a UUID is the UUID and `ABOVE`, a \x01.
+        # Skip a watermark that is not a UUID, such as the text just past a UUID: the UUID with `ABOVE` (\x01) added.
         if is_uuid(self.low[0]) and moment_of(str(self.low[0])) > self.clock:
             raise SourceError(self.source.name, reason="behind", context=self.context, what="clock")
 
@@ -910,9 +910,9 @@ class _Look:
         )  # fmt: skip
 
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
-        """Until rows were read, warn that outside a database late rows with lower ids are lost, despite `delay`."""
+        """Warn, until the job has read rows, that a source without transactions loses late rows with lower ids."""
         took_rows = self.state is not None and self.state.last is not None
-        # A database loses no late ids: do not warn if there is its clock or, with Spark, rows that wait (`undecided`).
+        # Do not warn for databases, which lose no late ids: only they have a clock, or rows that wait (`undecided`).
         is_of_database = self.facts.now is not None or undecided is not None
         is_meant = self.options.settled or self.options.lookback or not self.options.delay
         if took_rows or is_of_database or is_meant:

@@ -87,7 +87,7 @@ class OpenWriters:
     oldest
         The visible transaction that began first; None if none is open or visible.
     hidden
-        Why some open transactions may be invisible; empty if all are visible, or if the database never shows any.
+        Why some open transactions may be invisible; empty if none is, or for a kind of database that shows none at all.
     """
 
     oldest: OpenWriter | None = None
@@ -227,7 +227,7 @@ class RowSource(ABC):
         """Return the names of open transactions that might still commit a row with a lower id than the last row.
 
         Wait at most `longest` for them to end. Return the names of those still open; None if they are unknown. If
-        clients might take ids before they begin a transaction, add a reason of `EARLY`; for CACHED, rows wait `delay`.
+        clients might take ids before they begin a transaction, add `CACHED` (rows wait for `delay`) or `NO_SEQUENCE`.
         """
         return None
 

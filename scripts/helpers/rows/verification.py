@@ -145,7 +145,7 @@ def first_of(end: End) -> Cursor:
 def _start(span: Span, smallest: Cursor | None) -> Cursor:
     if span[0] is not None:
         return first_of(span[0])
-    # If the source has no row below the end, return the end: the range is then one interval, whose low is None.
+    # If the source has no row below the end, return the end: `spans` then makes one interval, open at its start.
     end: Any = first_of(span[1])
     found: Cursor = end if smallest is None else min(smallest, end)
     return found

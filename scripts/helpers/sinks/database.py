@@ -1143,7 +1143,7 @@ class _Log(TableLog):
                 session.run(*statements.lock())
                 if change.repeats:
                     session.run(*statements.forget(of))
-            # Record the batch before its rows: another publisher waits at this key until this transaction ends.
+            # Record the batch before its rows: the same INSERT by another publisher waits until this transaction ends.
             if not session.run(*statements.record(of, version, table)):
                 session.commit()
                 return

@@ -482,7 +482,7 @@ class FileSink:
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> FileSink | None:
-        """Return a record's sink; None if its staging is not the default or, for a retraction, lacks the file NOTE."""
+        """Return the sink for `output`; None if its staging is not the default, or lacks a retracted job's `NOTE`."""
         if not is_beside(output, output.target):
             return None
         made = cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
@@ -624,7 +624,7 @@ class FileSink:
 
     def _staged(self, output: Output) -> StagedRows | None:
         """Return an attempt's staged files; None if all are at the target. StagedFilesLostError if a file is lost."""
-        # Do not read the manifest of files that this object staged: if a retraction deleted the files, `_move` notices.
+        # Use the list in memory if this object staged the files. If a retraction has deleted them, `_move` raises.
         try:
             staged = self._own[output] if output in self._own else self.staging.listed(output)
         except TargetError:

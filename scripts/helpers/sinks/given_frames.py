@@ -194,7 +194,7 @@ def _marked_in_pandas(
         return events
     gone = missing[named].assign(**{DELETED: True})
     # Concatenate as objects: otherwise pandas makes floats of whole numbers in columns that the deletes, `gone`, lack.
-    # But such columns keep a type of pyarrow: as objects, their lists would be NumPy arrays, with NaN for NULL.
+    # But in columns that `gone` lacks, keep types of pyarrow: as objects, lists become NumPy arrays with NaN for NULL.
     held = {name: kind for name, kind in events.dtypes.items() if isinstance(kind, pd.ArrowDtype) and name not in named}
     objects = {name: "object" for name in events.columns if name not in held}
     wide = gone.reindex(columns=events.columns).astype("object").astype(held)

@@ -894,7 +894,7 @@ class _Branches(Attempts):
         snapshot = self._log.refs()[branch]
         summary, left_out = snapshot.summary(), (observed and observed.after_action()) or {}
         if any(left_out.values()) or not int(summary.get("added-records") or 0):
-            # No row is there, or `check_required` refuses some. Expire the snapshot by id: by age, others would expire.
+            # No row is staged, or `check_required` raises. Expire only this snapshot: the 0 lets no other one expire.
             self.clear(folder)
             self._log.table().expireSnapshots().expireOlderThan(0).expireSnapshotId(snapshot.snapshotId()).commit()
             check_required(self._target, left_out)
@@ -1012,8 +1012,8 @@ class _ArrowLog(_Log):
                         append.append_data_file(file)
             elif isinstance(change, Append):
                 found = with_later_columns(self._target, self.rows.stream(change.staged), schema)
-                # Append a snapshot for each 64 MB of rows, because pyiceberg holds a snapshot's rows in memory; all in
-                # one commit. Only the last one names the batch: a table rolled back to an earlier one lacks rows.
+                # Append a snapshot for each 64 MB of rows, because pyiceberg holds a snapshot's rows in memory. Commit
+                # all at once. Only the last snapshot names the batch: the others do not have all of its rows.
                 chunks = joined_batches(found, CHUNK)
                 for rows, later in pairwise(chain([next(chunks, schema.empty_table())], chunks, [None])):
                     assert rows is not None

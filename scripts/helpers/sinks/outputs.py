@@ -33,7 +33,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Attempt(NamedTuple):
-    """An attempt, parsed from a folder's or table's name. `job` is a hash of the job; in a table, of target and job."""
+    """An attempt, parsed from a folder or table name. `job` is a hash of the job, in a table name of target and job."""
 
     job: str
     epoch: str

@@ -362,8 +362,8 @@ class S3Place:
                 raise _refused(self.uri(""), f"s3:DeleteObject of {refused.get('Key')!r} on", str(refused.get("Code")))
 
     def delete_folder(self, folder: str, last: str, found: Collection[str] | None = None) -> None:
-        # One request deletes up to 1,000 files, and S3 may delete `last` in it but keep another file. That is safe: no
-        # run publishes files of the folder any more, and a later run sweeps the files that are left.
+        # One request deletes up to 1,000 files, and S3 may delete the file `last` but fail to delete another one. That
+        # is safe: no run will publish files of this folder, and a later run sweeps the files that are left.
         found = self.files(_checked(self, folder)) if found is None else found
         self.delete([*(name for name in found if name != last), last])
 

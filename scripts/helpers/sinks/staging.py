@@ -197,9 +197,9 @@ class Attempts(ABC):
 
     @abstractmethod
     def withdraw(self, retraction: Retraction) -> bool:
-        """Make sure that a retraction's staged rows are never published. Return whether there are any for its target.
+        """Make sure that a retraction's staged rows are never published. Return whether any were staged for its target.
 
-        A note of this stays in place of the rows, so a repeated call returns the same. `retract` deletes the notes.
+        A note of the withdrawal stays, so that a repeated call returns the same. `retract` deletes these notes.
         """
 
     def to_retract(self, retraction: Retraction) -> list[str]:

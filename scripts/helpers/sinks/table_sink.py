@@ -403,7 +403,7 @@ class TableSink(ABC):
         return shape is not None and retraction.batch_column in shape.types
 
     def _decided(self, action: Callable[[], T]) -> T:
-        """Run an action. If another writer commits in between, retry if `retries_decisions`, else in the next run."""
+        """Run an action. On another writer's commit, retry if `retries_decisions`, else raise: the next run retries."""
         return self._done(action, TRIES if self._log.retries_decisions else 1)
 
     def _done(self, action: Callable[[], T], tries: int = 1, after: str = "", output: Output | None = None) -> T:

@@ -76,8 +76,8 @@ def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
         return spark.table(target)
     if name == "delta" and has_jvm(spark) and is_delta_on_spark(spark):
         return delta_rows(spark, target)
-    # Accept cached rows here. `OWN_OPTION` avoids them for files, but other connectors may refuse that option.
-    # `delta_rows` avoids them by the version of a Delta table, but Spark Connect does not show that version.
+    # This read may return cached rows. Connectors other than those for files may refuse `OWN_OPTION`. For Delta on
+    # Spark Connect, `delta_rows` cannot be used: it needs the table's version, which Spark Connect does not show.
     return spark.read.format(name).load(target)
 
 

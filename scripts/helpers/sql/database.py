@@ -113,7 +113,7 @@ class Declared:
     def tick(self, digits: int) -> timedelta:
         """Return the smallest step of times with the declared fractional digits, by default `digits`; at least 1 µs."""
         shown = self.numbers[0] if self.numbers else digits
-        # At least 1 µs: Python and Spark cut later digits, so a bound 1 µs above a row's cut value is above the row.
+        # At least 1 µs: Python and Spark drop finer digits, so a bound 1 µs above the value read is above the row.
         return timedelta(microseconds=10 ** (6 - min(shown, 6)))
 
 
@@ -199,7 +199,7 @@ class Database(Dialect):
         return self.bytes_as_text(value.encode().hex())
 
     def bytes_as_text(self, digits: str) -> SQL:
-        """Return an SQL constant for a text, given its bytes in hex, that compares with a text column's `binary`."""
+        """Return an SQL constant for a text, given its bytes in hex. Compare it with a text column's `binary` form."""
         raise NotImplementedError
 
     def cursor(self, column: CursorColumn) -> SQL:

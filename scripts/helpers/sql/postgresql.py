@@ -346,8 +346,8 @@ class PostgreSQL(WritableDatabase):
         # Find the transactions of this database that have an id, or that wait for a lock to write and so have none yet.
         # Include writers of other tables: a row that they insert here later may have `now()`, which is the beginning of
         # the transaction. The server keeps no beginning of a prepared transaction: assume `delay` before its PREPARE.
-        # Add UNSEEN (a reason) for a user without pg_read_all_stats, who cannot see when others' transactions began.
-        # Leave out VACUUM, which writes no row, by looking at tables only: it takes a writer's lock on indexes.
+        # Without pg_read_all_stats, a user cannot see when others' transactions began: return UNSEEN, a text, as a row.
+        # Look at locks on tables only: VACUUM, which writes no row, takes a writer's lock on indexes and is left out.
         waiting = sql(
             "SELECT l.pid FROM pg_locks l JOIN pg_class r ON r.oid = l.relation WHERE l.locktype = 'relation'"
             " AND l.database = a.datid AND l.mode = 'RowExclusiveLock' AND r.relkind IN ('r', 'p')"

@@ -163,7 +163,7 @@ class SQLite(WritableDatabase):
         )  # fmt: skip
 
     def constraints(self, parts: Sequence[str]) -> Sequence[SQL]:
-        # Staged rows are checked by these. Leave out keys of some rows only (partial) and tables whose ON CONFLICT may
+        # Staged rows are checked by these keys and CHECKs. Leave out partial keys, and tables whose ON CONFLICT may
         # ignore rows. Leave out CHECKs of tables with a COLLATE: staging tables lack it, so a CHECK may differ there.
         query = sql(
             "SELECT l.name, {0} || ' COLLATE ' || x.coll, NULL FROM {1}, pragma_index_list(m.name) l, "

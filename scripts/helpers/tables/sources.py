@@ -31,7 +31,7 @@ class TableHead:
     at
         The time of that commit; None if unknown.
     sequence
-        The number of the commit `newest` in the order of commits, which a feed has as ``_commit_version``.
+        The number of the commit `newest` in the order of commits. A change feed has it as column ``_commit_version``.
     highest
         The highest `sequence` of any commit, also of other branches, and of some commits that were rolled back.
     """
