@@ -113,16 +113,16 @@ def jobs(
     """  # noqa: D301 - click keeps the lines after a backspace as they are; a raw text has none.
     if metrics and around.is_json:
         raise click.UsageError("--metrics has its own output format. Omit --output.")
-    given, now = read_thresholds(file), around.now()
+    given = read_thresholds(file)
     if late:
         states = (*states, *LATE)
     chosen = JobChoice(prefix, states, stale, sort, limit, everything or bool(names))
     found, cost = (named_jobs(around, names, given), None) if names else _listed(around, given)
     listing = _Listing.of(found, chosen, given)
     if metrics:
-        _report(listing, now)
+        _report(listing.shown)
     else:
-        _show(around, listing, cost, given, now)
+        _show(around, listing, cost, given)
     unknown = [job.job_id for job in found if job.problem == UNKNOWN]
     if unknown:
         offer_near(around, unknown)
@@ -175,9 +175,7 @@ class _Listing:
         return any(one.needs_somebody or (one.word == "no commit yet" and one != NEVER_COMMITTED) for one in found)
 
 
-def _show(
-    around: Surroundings, listing: _Listing, cost: ListCost | None, given: Mapping[str, Threshold], now: datetime
-) -> None:
+def _show(around: Surroundings, listing: _Listing, cost: ListCost | None, given: Mapping[str, Threshold]) -> None:
     if around.is_json:
         facts = [_facts(job, given) for job in listing.shown]
         told = None if cost is None else vars(cost)
@@ -191,20 +189,20 @@ def _show(
             }
         )
         return
-    _show_jobs(around, listing, now)
+    _show_jobs(around, listing.shown)
     _show_counts(around, listing, cost)
 
 
-def _show_jobs(around: Surroundings, listing: _Listing, now: datetime) -> None:
+def _show_jobs(around: Surroundings, jobs: JobTable) -> None:
     """Print the table of jobs, and lines for each job that needs attention."""
-    if listing.shown:
-        show_table(around.out, listing.shown, CELLS)
+    if jobs:
+        show_table(around.out, jobs, CELLS)
     else:
         around.out.print("No jobs.")
-    _show_reasons(around, listing.shown)
-    for job in listing.shown:
-        if job.head is not None and may_be_dead(job.head, now):
-            show_folded(around.out, Text(printable(f"{job.job_id}: {release_hint(job.head, now)}"), "yellow"))
+    _show_reasons(around, jobs)
+    for job in jobs:
+        if job.head is not None and may_be_dead(job.head, job.now):
+            show_folded(around.out, Text(printable(f"{job.job_id}: {release_hint(job.head, job.now)}"), "yellow"))
 
 
 def _show_counts(around: Surroundings, listing: _Listing, cost: ListCost | None) -> None:
@@ -244,7 +242,8 @@ def _listed(around: Surroundings, given: Mapping[str, Threshold]) -> tuple[list[
         found = list_jobs(around.store, on_page=lambda jobs, _: steps.at(jobs, unit="jobs"))
     there = {job.job_id for job in found.jobs}
     absent = [ListedJob(name, None, MISSING) for name in given if name not in there and not set(name) & set("*?[")]
-    return [_checked(around, job, given) for job in (*found.jobs, *absent)], found.cost
+    now = around.now()
+    return [_checked(around, job, given, now) for job in (*found.jobs, *absent)], found.cost
 
 
 def named_jobs(around: Surroundings, names: tuple[str, ...], given: Mapping[str, Threshold]) -> list[JobNow]:
@@ -269,12 +268,12 @@ def named_jobs(around: Surroundings, names: tuple[str, ...], given: Mapping[str,
     # If at least one name exists, the list is shown, and the exit code reports the wrong names.
     if unknown is not None and all(job.problem == UNKNOWN for job in found):
         raise unknown
-    return [_checked(around, job, given) for job in found]
-
-
-def _checked(around: Surroundings, job: ListedJob, given: Mapping[str, Threshold]) -> JobNow:
-    """Return a job with its large states read from their chunks, or with a problem if the list cannot show the job."""
     now = around.now()
+    return [_checked(around, job, given, now) for job in found]
+
+
+def _checked(around: Surroundings, job: ListedJob, given: Mapping[str, Threshold], now: datetime) -> JobNow:
+    """Return a job with its large states read from their chunks, or with a problem if the list cannot show the job."""
     try:
         job = replace(job, head=job.head and BoundedLookups(around.watermarks.lookups).opened(job.head))
         found = JobNow.of(job, now, threshold_of(job.job_id, given))
@@ -305,10 +304,10 @@ def _facts(job: JobNow, given: Mapping[str, Threshold]) -> dict[str, Any]:
     return head_json(job.head, job.now, threshold_of(job.job_id, given))
 
 
-def _report(listing: _Listing, now: datetime) -> None:
-    """Print the metrics of each shown job that has a head."""
-    for job in listing.shown:
-        head = job.head
+def _report(jobs: JobTable) -> None:
+    """Print the metrics of each job that has a head."""
+    for job in jobs:
+        head, now = job.head, job.now
         if head is None:
             continue
         found = {

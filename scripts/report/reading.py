@@ -23,7 +23,7 @@ from scripts.helpers.job_runs.run_store import RunStore
 from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.protocol.bounded_lookups import BoundedLookups
 from scripts.helpers.protocol.head import LogEntry
-from scripts.helpers.protocol.jobs import ListedJob
+from scripts.helpers.protocol.jobs import ListedJob, list_jobs
 from scripts.helpers.protocol.names import served_by
 from scripts.helpers.protocol.values import Spilled
 from scripts.helpers.rows.cursor_ranges import ShownRange
@@ -44,7 +44,7 @@ SINGLE_JOB_ERRORS = (NothingThereError, AmbiguousHistoryError, NewerFormatError,
 def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob]:
     """Return the jobs to show: the named jobs in that order, or all of the table without the slices of backfills."""
     if jobs is None:
-        listed = [job for job in watermarks.list_jobs() if served_by(job.job_id) is None]
+        listed = [job for job in list_jobs(watermarks.store).jobs if served_by(job.job_id) is None]
         # Look up jobs with a problem again: a job without a head may have an item of the original class to show.
         return [look_up(watermarks, job.job_id, job.problem) if job.problem else job for job in listed]
     return [look_up(watermarks, job_id) for job_id in dict.fromkeys(jobs)]

@@ -128,7 +128,7 @@ def test_removal_of_orphan_files_between_any_two_steps_loses_no_row(copy: Copy, 
     removed: list[str] = []
 
     def remove_orphans() -> None:
-        """Delete the files that no snapshot names and that are older than three days, as all of them are made here."""
+        """Make all files older than three days, and delete those that no snapshot names."""
         (copy.folder / "data" / "orphan.parquet").touch()
         for path in copy.folder.parent.rglob("*"):
             os.utime(path, (0, 0))

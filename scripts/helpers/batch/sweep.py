@@ -14,6 +14,7 @@ from scripts.helpers.files.segment_files import SegmentFiles
 from scripts.helpers.files.upkeep import DEFAULT_AGE, LedgerFolder, Leftovers, left_over, listed_folder, names_in
 from scripts.helpers.protocol.chunks import lazy_blobs
 from scripts.helpers.protocol.head import Head
+from scripts.helpers.protocol.jobs import list_jobs
 from scripts.helpers.protocol.lookups import STATES, places_of
 from scripts.helpers.protocol.races import Written
 from scripts.helpers.protocol.values import Spilled
@@ -144,7 +145,7 @@ class LedgerSweep:
         """Return the files that heads, open plans and log entries of all jobs refer to; errors as for `to_sweep`."""
         used_by: dict[str, set[str]] = {}
         heads: dict[str, Head] = {}
-        for listed in self._watermarks.list_jobs():
+        for listed in list_jobs(self._watermarks.store).jobs:
             # Read each head again by itself: one that is damaged, or has a newer format, raises its error here.
             head = self._watermarks.lookups.head(listed.job_id)
             if head is None:

@@ -223,7 +223,7 @@ class Retraction:
     def closed(self) -> int:
         """The version that a target records for a retraction, so that late runs up to version `last` fail: `last` + 1.
 
-        No batch has it: the decision made it or ended the epoch. A record of `last` would mark that batch as published.
+        No batch has that version: the decision took it or ended the epoch. `last` would mark a batch as published.
         """
         return self.last + 1
 
