@@ -117,7 +117,7 @@ def is_given(option: str, arguments: Sequence[str]) -> bool:
 
 
 def _begun(around: Surroundings, job: str, context: str) -> list[_BegunSlice]:
-    """Return begun, unfinished slices, which own their rows. Omit those that ended without a plan: they own none."""
+    """Return the unfinished slices that have a lease, a plan or a commit. No other slice may read their rows."""
     found = []
     for slice_job, (name, bounds) in around.watermarks.unfinished(job, context).items():
         try:

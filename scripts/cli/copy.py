@@ -71,7 +71,7 @@ def copy(
         except (AccessRefusedError, StoreUnavailableError):
             raise  # These errors would hit every job. Any other error leaves out only the one job.
         except WatermarkError as error:
-            # Accept a listed name without a head: the Job Runs API alone stores items under it.
+            # If only the Job Runs API stores items under a listed name, the job has no head, and that is not an error.
             if names or not isinstance(error, UnknownJobError):
                 refused[job_id] = error
             else:

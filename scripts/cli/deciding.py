@@ -35,7 +35,7 @@ class Said:
     yes: bool
 
     def of(self, before: Head, context: str | None = None, *, retract: bool = False) -> JobDecision:
-        """Return the arguments of a decision, such as a rewind: refused if the job has changed since `before`."""
+        """Return the arguments of a decision (such as a rewind) that is refused if the job changed since `before`."""
         return JobDecision(self.why, self.who, before, context, retract)
 
 

@@ -247,7 +247,7 @@ class Backfill:
             self._check_live()
         elif not self.run.unpublished:
             return 0
-        # If the slice is done, this publishes its staged rows: `doctor --publish` cannot, for lack of a database login.
+        # For a slice that is done, `write` publishes the staged rows: `doctor --publish` has no login for a database.
         return self.job.write(df, path, **options)
 
     def commit(self) -> str:
@@ -311,7 +311,7 @@ class Backfill:
             now = self._watermarks.progress.state(self.live_job_id, self.transformation_ctx)
         # A reset gives the live job another `origin` (period since the last reset), even if its watermark is the same.
         is_other = now is None or now.origin != self._live.origin
-        # With "append", the slice would arrive twice if the live job (of new rows) has read part of it, or will.
+        # With "append", rows arrive twice if the live job (of new rows) has read or will read some rows of the slice.
         if now is None or is_other or (self._disposition == "append" and not now.is_left_to_slices(self._bounds)):
             # After a reset (`is_other`), the slice need not be abandoned: new slices ignore those before the reset.
             abandon = "." if is_other else f", {self._command_to_abandon(self.job_id)}"
@@ -353,7 +353,7 @@ class Backfill:
         return record.finish(self._name, self._bounds)
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
-        """Return overlapping slices that read no row. BoundsError if one may have, or this slice's rows were read."""
+        """Return the overlapping slices if none has read rows; BoundsError if `append` would keep some rows twice."""
         if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:

@@ -442,10 +442,10 @@ class IncrementalJob:
             listing that left no file for a later batch. A run that lists the source leaves its messages for the next.
         on_changed
             ``raise``: if a planned file was overwritten or deleted before the commit, raise a ChangedObjectError that
-            names it, unless `read_pandas` had read the planned content of all files. Nothing is committed; the replay
-            raises before it writes. ``skip``: the same, but the replay leaves that file out, and the next batch takes
-            its new content. ``skip`` is refused if the next batch might miss it; see `unchanged.check_on_changed`.
-            None: nothing is checked. Use None if files never change, or if the job itself moves them away.
+            names it, unless `read_pandas` had read the planned content of all files. Nothing is committed; the next run
+            has the same plan, and raises before it writes. ``skip``: the same error, but the next run leaves that file
+            out, and a later batch takes its new content. ``skip`` is refused if batches might miss it; see
+            `unchanged.check_on_changed`. None: no check, for files that never change or that the job itself moves away.
         after_commit, archive_to, min_age
             What to do with files that were taken; see `AfterCommit`.
         **options

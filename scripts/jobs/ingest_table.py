@@ -216,7 +216,7 @@ def fill(backfill: Backfill, arguments: argparse.Namespace) -> bool:
 
 
 def value_of(source: RowSource, arguments: argparse.Namespace, name: str) -> object:
-    """Return a bound such as ``--high`` (not of a backfill), parsed by the source's cursor columns, or None."""
+    """Return the option ``start_from`` or ``high``, parsed by the source's cursor columns; None if it is not given."""
     if getattr(arguments, name) is None:
         return None
     return option_bound(source.columns(arguments.cursor_column, arguments.strings), arguments, name)

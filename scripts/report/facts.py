@@ -86,7 +86,7 @@ class JobFacts:
 
     @property
     def rank(self) -> float:
-        """The rank by urgency, 0 first. A gap blocks no run, so it is the least urgent above "no commit yet"."""
+        """The rank by urgency, 0 first. Gaps (unread ranges) block no run, so they rank just before "no commit yet"."""
         condition = self.condition
         has_gap = bool(self.gap_count) and not condition.needs_somebody
         return WORDS.index("no commit yet") - 0.5 if has_gap else condition.rank

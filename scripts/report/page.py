@@ -190,7 +190,7 @@ def _columns(entries: Sequence[JobEntry]) -> dict[str, bool]:
     all_facts = [entry.facts for entry in entries]
     return {
         "trend": any(entry.spark for entry in entries),
-        # With the age, the page also shows the column of the last version: the age is the time since that version.
+        # `age` also shows or omits the column of the last version, because the age is the time since that version.
         "age": any(facts.age is not None for facts in all_facts),
         "lag": any(facts.lag is not None or facts.why_no_lag for facts in all_facts),
         "plan": any(facts.plan_age is not None for facts in all_facts),
@@ -422,7 +422,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("scripts.report"),
         autoescape=True,
-        # No text from the table may reorder or hide the text next to it.
+        # `_shown` escapes characters with which a text from the table could reorder or hide the text next to it.
         finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -77,7 +77,7 @@ def add_written(metrics: dict[str, Any], rows: int, size: int | None) -> None:
 def counts_to_save(counted: Mapping[str, Any], following: Mapping[str, Any]) -> dict[str, Any]:
     """Return the counts to save at the commit: without those by source if the run's item would be too large."""
     # A run's item has counts and watermarks in one map. If a watermark was stored by hand under a count's name, drop
-    # the count. Keep the user's own metrics: the commit refuses one that has the name of a watermark.
+    # the count. Do not drop a user's own metric that has a watermark's name: the commit refuses it with an error.
     kept = {name: count for name, count in counted.items() if name not in METRICS or name not in following}
     try:
         encode_metrics(kept, following)
@@ -363,7 +363,7 @@ class Batch:
     def withdrawing(self, context: str | None) -> Iterator[None]:
         """Leave a source out of the batch if the block fails: a script that goes on must not commit rows it never got.
 
-        A plan that is frozen already keeps the source. Then the commit raises the error of the block again.
+        The source stays in a plan that is frozen already. So the commit fails: it raises the block's error again.
         """
         try:
             yield
@@ -429,7 +429,7 @@ class Batch:
             try:
                 readings.set_aside(found)
             except UnreadableFilesError:
-                pass  # Frames may have the files' rows already: raise this error below, after `freeze` stores the plan.
+                pass  # A frame may hold the files' rows. Raise the error below, after `freeze` stores the plan.
             except WatermarkError as told:
                 if readings.is_spoiled:
                     self.freeze()
@@ -479,7 +479,7 @@ class Batch:
     # --- rows for sinks -------------------------------------------------------------------------
 
     def give(self, context: str | None, rows: Any = None, *, is_recognisable: bool = True) -> None:
-        """Note that a script got `rows`. None: it reads files itself, so the commit cannot warn if it writes no row.
+        """Note that a script got `rows`. None: the script opens files, so the commit cannot warn of unwritten rows.
 
         `is_recognisable`: whether a write can be traced to this frame, by the object or by the files in Spark's plan.
         """

@@ -75,7 +75,7 @@ class FileSource:
         return FileDelta(Location.parse(self.source))
 
     def bookmark(self, reach: Reach, partitions: PartitionRule | None = None, *, clears: bool = False) -> FileBookmark:
-        """Return a bookmark that finds the files between `reach`'s states. Check options as `check_on_changed` does."""
+        """Return a bookmark that finds files from `reach.before` to `reach.until`; raise as `check_on_changed` does."""
         made = FileBookmark(
             self.source,
             s3_client=self.batch.client(Location.parse(self.source)),
@@ -88,7 +88,7 @@ class FileSource:
         return made
 
     def reaching(self, reach: Reach, name: str) -> dict[str, Any]:
-        """Return the arguments of `FileBookmark`: the states between which the run reads, by `reach`, and options."""
+        """Return the arguments of `FileBookmark`: options, and from `reach` the states between which files are new."""
         run, options = self.batch.run, self.options
         if reach.everything:
             # Ignore `start_from`, because this run reads all files, including those before it.

@@ -286,7 +286,7 @@ class _Explained:
 
     @classmethod
     def by(cls, head: Head, history: Sequence[LogEntry]) -> _Explained:
-        """Collect the batches of a head and its history."""
+        """Collect the epochs, the oldest version and the published batches from a job's head and its history."""
         outputs = {(output.epoch, output.version) for entry in history for output in entry.change.outputs}
         return cls(
             epochs={head.epoch, *(epoch for epoch, _ in outputs)},

@@ -97,14 +97,14 @@ def _commit_of(watermarks: Watermarks, head: Head, run_id: str) -> LogEntry | No
     for entry in _history(watermarks, head.job_id, below):
         if entry.change.op in SUCCESS and entry.change.run_id == run_id:
             return entry
-        # If `below` is set, the first entry is the one that the run's item names as its last commit: read no others.
+        # If set, `below` is the version in the run's item + 1, so only the first entry can be the run's last commit.
         if below is not None:
             break
     return None
 
 
 def _history(watermarks: Watermarks, job_id: str, below: int | None = None) -> Iterator[LogEntry]:
-    """Yield a job's versions, newest first. With `below`, only lower ones: request one first, as it mostly suffices."""
+    """Yield a job's versions, newest first. `below`: only lower ones; fetch one first, as callers mostly need one."""
     page = PAGE if below is None else 1
     while entries := watermarks.history(job_id, limit=page, before=below):
         yield from entries
@@ -411,7 +411,7 @@ class Mode:
         Raises
         ------
         InvalidValueError, JobArgumentError
-            The option is not one of the three, or the from and to runs do not go with it.
+            The option is none of Glue's three; or a pause has only a from or only a to run, or another option has both.
         """
         known: dict[str, ModeName] = {PREFIX + name: name for name in get_args(ModeName)}
         option, from_run, to_run = (args.get(key) for key in ARGUMENTS)

@@ -109,7 +109,7 @@ def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
 
 
 def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
-    """Return contexts whose new rows a node gets, and, for a WARNING, names of joins and aggregates of new rows only.
+    """Return contexts whose new rows reach a node, and, to warn, names of joins and aggregates that get only new rows.
 
     `keys` are the merge's, if any: a group by them needs no older rows. `tables` has the WITH clauses' results, by id.
     """
@@ -129,7 +129,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
         if node.text.startswith(("Join LeftSemi", "Join LeftAnti")):
             return below[0]
         if DISTINCT in found:
-            # Allow this join: one side has the changed keys, and the other side all rows of a whole table.
+            # Allow a join of changed keys (a distinct) with a whole table: it finds the old rows of these keys, too.
             return set(), found - {DISTINCT}
     elif contexts and node.kind in WITHIN and not _is_by_keys(node, keys):
         found.add(WITHIN[node.kind])

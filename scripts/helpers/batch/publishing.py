@@ -248,10 +248,10 @@ def answers_of(
 
 
 def _check_rows(head: Head, history: Sequence[LogEntry], sinks: Sequence[Sink], now: datetime) -> None:
-    """Raise RowsMissingError if a target lacks rows of the newest versions in the history.
+    """Raise RowsMissingError if, after a restore, a target lacks rows of the newest versions in the restored history.
 
-    A rewind or reset after the backup may have deleted them, and the restored head does not know that. Rewind and reset
-    take back all versions above a certain one, so if the target has the newest version, none was taken back.
+    A rewind or reset that came after the table's backup may have deleted the rows; the restored head does not know it.
+    Both take back all versions above a certain one, so if the target has the newest version, none was taken back.
     """
     # Stop at a version without watermarks, such as a reset: nothing before it counts as loaded.
     entries = takewhile(lambda entry: entry.watermarks, history)
@@ -464,7 +464,7 @@ class Publication:
 
     @property
     def due(self) -> Sequence[Output | Retraction]:
-        """The output to delete, which operators took back, then the output to publish, by the head that the run has."""
+        """The output to delete, which operators took back, then the output to publish, as the run's head lists them."""
         return [*self.run.retracting, *self.run.unpublished] if isinstance(self.run, Run) else []
 
     def _proven(self, records: Sequence[T]) -> Iterator[T]:
@@ -575,7 +575,7 @@ def take_back_now(watermarks: Watermarks, job_id: str, sink: Sink, retraction: R
     newest = newest_at(sink, head)
     lost = lacking(newest, sink.recorded(mark_of(job_id), newest=newest).held, head)
     if lost is not None:
-        # Store first that the target lacks a version: `take_back` makes it record a newer one, which hides the loss.
+        # First store that the target lacks a version: `take_back` records a newer one at the target, hiding the loss.
         noted = head.published(lost[:1], lost[1])
         if head.claim is not None or isinstance(watermarks.store.swap(head, noted), Lost):
             return None

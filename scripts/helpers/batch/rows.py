@@ -238,7 +238,7 @@ def relationalize(batch: Batch, df: DataFrame | Any, root: str, context: str | N
 
 @dataclass(frozen=True)
 class NestedRows:
-    """Nested rows, which become related tables whose rows get ids."""
+    """A source of a batch: nested rows, which `Relations` splits into tables whose rows are joined by ids."""
 
     batch: Batch
     df: DataFrame | Any
@@ -266,7 +266,7 @@ class NestedRows:
         return self._taken(IdBlock.of_plan(context, stored, self.batch.run.state(context)))
 
     def nothing(self) -> dict[str, DataFrame]:
-        """Return the tables with new ids if past runs lack the context; PlanConflictError if a frozen plan lacks it."""
+        """Return tables with new ids if past runs are read again; PlanConflictError for a frozen plan without ids."""
         if not self.batch.run.replay:  # Past runs are read again, and none of them used this context.
             taken = self.plan(Reach())
             self.batch.add(self.context or "", taken.plan, None)

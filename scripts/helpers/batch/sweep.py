@@ -96,7 +96,7 @@ class LedgerSweep:
         InvalidValueError, LedgerError
             As for `left_over`.
         """
-        # Read the folder before the table: see `left_over`.
+        # List the folder first: after the table, it could have newer files, which would seem unused (see `left_over`).
         folder = listed_folder(self._files)
         sweep, _ = self._to_sweep(folder, older_than)
         return sweep
@@ -114,8 +114,8 @@ class LedgerSweep:
         AccessRefusedError, CredentialsError, SourceUnavailableError, LedgerError
             The files cannot be deleted. Some may be gone by then; another `sweep` deletes the rest.
         """
-        # Read the jobs again, because the operator may have confirmed an hour later. Use the earlier listing of the
-        # folder: it has no newer files, so none of these is deleted.
+        # Read the jobs again, because the operator may have confirmed an hour later. Do not list the folder again:
+        # files that are newer than its first listing must not be deleted.
         again, references = self._to_sweep(shown.folder, older_than)
         agreed = set(shown.leftovers.files)
         going = [file for file in again.leftovers.files if file in agreed]

@@ -98,8 +98,8 @@ def verify(
     is_exact = not first.is_time if exact is None else exact
     found = []
     for span in spans:
-        # Count the target before the source. An update in between moves a row past the window: counted last, the target
-        # would seem to have lost it.
+        # Count the target before the source. A row that is updated, and merged by a run, between the counts leaves this
+        # interval. With the target counted last, only the source's count would have the row, which would seem lost.
         target_counts = engine.counts(other, _window(other, names, span), compared.kinds)
         source_counts = engine.counts(rows, _window(rows, names, span), compared.kinds)
         difference = Difference()

@@ -258,7 +258,7 @@ def filtered(table: SQL, where: SQL | None, system_columns: Sequence[SQL]) -> SQ
 
 
 def shown_columns(names: Sequence[str], texts: Sequence[TextColumn], *, has_wall_clocks: bool) -> Iterator[SQL]:
-    """Yield what Spark selects from the columns that it read: texts are cast, and get the names of their columns.
+    """Yield the columns that Spark selects after the read: a column read as text is cast, and gets its own name again.
 
     Parameters
     ----------

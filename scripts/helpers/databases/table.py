@@ -236,7 +236,7 @@ class DatabaseTable(RowSource):
             pause = min(max(2 * pause, FIRST_PAUSE), LAST_PAUSE)
             time.sleep(pause.total_seconds())
             now_open = self._writers(column)
-            # Keep those still open. Later transactions write higher numbers. If the new list cannot be read, keep all.
+            # Drop ended transactions. Ignore new ones, which write higher numbers. Without a new list, keep all.
             found = found if now_open is None else found & now_open
         return found
 
@@ -621,7 +621,7 @@ def server_of(url: str) -> dict[str, str]:
     {'database': 'shop.db'}
     """
     file = re.match(r"jdbc:sqlite:([^?]+)", url, re.IGNORECASE)
-    # Leave out the folder, which may be another one each time if the file is fetched for each run.
+    # Leave out the folder: a job that fetches the file for each run may store it in another folder each time.
     if file is not None:
         return {"database": file[1].replace("\\", "/").rpartition("/")[2]}
     found = re.match(r"jdbc:[\w:]+?[/\w]*@?//([^/;?]+)|jdbc:oracle:thin:[^@]*@([^/;?]+)", url, re.IGNORECASE)

@@ -358,7 +358,7 @@ class Decisions:
         return tuple(output for entry in entries for output in entry.change.outputs)
 
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
-        """Return output of versions above `version`: all, to retract it, or the newest, for a WARNING that it stays."""
+        """Return output above `version`: with `retract` all, to delete it; else the newest, which a WARNING names."""
         first = min((output.version for output in head.unpublished if output.version > version), default=head.version)
         outputs = self._later_outputs(head, version, None if retract else max(LOOKED_AT, head.version - first + 1))
         for output in outputs if retract else ():

@@ -252,7 +252,7 @@ def _chunks(
         if _is_log(key):
             by_chunk = _by_chunk(items.log_from_item(item).watermarks)
             held |= by_chunk
-            # DynamoDB deletes expired items in any order, so an expired entry may have lost its chunks already.
+            # An expired log entry needs no chunks: DynamoDB deletes expired items in any order, perhaps chunks first.
             if key in live:
                 needed |= by_chunk
     for key in sorted(needed.keys() - found.keys()):
@@ -300,7 +300,7 @@ def _legacy_writers(head: Head, found: dict[str, items.Item]) -> Iterable[Findin
         return  # Version 1's log entry, which stored how many such items were imported, has expired: do not compare.
     change = items.log_from_item(first).change if first else None
     taken_over = 0
-    if change and change.op == "IMPORT":  # Subtract 1: the item that became version 1 is not in `legacy`.
+    if change and change.op == "IMPORT":  # Do not count the item that became version 1: `legacy` does not have it.
         taken_over = int(change.metrics.get("legacy_items", 1)) - 1
     if len(legacy) > taken_over:
         yield Finding(

@@ -587,7 +587,7 @@ class FileBookmark:
 
     @property
     def aside_on_executors(self) -> dict[str, SetAside]:
-        """The files that stay set aside as unreadable if executors list: all that no operator marked for a retry."""
+        """The files still set aside in a listing by executors: all but those that an operator marked for a retry."""
         return {key: entry for key, entry in self._aside.items() if entry.decision != RETRY}
 
     def parts(self, after: str | None, until: str | None, started: datetime, most_rows: int) -> Iterator[Piece]:
@@ -616,7 +616,7 @@ class FileBookmark:
         """
         from scripts.helpers.files.pieces import PIECE_ROWS, split_into_pieces
 
-        # Treat set-aside files as waiting: otherwise every piece adds to the ledger all files that operators skipped.
+        # Treat set-aside files as waiting: otherwise each piece of the listing adds all skipped files to the ledger.
         aside = _all_waiting(self.aside_on_executors)
         chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
         known, then = self._known_in(ranges)
@@ -628,7 +628,7 @@ class FileBookmark:
                     yield Piece(*ends, of_piece.choose(piece, started, known, then=then))
 
     def _known_in(self, ranges: Sequence[Ends]) -> tuple[Known, Known | None]:
-        """Return the known objects in key ranges: by `state`, and by `self.until` (end of a range of runs) or None."""
+        """Return the known objects in key ranges: those of the state `state`, and those of the state `until` if set."""
         return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:

@@ -177,7 +177,7 @@ class BatchChooser:
         admitted = self._without_archived(self._settled(new, started, ready))
         if look:
             stale = self._stale_keys(admitted, look)
-            # Drop stale objects (changed since the report) and leave none to its later batches, which cannot take them.
+            # Drop objects that changed since the report, also from `new`: no later batch of that report can take them.
             new, admitted = _without(new, stale), _without(admitted, stale)
         # Apply the limits last, so that they count only objects that the batch can take.
         taken, gone, has_more, waiting = self._limited(admitted, new, gone)
@@ -303,7 +303,7 @@ class BatchChooser:
         return pa.concat_tables(parts), aside
 
     def _take_rows_marked_done(self, aside: dict[str, SetAside], rows: pa.Table) -> pa.Table:
-        """Remove the files that an operator marked as done from the list, and return their rows for the ledger."""
+        """Remove from `aside` the files that an operator marked as done, and return their rows for the ledger."""
         done = [entry for entry in aside.values() if entry.decision == SKIP]
         for entry in done:
             del aside[entry.key]
@@ -364,7 +364,7 @@ class BatchChooser:
             if created:
                 found = without_stale(found, there, created)
             if deleted is not None or then is not None:
-                # Count no object as gone: events name only some objects, and a re-read of past runs only returns files.
+                # Drop `gone`: events name only some objects, and a re-read of past runs needs only existing files.
                 found = found._replace(gone=no_rows())
             if found.new.num_rows or found.modified.num_rows or found.gone.num_rows:
                 parts.append(found)

@@ -116,7 +116,7 @@ def without_stale(found: ListingDifference, known: pa.Table, created: datetime) 
     place = pc.index_in(found.modified.column("key"), value_set=known.column("key"))
     before = known.column("modified").take(place)
     made = pa.scalar(created, LEDGER.field("modified").type)
-    # Keep objects whose times are equal: S3 shows whole seconds, and an object may be written twice in a second.
+    # Keep a modified object whose time equals the ledger's: S3 shows whole seconds, and two writes may share a second.
     newer = pc.greater_equal(found.modified.column("modified"), before)
     newer = pc.or_(newer, pc.less(before, made))
     gone = found.gone.filter(pc.less(found.gone.column("modified"), made))

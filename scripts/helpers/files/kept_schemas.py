@@ -45,7 +45,7 @@ class KeptSchemas:
         self.on_kept(name, decision)
 
     def note_read(self, part: str, rows: object = None) -> None:
-        """Call `on_read` with the frame `rows` of a part of the files ("": all), and drop a noted refusal."""
+        """Call `on_read` with the frame `rows` of a part of the files ("": all); forget its SchemaChangedError."""
         self._refused = {other: made for other, made in self._refused.items() if part and other not in ("", part)}
         self.on_read(rows)
 

@@ -120,7 +120,7 @@ class FileLedger:
         return self._some[1]
 
     def stored(self, rows: pa.Table) -> dict[str, Any]:
-        """Return sorted rows as a segment of the ledger: the bytes or, if it has a folder, names of files made now."""
+        """Return sorted rows as a ledger segment: bytes or, if the ledger has a folder, names of files written now."""
         if self._files is None:
             data = to_bytes(rows)
             if len(data) > MAX_TABLE_BYTES:
@@ -194,7 +194,7 @@ class FileLedger:
         return [self.files(segment) for segment in self.segments]
 
     def files(self, segment: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the files of a segment (a part of the ledger); LedgerError if damaged, or in the table, not files."""
+        """Return the files of a segment of the ledger; LedgerError if it is damaged, or in the table, not in files."""
         if "data" in segment:
             raise LedgerError(
                 self._source, "its file list is in the table, and executors read files. Use new_files, or start a "

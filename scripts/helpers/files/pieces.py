@@ -105,7 +105,7 @@ class Gathered:
     def add(self, after: str | None, until: str | None, rows: pa.Table) -> None:
         """Add a piece: its rows, sorted by key, are above the key `after` and not above `until`.
 
-        Add a piece without rows too, so that the pieces before and after it become neighbours.
+        Add pieces without rows, too: only pieces that follow each other without a gap are joined and written together.
 
         Raises
         ------

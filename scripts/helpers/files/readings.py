@@ -241,7 +241,7 @@ def _may_be_caused_by_file(error: BaseException) -> bool:
     if isinstance(error, WatermarkError):
         # This package's other errors are about the call or a service, such as refused access, and not about a file.
         return isinstance(error, _OF_FILES)
-    # Spark raises these for a wrong call, such as an unknown column, before it reads. Only a missing path is a file's.
+    # Spark raises these before it reads, for a wrong call (an unknown column). Only a missing path is due to a file.
     if type(error).__name__ in ("AnalysisException", "ParseException", "IllegalArgumentException"):
         return "PATH_NOT_FOUND" in str(error) or "Path does not exist" in str(error)
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")

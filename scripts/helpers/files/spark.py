@@ -115,7 +115,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
-    """Count a task's files that the batch surely takes; divide those in `stretch`, where it ends, into `Block`s by age.
+    """Count a task's files surely in the batch; divide those in `stretch`, the batch's end, into `Block`s by age.
 
     Parameters
     ----------
@@ -153,14 +153,14 @@ def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stre
     before = sum(share.files for share in shares), sum(share.bytes for share in shares)
     blocks = [block for share in shares for block in share.blocks]
     after, until = stretch.after, stretch.until
-    # Add blocks (groups of files) by first file while they fit: the first file of each is surely in the batch.
+    # Sum up blocks of files by first file. While the sum fits, all files up to the last block's first are in the batch.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.first):
         files, size = files + block.files, size + block.bytes
         if not limits.fit(files, size):
             break
         after = block.first
-    # Add blocks by last file until they exceed a limit: the last file of that block is surely not in the batch.
+    # Add blocks in order of last file until they exceed a limit: the files before the last one leave no room for it.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.last):
         files, size = files + block.files, size + block.bytes
@@ -730,7 +730,7 @@ def _candidates(kept: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
 
 
 def _blocks(stretch: Stretch, parts: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return counts and sizes of a task's files by `Block`, in a `Stretch` (two files between which the batch ends)."""
+    """Count a task's files that are surely in the batch; group those in `stretch`, where it ends. See `blocks_of`."""
     taken, _ = _candidates(kept)
     return blocks_of(taken, stretch, parts)._asdict()
 
@@ -757,7 +757,7 @@ def _sampled_keys(rows: pa.Table, part: Mapping[str, Any]) -> list[str]:
 
 
 def _merge(source: str, ledger_uri: str, oldest: bool, part: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Merge the rows of several segments (parts of the ledger) in a key range; return the files with them."""
+    """Merge several segments (ledger parts) in a key range; return the new files. `oldest`: see `FileLedger.merged`."""
     ledger = FileLedger(source, part["segments"], SegmentFiles(ledger_uri, _client()))
     merged = ledger.merged(ledger.known(), part["after"], part["until"], oldest)
     return list(chain.from_iterable(map(files_of, merged)))

@@ -123,8 +123,8 @@ def find_changed(
     for start in range(0, table.num_rows, AT_ONCE):
         part = table.slice(start, AT_ONCE)
         if rows := lister.on_pages(part.column("key").to_pylist(), s3_client, []):
-            # Check differing objects one by one: a page shows only the newest versions, but the planned one may still
-            # exist. Also, a server may omit the first key of a range of versions (moto does).
+            # Check each object that the listed page does not show as planned: a page shows only newest versions, but
+            # the planned one may still exist, and a server may omit the first key of a range of versions (moto does).
             suspects = chain(*_keys_unlike_listing(part, pa.Table.from_pylist(rows, LISTED)))
             part = part.filter(pc.is_in(part.column("key"), pa.array(suspects, pa.string())))
         found = _look(location, part, s3_client, request_payer, pinned)

@@ -134,8 +134,8 @@ class Job:
             batch.commit()
         except FencedError as error:
             found = table.latest(batch.job_id).version
-            # Glue's error needs a version that differs. The version is still the same if the other run has begun and
-            # not yet committed; Glue has no error for this case.
+            # VersionMismatchException must show two different versions. If the run that took over has not committed
+            # yet, the version is still the same. Glue has no error for this case, so raise the FencedError.
             if found == batch.run.version:
                 raise
             raise VersionMismatchException(batch.job_id, batch.run_id, batch.run.version, found) from error

@@ -31,7 +31,7 @@ def check_places(places: Sequence[str], logs: str) -> None:
 
     >>> check_places(["/srv/jobs", "s3://scripts/jobs/"], "/var/log/jobs")
     """
-    folders = os.path.realpath(logs), _comparable(logs)  # Check s3://x also as a path: SparkSubmit would use ./s3:/x.
+    folders = os.path.realpath(logs), _comparable(logs)  # logs=s3://x is the local ./s3:/x for SparkSubmit: check both.
     for place in places:
         # Refuse file://host/x and FILE:///x: for Hadoop they are local files, for `_local` a relative path and a URL.
         is_file = place.lower().startswith("file:")
@@ -94,7 +94,7 @@ def check_spark_conf(job_name: str, arguments: Mapping[str, str], rules: Sequenc
         if option.startswith("--") and SPARK_CONF.startswith(option) and value.lstrip().startswith("{"):
             try:
                 names = list(json.loads(value))
-            except (ValueError, RecursionError) as error:  # Refuse it: a script's laxer parser might apply it.
+            except (ValueError, RecursionError) as error:  # Refuse bad JSON: a script's laxer parser may apply it.
                 raise refused(job_name, option, "it is not a JSON map. Correct it.") from error
             check_settings(job_name, option, names, rules)
 

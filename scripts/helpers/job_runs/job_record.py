@@ -31,7 +31,7 @@ TOLD = (
 
 
 class Entry(NamedTuple):
-    """A run in one of the job's lists, and the time when it was added."""
+    """A run in a job's list `active` or `waiting` (see `JobRecord`), and the time when the run was added."""
 
     run_id: str
     since: datetime

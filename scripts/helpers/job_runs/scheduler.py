@@ -129,7 +129,7 @@ class Scheduler:
         return not is_retried or self._is_over((job.name, run.run_id), run.token, run.modified_on, START_LEASE)
 
     def _has_ended_waiting(self, job: JobRecord, entry: Entry, looked_at: Collection[str]) -> bool:
-        """Return whether a waiting run is over. Up to 500 may wait: read only those due to expire or in `looked_at`."""
+        """Return whether a waiting run has ended. As 500 may wait, read it only if due to expire or in `looked_at`."""
         is_due = self.clock() >= entry.since + QUEUE_TIME or job.definition is None
         if not is_due and entry.run_id not in looked_at:
             return False
@@ -137,11 +137,11 @@ class Scheduler:
         return run is not None and run.is_over
 
     def _up_to_date(self, job: JobRecord, entry: Entry) -> RunRecord | None:
-        """Return the run of `entry`, ended first if it is lost, expired or of a deleted job. None while it starts."""
+        """Return `entry`'s run; None if not yet recorded. First end it if it is lost, expired or of a deleted job."""
         now = self.clock()
         run = self.records.run(job.name, entry.run_id)
         if run is None:
-            # The entry is written before the record, so a recent entry will soon have its record.
+            # A start writes the entry of a run before its record: return None while the record may still be written.
             if not self._is_over((job.name, entry.run_id), "", entry.since, START_LEASE):
                 return None
             return self._record_broken_start(job.name, entry)

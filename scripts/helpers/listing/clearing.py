@@ -130,7 +130,7 @@ class Clearing:
         found: Mapping[str, Any] = {}
         try:
             is_versioned = taken.version_id is not None and taken.version_id != OVERWRITABLE
-            # Compare the object first: an ETag shows no time or version, and some servers do not check it in copies.
+            # First compare time and version: copy and delete check only the ETag, which some servers ignore in copies.
             if self.archive is not None or self.by_time or is_versioned:
                 with self._typed("s3:GetObject", uri):
                     found = self._compare(taken)

@@ -86,14 +86,14 @@ class CutFinder:
     def _name_cuts(self, start: str, position: str, until: str | None, at_once: int) -> list[str]:
         """Return keys to divide the listing at, by the first character in which a later key differs from `position`.
 
-        A binary search finds how many first characters of `position` all later keys share: at least `low`, fewer than
-        `high`. Each step tries `at_once` lengths in parallel.
+        A binary search (between the local variables `low` and `high`) finds how many first characters of `position` all
+        later keys share. Each step tries `at_once` lengths in parallel.
         """
         likely = _shared(start, position) + 1
         low, high = _shared(position, until or ""), len(position)
         following: str | None = None  # First key after all that begin with `position[:high]`.
         while low + 1 < high and self._wanted():
-            # First try lengths up to `likely`, one past the page's common prefix: most later keys share just this much.
+            # First try up to `likely`, one past what `start` and `position` share: most later keys share no more.
             end = likely + 1 if low < likely < high else high
             lengths = _spread(range(low + 1, end), at_once)
             keys = self._first_keys([position[:length] for length in lengths], until)
@@ -108,7 +108,7 @@ class CutFinder:
         return self._next_characters(following[:high], until, at_once) if following is not None else []
 
     def _next_characters(self, first: str, until: str | None, at_once: int) -> list[str]:
-        """Return `first`, and starts of later keys with another last letter: ``"a/1" -> ["a/1", "a/2", "a/5"]``."""
+        """Return key prefixes from `first` on that differ in the last letter: ``"a/1" -> ["a/1", "a/2", "a/5"]``."""
         shared, cuts, more = first[:-1], [first], True
         while more and len(cuts) < MOST_CUTS and self._wanted():
             tried = [shared + character for character in _upwards(cuts[-1][-1], min(at_once, _WAVE))]

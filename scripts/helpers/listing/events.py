@@ -211,7 +211,7 @@ class S3EventQueue:
                 answer = getattr(self._client, call)(QueueUrl=self.queue_url, Entries=entries)
                 refused = {int(entry["Id"]): entry["Code"] for entry in answer.get("Failed", [])}
             except (ClientError, BotoCoreError) as error:
-                failed.update(names[start:])  # The whole call failed, so later batches would fail, too.
+                failed.update(names[start:])  # The whole call failed, so the next calls would fail too: skip them.
                 logger.warning(
                     "event=queue_failed queue=%s messages=%d reason=%s: SQS delivers the messages again",
                     self.queue_url, len(names) - start, code_of(error),

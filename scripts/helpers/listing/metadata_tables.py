@@ -380,7 +380,7 @@ def _login_or_load(name: str, error: Exception) -> WatermarkError | None:
 
 
 def _expressions() -> Any:
-    """Return `pyiceberg.expressions` as Any: type checkers see its JSON fields and reject `EqualTo("key", "a")`."""
+    """Return `pyiceberg.expressions` as Any: type checkers reject `EqualTo("key", "a")`, without JSON field names."""
     from pyiceberg import expressions
 
     return expressions

@@ -45,7 +45,7 @@ def lag(head: Head, now: datetime) -> timedelta | None:
 
 def why_no_lag(head: Head) -> str:
     """Return why the lag of a job is not known; an empty text if it is known, or if no state has a time cursor."""
-    # Lag is the age of the oldest cursor, which a state that is too large to be read here may have.
+    # The oldest cursor defines the lag. A state that was not read, because it is too large, may have that cursor.
     if unread(head):
         return "unknown"
     # An old version of the package wrote this state without the zone. The next run adds the zone.

@@ -94,7 +94,7 @@ def rhythm_of(commits: Sequence[PastCommit], since: datetime | None = None) -> R
     Parameters
     ----------
     since
-        When the present wait began; default: the last commit. Past waits from its weekday or hour are preferred.
+        When the wait began (default: last commit). If enough past waits began on that weekday or hour, only they count.
     """
     gaps = [(before.at, after.at - before.at) for before, after in itertools.pairwise(commits)]
     if len(gaps) < LEAST_GAPS:
@@ -154,7 +154,7 @@ def period_text(period: timedelta) -> str:
 
 
 def _like(gaps: Sequence[tuple[datetime, timedelta]], last: datetime, period: timedelta) -> list[timedelta]:
-    """Return the waits that began on the weekday of `last` (daily jobs) or in its hour (if idle at night), else []."""
+    """Return gaps that began on the weekday of `last` (daily jobs) or at its hour (jobs idle at night), else []."""
     if period >= DAILY:
         return [length for start, length in gaps if start.weekday() == last.weekday()]
     if _largest([length for _, length in gaps], TRIMMED_FROM) >= PAUSE * period:

@@ -28,8 +28,8 @@ def silence(head: Head, now: datetime) -> timedelta | None:
 def may_be_dead(head: Head, now: datetime) -> bool:
     """Return whether the run may be dead and has to be checked: two heartbeats missing, or over an hour of lease left.
 
-    A run sends three heartbeats per lease, so two missing ones are suspicious; a live run that sends none looks the
-    same. A long lease has rare heartbeats, which show a death late, and a dead run blocks the job until the lease ends.
+    A run sends three heartbeats per lease, so two missing ones may mean death (or a live run that sends none). While
+    over an hour of lease is left, check anyway: a dead run blocks the job that long, and its heartbeats were rare.
     """
     claim = head.claim
     if claim is None or now >= claim.lease_until:

@@ -119,8 +119,8 @@ def commit_at_once(changes: Changes, job_id: str, run_id: str, watermarks: Mappi
 def _contexts(changes: Changes, head: Head) -> list[str]:
     """Return the names of a job's watermarks that are states of sources, not values passed to `add_watermark`."""
     last = head.last
-    # If a run made the version, every map in it is a state. In any other version, a map is a state only if it has a
-    # `kind`. Only the commits of runs have two different ids for plan and commit; `commit_at_once` uses one token.
+    # In a version that a run committed, every map is a source's state; in other versions, only a map with a `kind` is.
+    # A run's commit is recognised by different ids for plan and commit: `commit_at_once` uses one token for both.
     by_run = last is not None and last.op == "COMMIT" and last.plan_id != last.commit_id
     found = []
     for name, value in head.watermarks.items():

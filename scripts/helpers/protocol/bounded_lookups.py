@@ -44,12 +44,12 @@ class BoundedLookups(Lookups):
             try:
                 found[name] = self.state_at(head, name)
             except TooLargeError:
-                # Put an empty reference, which readers never follow, also in place of a large state in the head itself.
+                # Replace a large state, even one in the head itself, by an empty reference, which readers never follow.
                 found[name] = Spilled("", 0, lengths[name], "")
         return replace(head, watermarks=found)
 
     def checked(self, job_id: str, place: str, context: str, stored: Any, range_key: str = items.HEAD_KEY) -> Any:
-        """Return a checked state or plan. The first check of a context counts its unpacked bytes towards `most`."""
+        """Check a state or plan, and return it. Its unpacked size counts towards `most` bytes once for each context."""
         if (job_id, context) not in self._known:
             self._count(job_id, self._packed(stored))
             self._known[job_id, context] = None

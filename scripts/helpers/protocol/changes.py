@@ -47,7 +47,7 @@ def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> N
 def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: datetime) -> tuple[list[LogEntry], datetime]:
     """Return older versions that share chunks with `entry` and have no expiry, and when they and `entry` may expire.
 
-    `gone` has the chunks of `entry` that the head does not use. Stop at a version without any, as none before has one.
+    `gone` has the chunks of `entry` that the head does not use. Stop at a version that uses none: no older one does.
     """
     older: list[LogEntry] = []
     if not gone or entry.version == 1:

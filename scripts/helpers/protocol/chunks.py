@@ -136,7 +136,7 @@ def spill_large(
     TooLargeError
         An entry is too large for chunks, or the map is too large even with every large entry in chunks.
     """
-    # Add 6 bytes for each entry, as the sum of `sizes` has: it counts two maps for each entry, of 3 bytes each.
+    # Add 6 bytes per entry, to agree with `sizes`, where each entry has two maps of its own, of 3 extra bytes each.
     if _size(entries, what) + 6 * len(entries) <= MAX_BYTES:
         return dict(entries), {}
     sizes = {name: _size({name: value}, what) for name, value in entries.items()}

@@ -355,7 +355,7 @@ class Head:
         """
         if self.claim is None or self.plan is None:
             raise PlanConflictError(self.job_id, "there is no frozen plan to amend. Call freeze first.")
-        # Keep the time: the first attempt may have written to a partition that is named by it.
+        # Keep the plan's time: the first attempt may have written to a partition that is named after that time.
         return replace(self, plan=replace(plan, at=self.plan.at, later=self.plan.later))
 
     def committed(
@@ -398,9 +398,9 @@ class Head:
         )
 
     def published(self, outputs: Outputs, lacks_after: int | None = None) -> Head:
-        """Remove published output from `unpublished`, and record in `at_targets` that its target must have it.
+        """Remove published output from `unpublished`; add it to `at_targets`, the output that targets must have.
 
-        `lacks_after`, for `doctor`, is the last version that the target still had, if it had lost later ones; or None.
+        `lacks_after`: if a target has lost versions, the last version that it still has, kept for `doctor`; else None.
         """
         head = replace(self, unpublished=tuple(output for output in self.unpublished if output not in outputs))
         for output in filter(lambda output: output.has_rows, outputs):
@@ -422,7 +422,7 @@ class Head:
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
     def released(self, *, is_run: bool = True, failure: str | None = None) -> Head:
-        """Abort: end the lease (`claim`); the plan stays for the next run. If not `is_run`, `begun` omits the lease."""
+        """End the lease, keep the plan for the next run. If no run held the lease (not `is_run`), `begun` omits it."""
         if not is_run:
             return replace(self, claim=None, last=self.fenced().last)
         return replace(self, claim=None, failure=failure)
@@ -481,7 +481,7 @@ class Head:
         the head after `rewound` or `reset`, if the watermarks cover rows that are gone.
         """
         decided = back or self._decided("SET", self.watermarks, order, self._run_in_force)
-        # Set the new epoch before `_retracting`, which lets targets keep versions (`answers`) of former epochs only.
+        # First set the new epoch: the old one is then a former one, and `answers` allows versions of former ones only.
         taken = (*decided.retracting[len(self.retracting) :], *taken)
         epochs = {**self.epochs, self.epoch: self.version}
         after = replace(decided, epoch=new_epoch(), epochs=epochs, retracting=self.retracting)
@@ -505,7 +505,7 @@ class Head:
     def fenced(self) -> Head:
         """Raise the fence and nothing else: every writer that has read the head before is refused.
 
-        `begun`, the fence minus the last version's fence, stays, as both grow. Without a last version, `begun` grows.
+        The last version's fence grows, too, so `begun` (the difference) stays. Without a version, `begun` grows.
         """
         last = self.last
         return replace(self, fence=self.fence + 1, last=replace(last, fence=last.fence + 1) if last else None)
@@ -550,16 +550,16 @@ class Head:
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # Drop a record above `version`, unless its target lost versions up to `version`: `doctor` reports them.
+            # Drop a record of a version above `version`. But keep it, for `doctor`, if its target lost older versions.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
         return replace(self, at_targets=tuple(kept)).published(left).at_targets
 
     def _without_output(self, after: Head, version: int, outputs: Outputs, retract: bool, order: Order) -> Head:
-        """Retract output above `version`: with `retract` all, otherwise that of versions with unpublished output."""
+        """With `retract`, retract all output above `version`; else only output of versions not fully published."""
         unseen = tuple(output for output in self.unpublished if output.version > version)
-        # Rows of a version with unpublished output are read again. So take back its output at other targets, too.
+        # A version with unpublished output is read again: retract its output at other targets, or rows arrive twice.
         waiting = {(output.epoch, output.version) for output in unseen}
         partly = tuple(
             output for output in outputs if (output.epoch, output.version) in waiting and output.is_retractable

@@ -299,7 +299,7 @@ class Run:
                 if outcome.to is None or made is None:
                     raise self._fenced(outcome.to)
                 said = "already"
-                # Publish the output of the attempt that committed: another run, or this one if its answer was lost.
+                # Publish the committed output: another run's, or this run's own if the answer to its commit was lost.
                 self.outputs = made.outputs
                 after = replace(after, unpublished=outcome.to.unpublished, retracting=outcome.to.retracting)
             else:

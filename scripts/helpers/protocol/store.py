@@ -273,7 +273,7 @@ class Store:
     def write_chunks(self, job_id: str, chunks: Mapping[str, Sequence[bytes]]) -> None:
         """Write the chunks of large values, given by the value's id; chunks that already exist are left unchanged.
 
-        This takes a second per 900 KB (see *pace* above), and minutes if other writers use up the partition's capacity.
+        This takes a second per 900 KB, near DynamoDB's limit for a partition; minutes if other writers use it up.
         """
         pace = self._pace()
         for chunks_id, parts in chunks.items():

@@ -254,7 +254,7 @@ class SchemaReader:
 
     @property
     def _rescues(self) -> bool:
-        """Whether a value of another type is rescued. Not so in XML: Spark may read a part of it without an error."""
+        """Whether values of a wrong type are rescued. Not in XML: Spark may read part of one without an error."""
         return self.asked.rescue is not None and self.asked.format != "xml"
 
     def _where(self) -> Given:

@@ -48,12 +48,12 @@ def grouped_by_header(
 ) -> list[tuple[pa.Table, bytes]]:
     """Return the files grouped by header, each group with its header. Send one request for each file, many at once.
 
-    The first file of each group has the group's header. A single file is not fetched: its header is returned empty.
+    The first file of a group has the header; others may be empty. A single file is not read: its header is ``b""``.
 
     Parameters
     ----------
     table
-        The planned files, with the columns of `FileDelta.table`; `can_compare` is true for them.
+        The planned files, with the columns of `FileDelta.table`. The caller has checked them with `can_compare`.
     first_line
         Returns the header, given the first bytes of a file and whether these are all: `csv_header` or `avro_schema`.
         None if the header has more bytes.
@@ -114,7 +114,7 @@ def _unpacked(location: Location, key: str, head: bytes, most: int) -> bytes:
 
 
 def avro_schema(head: bytes, is_whole: bool) -> bytes | None:
-    """Return the schema in an Avro header; `head` if there is no schema; None if the schema continues after `head`."""
+    """Return the schema in `head`, the first bytes of an Avro file; `head` if it has none; None if `head` cuts it."""
     _, _, rest = head.partition(b"avro.schema")
     size = length = 0
     for size, byte in enumerate(rest):

@@ -175,7 +175,7 @@ def _footers(
 def check_numbers(
     location: Location, table: pa.Table, given: Columns, client: S3Client | None, request_payer: bool = False
 ) -> None:
-    """Raise MisfitError for a number type in a schema that does not fit a Parquet file: Spark would wrap its values."""
+    """Raise MisfitError if a schema has a number type too narrow for a Parquet column: Spark would wrap the values."""
     for key, footer in _footers(location, table, client, request_payer):
         try:
             found = footer.schema.to_arrow_schema()

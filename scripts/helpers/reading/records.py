@@ -394,7 +394,7 @@ class _Syntax:
         is_inexact = text.rlike(TIME_OF_DAY)
         if not self._is_plain(kind):
             return is_inexact
-        # Compare both as times in UTC, where every time exists.
+        # To find a time that the session's zone skips, and Spark shifted, compare both texts as UTC, which skips none.
         given, kept = (F.concat(F.trim(one), F.lit("Z")).cast(kind) for one in (text, value.cast("string")))
         return is_inexact | F.when(value.isNotNull() & text.rlike(_WITHOUT_ZONE), given != kept)
 
@@ -462,7 +462,7 @@ class _Json(_Syntax):
         kind, value, text = self.fields[index].dataType, F.col(f"value_{index}"), F.col("text")
         found = super().converted(index, is_inferred=is_inferred)
         if "timestamp" in kind.simpleString():
-            # Read a time's number of seconds (a second parse) only if the time is past 9999 or may have overflowed.
+            # To save time, parse the text again as seconds only if the value is past year 9999 or may have overflowed.
             is_rare = _any_lost(_is_far, kind, value, value)
             is_lost = _any_lost(_is_far_number, kind, value, self.value_text("text", index))
             return F.when(~F.when(is_rare, is_lost).otherwise(F.lit(False)), found)
@@ -605,7 +605,7 @@ def csv_texts(record: Column, count: int, options: Mapping[str, str], further: S
 
 
 def value_of(texts: Column, name: str) -> Column:
-    """Return the value of a key in a map, or NULL if missing, for which Spark 3.3 raises an error in ANSI mode."""
+    """Return a map's value for a key, or NULL for a missing key, where Spark 3.3 would raise an error in ANSI mode."""
     return F.when(F.array_contains(F.map_keys(texts), name), texts[name])
 
 
@@ -727,7 +727,7 @@ def _is_of_today(kind: T.DataType, value: Column, _: Column) -> Column | None:
 
 
 def _is_far(kind: T.DataType, value: Column, _: Column) -> Column | None:
-    """Return whether a time may come from too many seconds: its year is above 9999, or an overflow left a fraction."""
+    """Return whether a time may come from seconds past the year 9999: it is so late, or overflow left a fraction."""
     if not isinstance(kind, T.TimestampType):
         return None
     seconds = value.cast("long")
@@ -747,7 +747,7 @@ def _is_far_number(kind: T.DataType, value: Column, text: Column) -> Column | No
 
 
 def _is_rounded(kind: T.DataType, value: Column, text: Column) -> Column | None:
-    """Return whether a double is infinite for a number, or differs from the whole number that its text is."""
+    """Return whether a number is read as infinite, or a double differs from the whole number that its text has."""
     is_other = text.cast("decimal(38,0)") != value.cast("decimal(38,0)")
     is_whole, overflow = text.rlike(r"^-?\d{1,37}$"), _is_overflow(kind, value, text)
     return F.when(is_whole, is_other).otherwise(overflow) if kind.typeName() == "double" else overflow
@@ -796,7 +796,7 @@ class _Csv(_Syntax):
     time_of_day = _WITHIN_CSV
 
     def with_end(self) -> Column:
-        """Return a line with one more value, which is lost if a quote is not closed."""
+        """Return a line with one more value at its end, which the parser finds only if all quotes are closed."""
         return F.concat(F.col("record"), F.lit(bytearray(f"{self._separator}0".encode())))
 
     @property

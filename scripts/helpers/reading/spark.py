@@ -213,7 +213,7 @@ def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: M
         # Leave other formats to Spark's reader, and schemas without the field `RECORD`: no check of values is wanted.
         return False
     asked = lowered(options)
-    # Leave CSV to Spark if values may have line breaks (multiLine) or it must compare headers (enforceSchema=False).
+    # Let Spark, not `records`, parse CSV with multi-line values (multiLine) or header checks (enforceSchema=False).
     is_cut = asked.get("multiline", "").lower() != "true" and asked.get("enforceschema", "").lower() != "false"
     return is_cut or format == "xml"
 
@@ -249,7 +249,7 @@ def _read_by_lines(
 ) -> DataFrame:
     """Read and parse lines (CSV without its header), whole files of JSON, or elements of XML.
 
-    If the schema has the field `RECORD` (of `marker`), as always for XML, mark records with a value that does not fit.
+    If the schema has the field `RECORD`, put the text of each record with a value that does not fit there (XML has it).
     """
     folders = {name.lower() for name in check_folders(location, table.column("key").to_pylist())}
     whole = T.StructType([]) if schema is None else _no_rows(spark, schema).schema
@@ -322,7 +322,7 @@ def layouts_of(keys: Iterable[str]) -> Counter[tuple[str, ...]]:
 
 
 def check_layouts(location: Location, layouts: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
-    """Return the only layout that `layouts_of` counted; SourceError if there are several."""
+    """Return the folder columns that all keys share, the only entry of `layouts`; SourceError if keys differ."""
     if len(layouts) > 1:
         found = ", ".join(sorted(f"{list(names)}: {count}" for names, count in layouts.items()))
         raise SourceError(

@@ -56,9 +56,9 @@ class IdsState:
         If no version of this job wrote the state, return the whole `next_id`.
         """
         if self.version is None or self.version >= version:
-            # As no earlier version of this job wrote the state, any part of `next_id` may be an operator's: return all.
+            # No earlier version of this job wrote the state, so an operator may have set all of `next_id`.
             return self.next_id
-        # Without operators, the commit of `version` would have stored `(version + 1) * STRIDE`: they added the rest.
+        # If no operator had ever raised `next_id`, it would be `(version + 1) * STRIDE` now: return the difference.
         return max(0, self.next_id - (self.version + 1) * STRIDE)
 
 
@@ -109,7 +109,7 @@ class IdBlock:
         """
         before = _context_state(context, states.get(context))
         above = [IdsState.read(state, name).above(version) for name, state in states.items() if _kind(state) == KIND]
-        # Operators raised the ids of contexts by `above`. Raise all by the largest, or two contexts' ids could overlap.
+        # `above`: by how much operators raised each `next_id`. Add the largest, or ids of two contexts could overlap.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
             raise InvalidValueError(

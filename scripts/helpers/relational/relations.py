@@ -231,7 +231,7 @@ def _holds(kind: T.DataType, wanted: Callable[[T.DataType], bool]) -> bool:
 # --- relations ------------------------------------------------------------------------------------
 
 _BUCKET = "glue_watermarks_bucket"
-"""Column of buckets. By its prefix, `batch.parts` omits its WARNING about Spark window functions over new rows."""
+"""Bucket column. The prefix marks Spark windows over new rows as this package's, so `batch.parts` logs no WARNING."""
 TOO_MANY = "glue-watermarks: too many ids in one bucket"
 
 
@@ -353,7 +353,7 @@ class Relations:
             exact = [exactly(F.col("row").getField(name), kind) for name, kind in loose]
             dealt, order = dealt.withColumn("exact", F.xxhash64(*exact)), [*order, "exact"]
         # Ids are unique only within a table: in each table with children, the elements of one source row get the ids
-        # from its `first` on. So it needs as many ids as it has elements in the table where it has most, at least one.
+        # from the row's `first` on. So a row needs as many ids as it has elements in its largest table, at least one.
         inner = [F.size(_elements(table)) for table in self._tables if table.parent and table.has_children]
         needed = F.greatest(F.lit(1), *inner) if inner else F.lit(1)
         # Use a window frame of rows. In the default one, a range, equal rows would get the same sum, and the same ids.
@@ -407,7 +407,7 @@ def _field(value: Column, steps: Fields) -> Column:
 
 
 def _elements(table: RelatedTable) -> Column:
-    """Return a row's array elements that go to `table`, with index and parent, a place in `_elements(table.parent)`."""
+    """Return a row's elements for `table`, with their index, and their parent's place in `_elements(table.parent)`."""
 
     def placed(array: Column, parent: Column) -> Column:
         return F.transform(

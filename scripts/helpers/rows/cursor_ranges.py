@@ -23,7 +23,7 @@ MAX_RAW_BYTES, MAX_MARKS = 4 * 1024 * 1024, 800_000
 def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[str], besides: int = 0) -> bytes:
     """Return groups of ranges, by name, as a state stores them; InvalidValueError if they and `besides` are too many.
 
-    `besides` counts towards the limit: ranges of finished slices, to which those in `groups` are added once finished.
+    `besides` counts too: it is the number of ranges read by finished slices, to which those in `groups` will be added.
 
     >>> decode_ranges(encode_ranges({"o1": [((), (5,)), ((7,), None)]}, ["bigint"]), ["bigint"])
     {'o1': [((), (5,)), ((7,), None)]}
@@ -48,7 +48,7 @@ def decode_ranges(stored: object, types: Sequence[str], name: str = "coverage") 
 
 
 def _unpacked(stored: object, most: int) -> Mapping[str, Any]:
-    """Unpack coded ends of ranges (see `_coded`), by group, such as a backfill; ValueError if over `most` ranges."""
+    """Unpack the ranges of each group, such as a backfill, as `_coded` made them; ValueError if over `most` ranges."""
     coded: Mapping[str, Any] = unpack_json(stored, MAX_RAW_BYTES, MAX_MARKS)
     if sum(map(len, coded.values())) > 2 * most:
         raise ValueError("too many ranges")

@@ -139,7 +139,7 @@ class SparkDialect(Dialect):
         precision, scale = decimal_type(column.type)
         if isinstance(value, Decimal) and value.copy_abs() == Decimal(1).scaleb(precision - scale):
             check_value(value, column.type)
-            # All values of the column are above a bound below its type's range, and below a bound above that range.
+            # Here a negative `value` is below all values that the column can hold, and a positive one is above them.
             is_met_by_all = sign[0] == (">" if value < 0 else "<")
             return sql("{} IS NOT NULL", self.cursor(column)) if is_met_by_all else sql("false")
         return super().comparison(column, sign, value)

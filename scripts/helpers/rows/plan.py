@@ -201,8 +201,8 @@ def reachable_high(
             context, columns[0].name,
         )  # fmt: skip
     if still_open is not None:
-        # Drop NO_SEQUENCE, which is only for the WARNING above. CACHED (clients took numbers in advance) lets rows wait
-        # for the delay: drop it, too, if the caller passes an upper bound, because no delay applies then.
+        # Drop NO_SEQUENCE, used only for the WARNING above. CACHED (clients took numbers in advance) makes rows wait
+        # for the delay; but if the caller passes an upper bound, no delay applies, so drop CACHED, too.
         still_open -= EARLY if options.high is not None else {NO_SEQUENCE}
     if still_open is not None and not still_open:
         return past_last, None
@@ -313,9 +313,9 @@ def _without_zeros(text: str) -> str:
 
 
 def _add_ties(edge: Edge, source: RowSource, window: RowWindow) -> Edge:
-    """Set `ties` of an edge (the last few rows below a watermark): how many of the source's rows have its first cursor.
+    """Set `ties` of an edge (the last few rows below a watermark): how many rows of the source have the cursor `start`.
 
-    The source may have more such rows than the edge. If one row of the edge has this cursor (`start`), count none.
+    `start` is the edge's first cursor. The edge may lack rows that have it. If only one has it, `ties` stays None.
     """
     lowest = edge.rows[-1][0]
     if edge.start is None or sum(cursor == lowest for cursor, _ in edge.rows) < 2:
@@ -366,13 +366,13 @@ def edge_after(
         Rows came below the watermark, which no run would take; or, with ``on_changed="raise"``, the last row taken is
         gone or has changed.
     """
-    # Only numbers and texts need an edge: new rows of a restored source may reuse them, but get later times and UUIDs.
+    # Only numbers and texts need an edge (digests of rows): a restored table may reuse them, unlike times and UUIDs.
     if window.columns[0].is_time or window.columns[0].is_uuid:
         return None
     if before is not None and window.low is not None:
-        # Read one row more than were stored, to see a row that was inserted between them.
+        # Read one row more than an edge stores, because a row may have been inserted among the stored rows.
         seen = _newest(source, window, before.start, window.low, KEPT + 1)
-        # `_newest` returns None without an index: it would read the whole table. `facts` has logged a WARNING.
+        # `_newest` returns None if a query without an index would read the whole table; `facts` has logged a WARNING.
         if seen is not None and seen is not UNKNOWN:
             never_read = seen
             # Ignore rows within the lookback: this window reads them again, so a row that came there is not lost.
@@ -726,7 +726,7 @@ class _Look:
         before = self.low if self.state is not None else None
         texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
         widths = {*self.facts.widths, *map(len, texts)}
-        # Only texts have `facts.widths` (lengths). `texts` omits a first run's `start_from`, which may be a short text.
+        # `facts.widths` has lengths of texts only. `texts` omits `start_from`: a short one must not cause a warning.
         if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
             logger.warning(
                 "event=unordered_texts context=%s column=%s: the texts have different lengths, or are times with an "
@@ -952,8 +952,8 @@ class _Look:
         # Lengthen it only for dates and times without a zone, which wall clocks stamp. Times in UUIDs are instants.
         if self.low is None or not isinstance(lookback, timedelta) or self.first.type not in ("timestamp_ntz", "date"):
             return lookback
-        # If clocks skip from 02:00 to 03:00, they showed 01:00 two hours before 04:00, so a lookback of two hours must
-        # be three. In autumn, clocks move less than the time that passes: never read less than `options.lookback` back.
+        # Return the lookback as wall clocks show it: if they skipped from 02:00 to 03:00, two hours before 04:00 was
+        # 01:00, three hours less. If clocks went back, the difference is smaller: return at least `options.lookback`.
         end: Any = self.low[0]
         wall = end.replace(tzinfo=None) if isinstance(end, datetime) else datetime.combine(end, time.min)
         try:
@@ -974,7 +974,7 @@ class _Look:
         if last is UNKNOWN:
             return
         if last is None:
-            # Do not raise for an emptied staging table. Once it is filled, a run raises if its last row is too low.
+            # Only warn: each load may empty the table first. A run raises if its last row is below the watermark.
             logger.warning(
                 "event=source_empty context=%s source=%s: its rows are gone. New rows below the watermark are refused",
                 self.context, self.source.name,

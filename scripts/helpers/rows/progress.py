@@ -134,7 +134,7 @@ def _is_uuid_bound(end: RangeEnd) -> bool:
 
 
 def _smallest_at(moment: datetime, column: CursorColumn, beside: RangeEnd) -> Cursor:
-    """Return the smallest stamp that a column can get from a moment on: a UUID if `beside`, a bound, is one."""
+    """Return the smallest value that a row from `moment` or later can have; a UUID if the bound `beside` is a UUID."""
     return first_uuid_at(moment) if _is_uuid_bound(beside) else column.floor(moment)
 
 
@@ -286,7 +286,7 @@ class RowsProgress:
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
                         "value to continue from, or reset the context to read everything."
                     )
-                # Drop what runs saw (`SEEN`) unless edited, or runs might refuse rows that the operator has checked.
+                # Drop what runs saw (`SEEN`) unless the operator edits it, or runs might refuse rows that were checked.
                 after = RowsState.read(state, name)
                 seen: dict[str, Any] = {
                     field: None for field in SEEN if before and getattr(after, field) == getattr(before, field)

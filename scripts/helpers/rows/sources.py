@@ -71,7 +71,7 @@ class OpenWriter:
     name
         The database's name of the transaction, such as ``pid 4711``.
     began
-        An aware time at or before the start of the transaction. The database stamps none of its rows with a lower one.
+        An aware time at or before the transaction's start: the database stamps none of the transaction's rows earlier.
     """
 
     name: str

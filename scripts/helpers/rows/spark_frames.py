@@ -88,7 +88,7 @@ def _has_zone(df: DataFrame, options: Any, column: str) -> bool:
 
 
 def _source_columns_of(plan: Any, name: str, *, renamed: bool = False) -> set[int]:
-    """Return the ids of the source columns that a column is made of. With `renamed`, a computed column has none."""
+    """Return the ids of the source columns that a column is made of; with `renamed`, only one that it just renames."""
     columns = {attribute.name(): attribute.exprId().id() for attribute in _each(plan.output())}
     lower = {column.lower(): number for column, number in columns.items()}
     wanted: set[Any] = {columns.get(name, lower.get(name.lower()))}
@@ -214,7 +214,7 @@ class DataFrameRows(RowSource):
         return is_partition_column(self.df, column.name)
 
     def wall_clock(self, column: CursorColumn) -> str | None:
-        """Return the reader, such as ``CSV``, that may have made a cursor's instants of times without a zone."""
+        """Return Spark's reader, such as ``CSV``, if it may have turned a cursor's times without zone into instants."""
         return wall_clock_of(self.df, column.name)
 
     def facts(self, columns: tuple[CursorColumn, ...], low: Bound | None, descending: bool) -> Facts:

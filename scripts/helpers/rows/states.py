@@ -380,7 +380,7 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
 
 
 def stamped_by(columns: Sequence[CursorColumn], clock: datetime) -> tuple[CursorColumn, ...]:
-    """Return the columns with the zone of the source's clock, which stamps their values; instants need no zone."""
+    """Return the columns. Dates and times without a zone get the zone of the source's clock, which stamps them."""
     # If the zone has no name, use its current offset.
     zone = getattr(clock.tzinfo, "key", None) or str(timezone(clock.utcoffset() or timedelta(0)))
     return tuple(

@@ -110,7 +110,7 @@ class RowWindow:
         if self.read_low is not None:
             conditions.append(self.at_or_past(self.read_low, dialect))
         elif dialect.has_void(self.columns[0]):
-            # A window without a lower end must leave out the placeholder for "no value", which is below all values.
+            # Skip rows with a placeholder for no value (MySQL's zero date): as the lowest date, it would pass `< high`.
             conditions.append(dialect.has(self.columns[0]))
         conditions.append(self._compare(high, ">" if self.descending else "<", dialect))
         # The comparison leaves out rows with NULL in the first column. The other columns are compared only if the first

@@ -49,7 +49,7 @@ def type_of(kind: Kind) -> T.DataType:
 
 
 def fitted(frame: DataFrame, decision: Decision, rescue: str | None = None, beside: Sequence[str] = ()) -> DataFrame:
-    """Return rows with the `target` columns of a schema's decision, and with values of its `rescued` columns as JSON.
+    """Return rows with the columns that `decision.target` names, and the values of `decision.rescued` columns as JSON.
 
     Parameters
     ----------

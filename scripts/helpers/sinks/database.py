@@ -332,7 +332,7 @@ class Statements:
         return self.sql.create_like(self.beside(self.deletes_table), names, self.target)
 
     def other_scales(self, column: Arriving) -> list[SQL]:
-        """Return queries that count decimals of other scale in target and `deletes_table`: as text, 1.50 is not 1.5."""
+        """Return queries that count decimals stored with another scale than `column`'s: as text, 1.50 is not 1.5."""
         # Skip texts with an exponent, which Spark writes for very small numbers.
         where = sql(
             "LENGTH(SUBSTR({0}, INSTR({0} || '.', '.') + 1)) <> {1} AND {0} NOT LIKE '%E%'",
@@ -358,7 +358,7 @@ class Statements:
         )  # fmt: skip
 
     def ties_within(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
-        """Return the query that counts staged rows with keys and `sequence_by` of another, different staged row."""
+        """Return the query that counts pairs of unlike staged rows with the same keys and the same `sequence_by`."""
         unequal, differ = sql("s.{0} <> t.{0}", DELETED), self._differ(merge, declared)
         # Two rows are also compared by their columns besides keys and `sequence_by`, but two deletes are not.
         if differ:
@@ -369,7 +369,7 @@ class Statements:
         )  # fmt: skip
 
     def ties_beside(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
-        """Return a query that counts staged rows unlike a target's row or delete with equal keys and `sequence_by`."""
+        """Return a query that counts staged rows with the keys and `sequence_by` of an unlike target row or delete."""
         unequal = joined(" OR ", [sql("s.{} <> 0", DELETED), *self._differ(merge, declared)])
         return sql(
             "SELECT (SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE {}) + "
@@ -723,7 +723,7 @@ def _text(value: Any) -> str:
 
 
 class DriverAccess:
-    """Like `JdbcAccess`, but the connections that `connect` returns write the rows and run the statements."""
+    """Access by a Python driver, like `JdbcAccess`: connections from `connect` write rows and run statements."""
 
     rows = ARROW_ROWS
 
@@ -796,7 +796,7 @@ class DriverAccess:
             session.commit()
 
     def _landed(self, rows: pa.RecordBatch, columns: Sequence[Arriving], first: int) -> list[Sequence[Any]]:
-        """Return rows, numbered from `first`, for the landing table, still unconverted; InvalidValueError if unfit."""
+        """Return rows to land unconverted, numbered from `first`; InvalidValueError for a value the database lacks."""
         values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
             if column.kind == "string" and not self.sql.holds_nul:
@@ -1019,7 +1019,7 @@ class DatabaseSink(TableSink):
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         found = super().recorded(job, others=others)
-        # If the table was dropped and made again, only its batch column can show which batches of the job it has.
+        # If the target was recreated, the table of batches is outdated: only the batch column shows the rows' batches.
         if newest is None or not newest.table or not newest.batch_column or self._log.has(newest):
             return found
         made = [self.retraction(newest.job_id, epoch, 1, last, datetime.min) for epoch, last in found.epochs.items()]
@@ -1131,7 +1131,7 @@ class _Log(TableLog):
         return Witnessed(job, versions)
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
-        # A retraction commits `Nothing`. Record nothing: `withdraw` has recorded each staged version as taken back.
+        # `Nothing` comes from a retraction, whose staged versions `withdraw` has already recorded as taken back.
         if isinstance(change, Nothing):
             return
         assert isinstance(of, Output)
@@ -1214,7 +1214,7 @@ class _Log(TableLog):
         return next((number for (number,) in session.rows(self.sql.number_of(self.parts))), None)
 
     def has(self, output: Output) -> bool:
-        """Return whether this is still the table that an output was written to, or has rows of the output's batch."""
+        """Return whether the target is still the table that an output was written to, or has rows of the batch."""
         with self.session("the table cannot be looked at") as session:
             if self.number(session) == output.table:
                 return True
@@ -1230,7 +1230,7 @@ class _Log(TableLog):
         return bisect_left(range(1, of.last + 1), True, key=lambda first: not self.count(replace(of, first=first)))
 
     def meaning(self, error: Exception) -> Meaning | None:
-        return None  # No error here is of the connector: each session has made TargetErrors of its driver's errors.
+        return None  # Sessions turn their driver's errors into TargetErrors, so no driver's error arrives here.
 
     def _versions(self, session: Session, of: Output | Retraction, kept: SQL = KEPT) -> list[int]:
         batches = self.batches(session, of.staging)
@@ -1460,7 +1460,7 @@ class _Attempt:
     def _check_gone(self, session: Session, rules: Merge) -> None:
         """Raise TargetError if the table of remembered deletes has other columns than the merge, or other types."""
         schema, table = self.statements.schema, self.statements.deletes_table
-        # Compare with the staging table, because the database writes the types of both in the same way.
+        # Take the merge's types from the staging table: for both tables, the catalogue writes a type in the same way.
         found, staged = (self._log.catalogue(session, [schema, name]) for name in (table, self._table))
         named = {name: staged[name] for name in (*rules.keys, *rules.sequence_by)}
         there, here = ({name: one[name].declared for name in sorted(one)} for one in (found, named))

@@ -237,7 +237,7 @@ class _Log(LakeLog, Tables):
             self._append((app, version), change.staged if isinstance(change, Append) else None)
             return
         is_recorded = self.recorded(of) >= version
-        # Without `repeats`, skip a recorded batch: merging it again would restore deletes that an operator has removed.
+        # Do not merge a recorded batch again: this would restore rows that an operator removed from the deletes table.
         if not is_recorded or change.repeats:
             record = None if is_recorded else (app, version)
             self._merge(self.merging(change.rules), self.rows.read(change.staged), record)

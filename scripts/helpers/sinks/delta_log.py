@@ -79,8 +79,8 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
         for restore, (gone, back) in [*undone.items()]:
-            # A commit that added a file that the RESTORE removed (`gone`), or removed one that it brought `back`, was
-            # undone. If it removed another file (compaction), the commit that added this file was undone, too.
+            # The RESTORE undid commits that added files that it removed (`gone`), or removed files that it put `back`.
+            # If an undone commit removed a file not in `back` (compaction), the commit that added it was undone, too.
             gone.difference_update(added)
             gone.update(removed - back)
             back.difference_update(removed)
@@ -96,7 +96,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         if marks and not undone:
             break
     newest = max(parents, default=-1)
-    # Add commits not read (a RESTORE's goal, and the one before the oldest read) with -1, an unknown parent.
+    # Add parents that were not read: what a RESTORE went back to, and the oldest commit's. Their unknown parent is -1.
     parents = dict.fromkeys(parents.values(), -1) | parents
     return rolled_back(newest, parents, sorted(parents), marks)
 

@@ -352,7 +352,7 @@ def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mappin
 
 
 def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
-    """Return the type of each column in a file's first line: that in `schema` if the value fits it, or the value's."""
+    """Return the columns of a file's first line, each with its type in `schema`, or a misfitting value's JSON type."""
     options = {"lineSep": schema.options["linesep"]} if "linesep" in schema.options else {}
     first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
     columns = {}
@@ -556,8 +556,8 @@ class FileSink:
             self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
         # Stage the schema even if the target has it: the target may be emptied before the publication, and another job
-        # may then store other columns. If only this job writes to the target, leave the schema out: then only an
-        # operator's decision about this job, such as a rewind, empties the target, and it takes back this batch, too.
+        # may then store other columns. If only this job writes to the target, do not stage the schema again: then only
+        # an operator's decision about this job, such as a rewind, empties the target, and also takes back this batch.
         is_alone = jobs == {mark} and (len(listed) < LOOKED_AT or max(listed) > f"{RECORDS}/~")
         new = None if schema is not None and schema.attempt and is_alone else schema
         made = Output(
@@ -649,7 +649,7 @@ class FileSink:
         swept = self.staging.sweep(output, kept)
         start = f"{RECORDS}/{application_of(output)}-"
         found = {name for name in (recorded.files if recorded is not None else ()) if name.startswith(start)}
-        # Keep only the last record. It may be that of an earlier batch, because a batch without rows has no record.
+        # Delete all batch records but the newest, which may be an earlier batch's: a batch without rows has no record.
         own = {record_of(output.job, output.batch)} if output.files else set()
         self.target.delete(sorted(found | own)[:-1])
         return swept
@@ -740,8 +740,8 @@ class FileSink:
         """Move staged files to their names at the target, which is another folder of the same bucket or file system."""
         gone = self.staging.place.move(moves, sizes, self.target)
         if gone and output.replaces:
-            # HDFS renames no staged file to a name that exists at the target, so delete the existing file first. Only
-            # an earlier attempt can have left it: with `replaces`, no head is saved, so no other run publishes it.
+            # HDFS does not overwrite a file by a rename, so delete the target's file of that name first. An earlier
+            # attempt left it: with `replaces`, the run saves no head, so no other run publishes this batch.
             left = self.staging.place.files(output.folder)
             refused = {name: moves[name] for name in gone if name in left}
             self.target.delete(refused.values())

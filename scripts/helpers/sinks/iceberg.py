@@ -9,7 +9,7 @@ With Spark nothing is written twice. The rows of an attempt are a snapshot on a 
 
 Without Spark, `pyiceberg` cannot cherry-pick, so the rows are Parquet files in a folder next to the table. Publishing
 copies them, and adds them and the record in one commit that fails if `main` has moved since the sink looked at it.
-Rows that are merged by key are such files with Spark, too: see *iceberg merge* below.
+With Spark, too, rows to merge by key are Parquet files in that folder: see the comment *iceberg merge* below.
 
 The record is a property of the table, ``glue-watermarks.<job>.<epoch>``, with the version of the last batch.
 """
@@ -579,8 +579,8 @@ class IcebergSink(LakeSink):
     def places(self, df: Any) -> list[str]:
         if (found := self._done(self._log.found)) is not None:
             return self._leads_to(str(found.location()), self._log.properties(found))
-        # Return no folder for rows without columns, which create no table, or if the catalog shows no location of a
-        # table before creating it (TargetError): no source can read, and so overlap, a folder that does not exist.
+        # Return no folder for rows without columns, which create no table, or if the catalog does not show where
+        # it would put a new table (TargetError): no source can overlap such a folder, because it does not exist.
         with suppress(TargetError):
             return self._done(lambda: self._leads_to(*self._log.planned_table())) if columns_of(df) else []
         return []
@@ -619,7 +619,7 @@ class IcebergSink(LakeSink):
         if isinstance(of, Output) and of.rows == 0 and not self._log.exists():
             return []  # A batch without rows creates no table, so there is no place in which rows could be staged.
         branches = [self._log.branches] if isinstance(self._log, _SparkLog) else []
-        # Look for files only where the job itself stages. A record may be forged, and name a folder with other files.
+        # Search this job's own staging folder, not the one that a record names: a forged record might name any folder.
         if branches and not (self._chosen if of is None else of.staging):
             return branches
         return [*branches, self.staging]
@@ -716,7 +716,7 @@ class _Log(LakeLog):
 
 
 def _rolled_back(metadata: Mapping[str, Any]) -> dict[str, int]:
-    """Return which versions a table has lost, by the snapshots in its metadata; see `sink.rolled_back`."""
+    """Return, by job and epoch, the last version before those that a table lost in a rollback to an older snapshot."""
     snapshots = {one["snapshot-id"]: one for one in metadata.get("snapshots") or ()}
     summaries = {at: one.get("summary") or {} for at, one in snapshots.items()}
     ids = {at: str(one.get(PUBLISHED) or one.get(STAGED) or "") for at, one in summaries.items()}
@@ -883,7 +883,7 @@ class _Branches(Attempts):
         nulls = [F.count(F.when(column.isNull(), 1)).alias(name) for name, column in columns.items()]
         counted, observed = observe(rows, nulls) if nulls else (rows, None)
         # Leave out rows with NULL in a required column: Spark refuses to write a nullable column to a required one.
-        # Count these rows in the same write, because a frame may have other values when it is computed again.
+        # Count them in this write (a frame computed again may differ). If there are any, `check_required` raises below.
         sure = reduce(lambda found, column: found.where(column.isNotNull()), columns.values(), counted)
         # Give the snapshot the `wap.id` of the batch, so that Iceberg lets only one attempt's snapshot into `main`.
         (
@@ -1052,7 +1052,7 @@ class _ArrowLog(_Log):
         try:
             files = [parquet_file_to_data_file(table.io, metadata, f"{location}/{name}") for name in copied]
         except OSError as error:
-            # `pyiceberg` has another login or endpoint and cannot read the copies, so let it write the rows itself.
+            # `pyiceberg`, with another login or endpoint, cannot read the copied files: let it write the rows itself.
             logger.info("event=written_again target=%s: %s", self._target, error)
             return None
         ids = parquet_path_to_id_mapping(table.schema())

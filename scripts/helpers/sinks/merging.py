@@ -208,9 +208,9 @@ class _SparkEngine:
     """Spark, in the session of the first relation. In the SQL, ``{name}`` stands for the relation of that name."""
 
     def relation(self, rows: DataFrame, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> DataFrame:
-        """Return the rows for the SQL of a merge: `columns`, a map from name to alias, and the whole row as `ROW`.
+        """Return a frame for the SQL of a merge: `columns` (alias by name), and the whole row as one struct, `ROW`.
 
-        `ROW` has all columns. With `beside`, it lacks these columns, and has maps as sorted lists: SQL can compare it.
+        `ROW` has all columns; with `beside`, all but these, with maps as sorted lists, because SQL cannot compare maps.
         """
         fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
         if beside:
@@ -226,7 +226,7 @@ class _SparkEngine:
         return tuple(self.sql(text, **relations).collect()[0])
 
     def rows(self, found: DataFrame, of: DataFrame, filled: Mapping[str, SQL], like: str) -> DataFrame:
-        """Return the rows of `of` that `found` has as structs in `ROW`. `filled` columns get values of `found`.
+        """Turn the structs in `ROW` of `found` into rows with the columns of `of`; take `filled` columns from `found`.
 
         A column of `filled` that is not in `of` gets the type of the column `like` in `of`.
         """

@@ -229,7 +229,7 @@ def epoch_in_batches(of: Output | Retraction) -> str:
 
 
 def app_of_batch_row(job: str, digits: str, found: str) -> str:
-    """Return ``<job>/<epoch>`` for a row of the table of batches: its column `job` is `digits`, `epoch` is `found`."""
+    """Return ``<job>/<epoch>`` of a row in the table of batches: column `job` (`digits`, a hash), `epoch` (`found`)."""
     # `found` ends with a hash of job and epoch (see `epoch_in_batches`), which shows whether the row belongs to `job`.
     epoch = found.rpartition("-")[0]
     return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"

@@ -67,7 +67,7 @@ class Witnessed:
 def rolled_back(
     newest: int, parents: Mapping[int, int], log: Iterable[int], marks: Mapping[int, tuple[str, int]]
 ) -> dict[str, int]:
-    """Return, by application (job and epoch), the last version before those that the table has lost.
+    """Return for each application (job and epoch) with versions that the table lost: the first lost version, minus 1.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def rolled_back(
 
     kept = followed(newest, set())
     known = set(kept)
-    # Do not count commits older than all ancestors in `kept` as lost: expired commits may link them to `newest`.
+    # Skip commits before the first one in `kept`. They may be ancestors of `newest` by commits that have expired.
     for at in dropwhile(lambda one: one not in kept, log):
         followed(at, known)
     last = dict(sorted(marks[at] for at in kept & marks.keys()))
@@ -180,13 +180,13 @@ class Sink(Protocol):
         """Return the `Output.folder` of each attempt of a job that still has staged rows; `job` is the job's hash."""
 
     def left_at(self, folder: str) -> str:
-        """Return a text, such as "2 files in s3://…", of what an attempt has left: an operator may delete it."""
+        """Return a text that names an attempt's leftovers, such as "2 files in s3://…", for an operator to delete."""
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         """Return what the target has recorded for the job with the hash `job`; with `others`, for other jobs as well.
 
-        `newest` is the output that the job published there last. In a database, records may outlive the rows: there,
-        `newest` shows whether the table is still the one into which the rows were written.
+        `newest` is the output that the job published last at the target. In a database, the records are in another
+        table and remain if the target is dropped: `newest` shows whether the target is still the table with the rows.
 
         The result has no versions if the target does not exist, or if its own settings made it delete old records.
         """

@@ -100,7 +100,7 @@ def write_spark(
     if found is None:
         found = {"rows": _counted_again(df, folder, format, options)}
         if unfit:
-            # Count values that fit no folder's name in the rows: the written files do not distinguish '' from NULL.
+            # Count the values unfit for a folder name in `df`, not in the written files, which show '' and NULL alike.
             found |= df.select(*unfit).collect()[0].asDict()
     check_partition_counts(partition_by, found)
     return int(found["rows"])

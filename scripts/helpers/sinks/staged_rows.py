@@ -149,7 +149,7 @@ def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: 
 
 
 def _is_unfit(column: pa.ChunkedArray, name: str, text: str, longest: int) -> Any:
-    """Return which values cannot name a partition's folder: those equal to `text`, or of the kind it names."""
+    """Return which values cannot name a folder: equal to `text`, or of the kind it means (NaN, negative, too long)."""
     if text == NAN:
         return pc.is_nan(column)
     if text == BELOW_ZERO:
@@ -516,7 +516,7 @@ class SparkRows:
         self._spark = spark
 
     def taken(self, df: DataFrame, target: str, held: Collection[str]) -> DataFrame:
-        """Return a script's frame in which a type that the table cannot store (not in `held`) is the next wider one.
+        """Return a script's frame with types that the table cannot store (not in `held`) cast to the next wider type.
 
         InvalidValueError if the table can store no type for a column, or the new type cannot hold a value.
         """

@@ -207,7 +207,7 @@ class Attempts(ABC):
         return [self.left_at(folder) for folder in self.covered(retraction)]
 
     def covered(self, retraction: Retraction) -> list[str]:
-        """Return `Output.folder` of retracted versions' attempts that left rows or `withdraw`'s note in their place."""
+        """Return `Output.folder` of attempts at retracted versions that have staged rows or the note of `withdraw`."""
         left = self.left(retraction.job)
         return [folder for folder in left if retraction.covers(version_of(folder, retraction.epoch))]
 

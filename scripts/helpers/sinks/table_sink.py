@@ -234,7 +234,7 @@ class TableSink(ABC):
             The rows that `check` returned.
         replaces
             True for a run that saves no watermarks. Several of its attempts may publish. Each merges its rows, but only
-            the first appends, because a later attempt could not replace appended rows: these do not show their attempt.
+            the first appends: appended rows do not show their attempt, so a later attempt could not replace them.
 
         Raises
         ------
@@ -347,11 +347,11 @@ class TableSink(ABC):
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return the places where attempts stage, or did for the record `of`; an output's rows are in the last."""
+        """Return where attempts stage or, for a record `of`, did stage. The last place has the rows of an output."""
 
     @abstractmethod
     def _staging_now(self) -> str:
-        """Return the folder's URI, or the schema of a database, where attempts stage now; see `Output.staging`."""
+        """Return where new attempts stage, for `Output.staging`: the URI of a folder, or the schema of a database."""
 
     @abstractmethod
     def _stage(self, batch: BatchId, made: Output, rows: Any) -> Output:

@@ -275,7 +275,7 @@ class Database(Dialect):
         return None
 
     def corrected(self, expression: SQL, kind: str, name: str) -> SQL:
-        """Return SQL for a column's exact text; in `corrected_kinds`, NULL where the driver reads it right.
+        """Return SQL for a column's exact text; for `corrected_kinds`, NULL for each value that the driver reads right.
 
         For a time that no reader can represent, the database raises an error that contains `name` and matches `UNFIT`.
         """
@@ -294,7 +294,7 @@ class Database(Dialect):
         return None if kind is None else (column, kind)
 
     def inside(self, expression: SQL, kind: str, name: str) -> SQL:
-        """Write a time for any reader: as exact text, or as a time of the years 1 to 9999, with infinity as their end.
+        """Write a time that all readers hold: as exact text, or in years 1 to 9999, infinity as the first or last time.
 
         For a time that no reader can represent, the database raises an error that contains `name` and matches `UNFIT`.
         """
@@ -349,9 +349,9 @@ class Database(Dialect):
         return options
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return options for a connection that begins a transaction, listed as `OWN` in `writers` and `open_since`.
+        """Return options for a connection that begins a transaction, which `writers` and `open_since` list as `OWN`.
 
-        A list that lacks it is out of date. Return None if the server's list of transactions is always current.
+        If a list lacks that transaction, the list is out of date. Return None if the server's list is always current.
         """
         return None
 
@@ -516,7 +516,7 @@ class WritableDatabase(Database):
     def keeps(self, staged: str, declared: str) -> bool:
         """Return whether an INSERT from a staging table's type into a declared type never changes a value silently.
 
-        Values cannot show it: in SQL a timestamp equals the timestamptz that it becomes, although it is another time.
+        Comparing values cannot show a change: in SQL, a timestamp equals the timestamptz made of it, a different time.
         """
         one, other = Declared.parse(staged), Declared.parse(declared)
         is_longer = one.plain == other.plain and 0 < len(one.numbers) == len(other.numbers)

@@ -175,7 +175,7 @@ class PostgreSQL(WritableDatabase):
 
     def exact(self, expression: SQL, kind: str) -> SQL:
         if kind in TIMES:
-            # Clamp times to the years 1 to 9999. Rows with later times wait, like all rows with times in the future.
+            # Clamp times to years that readers can hold (1 to 9999): rows with later times wait, like all future rows.
             return _text_of_time(_clamped_time(expression, kind, *ENDS[kind]), kind)
         if kind == "string":
             return sql("encode(convert_to({}, 'UTF8'), 'hex')", expression)
@@ -306,7 +306,7 @@ class PostgreSQL(WritableDatabase):
         return sql("(WITH RECURSIVE {} SELECT CASE WHEN {} THEN 1 ELSE 0 END)", self._kin(parts), FOREIGN)
 
     def _kin(self, parts: Sequence[str]) -> SQL:
-        """Return SQL for ``kin``: a table, its partitions, a view's sources, and parents; all tables if no `parts`."""
+        """Return CTE ``kin``: a table (all without `parts`), its partitions, a view's sources, and parents of these."""
         # Include partitions, in which a table's rows are stored, and the tables whose rows a view reads.
         parents = sql(
             "SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = f.oid UNION ALL SELECT d.refobjid"
@@ -401,7 +401,7 @@ class PostgreSQL(WritableDatabase):
         if wide == target.declared.removesuffix("[]") or not base:
             return None
         name = self.type_name(wide + "[]" * array)
-        # Compute the staging table's value by a CAST of the landing table's, as a join of the tables takes longer.
+        # Do not join the staging table, which takes longer: a CAST of the landing table's value gives the same value.
         landed = self._landed(column)
         staged = sql("CAST({} AS {})", landed, self.type_name(target.declared))
         arrived, staged = (sql("CAST({} AS {})", side, name) for side in (landed, staged))

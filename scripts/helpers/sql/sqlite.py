@@ -111,10 +111,10 @@ class SQLite(WritableDatabase):
         kind = {"integer": "bigint", "real": "double", "text": "string", "blob": "binary"}.get(affinity)
         if kind is not None:
             return (column, kind) if declared else None
-        # A column of numbers may also hold text. Read all as text: the reader raises if it cannot convert it to `kind`.
+        # A column of numbers can hold text. Read its values as text: the reader converts them to `kind`, or raises.
         kind, _ = self.cursor_type(declared) or (None, None)
         if found.base in ("decimal", "numeric") and found.numbers:
-            # Leave the value as it is: this CAST writes only 15 digits of a number, which is a double.
+            # Do not cast the value: CAST AS TEXT writes only 15 digits of a number that is stored as a double.
             kind = found.decimal(None)
             return None if kind is None else (column, kind)
         kind = "boolean" if found.base in ("boolean", "bool") else kind
@@ -148,8 +148,8 @@ class SQLite(WritableDatabase):
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # SQLite does not show if a table was created again. A random text equals no text stored with a batch, so
-        # callers search the table for the batch, last rowid first. No text WITHOUT ROWID: they would read all rows.
+        # SQLite does not show if a table was created again. Return a random text, which differs from a batch's stored
+        # text, so callers search for the batch, last rowid first; none if WITHOUT ROWID: a search would read all rows.
         return sql(
             "SELECT hex(randomblob(8)) FROM {}.sqlite_master WHERE type = 'table' AND name = {} COLLATE NOCASE "
             "AND sql NOT LIKE '%WITHOUT ROWID%'",

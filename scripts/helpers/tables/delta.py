@@ -383,7 +383,7 @@ class _SparkEngine:
     def is_gone(self, error: Exception) -> bool:
         if names_java_class(error, "Cannot time travel Delta table", "DELTA_VERSION_NOT_FOUND"):
             return True
-        # Return True only if the error names this table: while a sink stages rows, a file of the sink may be missing.
+        # The error must name this table's path: while a sink stages the rows, the missing file may be the sink's.
         return names_java_class(error, *GONE_IN_SPARK) and names_java_class(error, self._uri.partition("://")[2])
 
     def _path(self, folder: Any, name: str) -> Any:

@@ -120,7 +120,7 @@ def span_between(
     nothing = TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
     if low == end:
         return nothing
-    # Return nothing if `low` is later than `end` (the job was rewound). If neither is later, the table was restored.
+    # Return nothing if `low` is after `end` (a rewind). If neither is after the other (a table restore), `reread`.
     planning = _Planning(source, options, context, job_id)
     try:
         return replace(planning, options=replace(options, on_loss="raise")).since(
@@ -196,7 +196,7 @@ class _Planning:
                 "commits added or removed",
                 self.context, source.name, len(overwrites), ",".join(operations),
             )  # fmt: skip
-        # Check for deleted files last, because it takes requests. A plan that needs a deleted file fails in each run.
+        # Check for deleted files: a frozen plan that needs one fails in each run. Check last: this takes requests.
         if source.is_lost(span):
             return self.reread(head, "expired", self._lost("expired"))
         return span
@@ -221,7 +221,7 @@ class _Planning:
             "are gone from it. To find these at the target, compare its keys with those of the table",
             self.context, self.source.name, why,
         )  # fmt: skip
-        # Give the rows the highest number, so that rows of earlier batches never seem newer, even after a roll-back.
+        # Give rows the highest commit number, so that rows of earlier batches never seem newer, even after a rollback.
         return whole_span(self.source, self.options, replace(head, sequence=head.highest))
 
 
