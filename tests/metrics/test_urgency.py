@@ -11,6 +11,7 @@ from scripts.helpers.metrics.freshness import Threshold
 from scripts.helpers.metrics.urgency import WORDS, condition_of, without_head
 from scripts.helpers.protocol.head import Claim, Head, Plan
 from scripts.helpers.protocol.items import head_from_item, head_to_item
+from scripts.helpers.protocol.recent import with_commit
 from tests.support.known_jobs import DAY, HOUR, MINUTE, NOW, UNWELL, known_jobs
 
 
@@ -32,9 +33,12 @@ def test_no_job_of_workdays_is_late_when_it_is_sunday(jobs: dict[str, Head]) -> 
     workdays = [head for name, head in jobs.items() if name.startswith("workdays-well")]
     until_friday = []
     for head in workdays:
-        recent = tuple(commit for commit in head.recent if commit.at <= friday)
+        recent = [commit for commit in head.recent if commit.at <= friday]
+        text = ""
+        for commit in recent:
+            text = with_commit(text, commit.at, {"rows": commit.rows, "files": commit.files})
         assert head.last is not None
-        until_friday.append(replace(head, recent=recent, last=replace(head.last, at=recent[-1].at)))
+        until_friday.append(replace(head, recent_text=text, last=replace(head.last, at=recent[-1].at)))
 
     on_sunday = [condition_of(head, NOW - DAY).word for head in until_friday]
     on_monday = [condition_of(head, NOW + 5 * HOUR).word for head in until_friday]

@@ -23,7 +23,7 @@ from scripts.helpers.protocol.head import (
     Release,
 )
 from scripts.helpers.protocol.outputs import MergeColumns, Output
-from scripts.helpers.protocol.recent import PastCommit
+from scripts.helpers.protocol.recent import with_commit
 from tests.support.outputs import output_of
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
@@ -170,8 +170,8 @@ def test_committed_takes_the_plans_own_next_and_lets_go_when_planned() -> None:
         "COMMIT", "c1", NOW, run_id="jr_1", plan_id="p1", previous_run_id="jr_0", started_at=NOW,
         metrics={"rows": 2}, fence=start.fence, runs=4, failed=0,
     )  # fmt: skip
-    recent = (PastCommit(NOW, rows=2),)
-    assert head == Head("parking", "e1", 4, start.fence, {"repairs": 9}, last=change, recent=recent)
+    recent = with_commit("", NOW, {"rows": 2})
+    assert head == Head("parking", "e1", 4, start.fence, {"repairs": 9}, last=change, recent_text=recent)
     assert head.run_id == "jr_1"
     assert head.log_entry == LogEntry("parking", 4, {"repairs": 9}, change)
 

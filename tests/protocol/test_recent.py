@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scripts.helpers.protocol.recent import PastCommit, from_text, to_text, with_commit
+from scripts.helpers.protocol.recent import from_text, with_commit
 
 NOW = datetime(2026, 3, 16, 15, 45, 59, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
@@ -28,26 +28,27 @@ MINUTE = timedelta(minutes=1)
     ids=["rows", "no-file", "both", "others", "implausible", "most", "too-many", "none"],
 )
 def test_commits_come_back_as_they_were_when_written(metrics: dict[str, Any], expected: tuple[Any, Any]) -> None:
-    commits = with_commit(with_commit((), NOW - 1440 * MINUTE, {"rows": 5}), NOW, metrics)
+    before = NOW.replace(second=0) - 1440 * MINUTE
 
-    assert (commits[-1].rows, commits[-1].files) == expected
-    assert commits[-1].at == NOW.replace(second=0)
-    assert from_text(to_text(commits)) == commits
+    commits = from_text(with_commit(with_commit("", NOW - 1440 * MINUTE, {"rows": 5}), NOW, metrics))
+
+    assert commits == ((before, 5, None), (NOW.replace(second=0), *expected))
 
 
 def test_newest_28_commits_stay_when_there_are_more() -> None:
-    commits: tuple[PastCommit, ...] = ()
+    text = ""
     for number in range(33):
-        commits = with_commit(commits, NOW + number * MINUTE, {"rows": number})
+        text = with_commit(text, NOW + number * MINUTE, {"rows": number})
 
-    assert [commit.rows for commit in commits] == list(range(5, 33))
-    assert len(to_text(commits)) < 150
+    minute = NOW.replace(second=0)
+    assert from_text(text) == tuple((minute + number * MINUTE, number, None) for number in range(5, 33))
+    assert len(text) < 150
 
 
 def test_commit_is_not_before_the_one_that_it_follows_when_a_clock_is_behind() -> None:
-    before = with_commit(with_commit((), NOW - 9 * MINUTE, {}), NOW, {})
+    before = with_commit(with_commit("", NOW - 9 * MINUTE, {}), NOW, {})
 
-    commits = with_commit(before, NOW - 5 * MINUTE, {})
+    commits = from_text(with_commit(before, NOW - 5 * MINUTE, {}))
 
     assert commits[2].at == commits[1].at
 
@@ -69,3 +70,4 @@ def test_commit_is_not_before_the_one_that_it_follows_when_a_clock_is_behind() -
 )
 def test_text_yields_no_commits_unless_valid_when_it_was_altered(text: str) -> None:
     assert len(from_text(text)) == (text == "1:2 ")
+    assert len(from_text(with_commit(text, NOW, {}))) == 1 + (text == "1:2 ")

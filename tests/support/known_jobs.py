@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from random import Random
 
 from scripts.helpers.protocol.head import Change, Head
-from scripts.helpers.protocol.recent import PastCommit, with_commit
+from scripts.helpers.protocol.recent import with_commit
 
 NOW = datetime(2026, 3, 16, 15, 45, tzinfo=timezone.utc)
 """A Monday."""
@@ -95,7 +95,7 @@ def _job(job_id: str, times: list[datetime], random: Random, last_rows: int | No
     rows = [50_000, *(5_000 + random.randrange(-900, 900) for _ in times[1:])]
     if last_rows is not None:
         rows[-1] = last_rows
-    recent: tuple[PastCommit, ...] = ()
+    recent = ""
     for at, count in zip(times, rows, strict=True):
         recent = with_commit(recent, at, {"rows_collected": count})
     return _head(job_id, times, recent)
@@ -103,12 +103,12 @@ def _job(job_id: str, times: list[datetime], random: Random, last_rows: int | No
 
 def _with_files(job_id: str, times: list[datetime], last_files: int) -> Head:
     """Return the head of a job that reads four files each time."""
-    recent: tuple[PastCommit, ...] = ()
+    recent = ""
     for at in times[:-1]:
         recent = with_commit(recent, at, {"files_read": 4})
     return _head(job_id, times, with_commit(recent, times[-1], {"files_read": last_files}))
 
 
-def _head(job_id: str, times: list[datetime], recent: tuple[PastCommit, ...]) -> Head:
+def _head(job_id: str, times: list[datetime], recent: str) -> Head:
     last = Change("COMMIT", "c", times[-1], f"jr_{len(times)}", fence=len(times), runs=len(times), failed=0)
-    return Head(job_id, "e1", len(times), len(times), {}, last, recent=recent)
+    return Head(job_id, "e1", len(times), len(times), {}, last, recent_text=recent)

@@ -26,7 +26,7 @@ from scripts.helpers.display.units import printable
 from scripts.helpers.errors import InvalidValueError, NoWatermarkError, PlanConflictError, RunInProgressError
 from scripts.helpers.protocol.names import BatchId, new_epoch, same_run
 from scripts.helpers.protocol.outputs import Output, Retraction, make_retractions, target_key
-from scripts.helpers.protocol.recent import PastCommit, with_commit
+from scripts.helpers.protocol.recent import PastCommit, from_text, with_commit
 
 SUCCESS = ("COMMIT", "IMPORT")
 """The operations of changes for which a run item is written: a commit, or the import of an original item."""
@@ -170,7 +170,7 @@ class Head:
     `epochs` has the last version of each former epoch, published or not. A restore of the job's table starts an epoch.
     `answers`: after a restore, a target may have later versions than the head. For each former epoch and each target
     (by `target_key`), `answers` has the last version that an operator let the target keep. Heads of older releases have
-    it in `epochs`, for all targets. `recent` are the newest commits, oldest first, to show what is usual for the job.
+    it in `epochs`, for all targets. `recent_text` has the commits of `recent` as they are stored.
     `releases` are the leases that operators ended since the last version; the next version records them in the history.
     `logged` is the newest version whose log entry was known to exist when the head was written; 0 if unknown.
     `planned_at` is the latest `FrozenBatch.planned_at` of a committed plan if later than `last.at`; otherwise None.
@@ -195,7 +195,7 @@ class Head:
     epochs: Mapping[str, int] = field(default_factory=dict)
     answers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     releases: tuple[Release, ...] = ()
-    recent: tuple[PastCommit, ...] = ()
+    recent_text: str = ""
     moved_to: str | None = None
     arriving_from: str | None = None
     logged: int = 0
@@ -225,6 +225,11 @@ class Head:
         for epoch, answered in self.answers.items():
             found[epoch] = max(found.get(epoch, 0), answered.get(key, 0))
         return found
+
+    @property
+    def recent(self) -> tuple[PastCommit, ...]:
+        """The newest commits, oldest first, which show what is usual for the job. Few steps need them parsed."""
+        return from_text(self.recent_text)
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -392,7 +397,7 @@ class Head:
             plan=None,
             unpublished=self.unpublished + outputs,
             releases=(),
-            recent=with_commit(self.recent, change.at, change.metrics),
+            recent_text=with_commit(self.recent_text, change.at, change.metrics),
             failure=None,
             planned_at=_later_time(self.plan.later or self.plan.at, change.at),
         )

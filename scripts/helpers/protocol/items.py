@@ -18,7 +18,7 @@ from scripts.helpers.protocol import values
 from scripts.helpers.protocol.fields import EARLIEST, LATEST, MAX_COUNT, Fields, attribute_of, clock_time, time_of
 from scripts.helpers.protocol.head import Change, Claim, Head, LogEntry, Plan, Release
 from scripts.helpers.protocol.outputs import EPOCH, MAX_EPOCH, MAX_OUTPUTS, Output, Retraction
-from scripts.helpers.protocol.recent import from_text, to_text
+from scripts.helpers.protocol.recent import kept_text
 from scripts.helpers.protocol.values import Attribute, ImplausibleError, to_utc_string
 
 Item = dict[str, Attribute]
@@ -457,12 +457,7 @@ HEAD = (
     _Stored("answers", "answers", _Codec(_answers, _answers_in), {}),
     _Stored("releases", "releases", _RELEASES, ()),
     # The fields below were added later without a new format: older versions of this package ignore them.
-    _Stored(
-        "recent",
-        "recent",
-        _Codec(lambda commits: {"S": to_text(commits)}, lambda item, name: from_text(_text(item, name))),
-        (),
-    ),
+    _Stored("recent", "recent_text", _TEXT._replace(read=lambda item, name: kept_text(_text(item, name))), ""),
     _Stored("movedTo", "moved_to", _TEXT, None),
     _Stored("arrivingFrom", "arriving_from", _TEXT, None),
     _Stored("failure", "failure", _TEXT._replace(read=lambda item, name: _text(item, name)[:MAX_FAILURE_BYTES]), None),

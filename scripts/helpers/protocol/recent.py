@@ -20,6 +20,7 @@ BYTES = ("bytes_read", "bytes_written", "bytes")
 MOST = 28
 """Commits that a head keeps: four weeks of a daily job, so each weekday is there four times. They take 300 to 400
 bytes, and each KB of the head costs a write unit at every step of a run (see docs/cost.md)."""
+_MOST_CHARACTERS = MOST * len("99999999:9999999999999999:9999999999999999 ")
 MOST_OF_ONE = 10**15
 """Rows or files of one commit. A larger count is a mistake, and the commit is kept without it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -37,14 +38,28 @@ class PastCommit(NamedTuple):
     files: int | None = None
 
 
-def with_commit(commits: Sequence[PastCommit], at: datetime, metrics: Mapping[str, Any]) -> tuple[PastCommit, ...]:
-    """Return the commits with one more, the newest last; the oldest are dropped if there are more than `MOST`."""
-    minute = _EPOCH + (at - _EPOCH) // _MINUTE * _MINUTE
+def with_commit(text: str, at: datetime, metrics: Mapping[str, Any]) -> str:
+    """Return the stored commits with one more, the newest last; the oldest are dropped if there are more than `MOST`.
+
+    For each, the text has its minutes since the previous commit (or since 1970, UTC), rows and files. A damaged text is
+    dropped: commits are only shown to operators and decide nothing.
+
+    >>> at = datetime(2026, 3, 16, 4, tzinfo=timezone.utc)
+    >>> with_commit(with_commit("", at, {"rows": 808}), at + timedelta(days=1), {"files": 3})
+    '29560560:808 1440::3'
+    """
+    entries = text.split() if _ENTRIES.fullmatch(text) else []
+    before = sum(map(_minutes, entries))
+    if before > _LATEST_MINUTE:
+        entries, before = [], 0
     # If this run's clock is behind that of the previous run, use the previous commit's time: times must not decrease.
-    if commits:
-        minute = max(minute, commits[-1].at)
-    made = PastCommit(minute, _whole(first_count(metrics, ROWS)), _whole(first_count(metrics, FILES)))
-    return (*commits, made)[-MOST:]
+    since = max((at - _EPOCH) // _MINUTE - before, 0)
+    rows, files = _whole(first_count(metrics, ROWS)), _whole(first_count(metrics, FILES))
+    entries.append(f"{since}:{'' if rows is None else rows}" + ("" if files is None else f":{files}"))
+    if dropped := entries[:-MOST]:
+        oldest, _, counts = entries[-MOST].partition(":")
+        entries = [f"{sum(map(_minutes, dropped)) + int(oldest)}:{counts}", *entries[1 - MOST :]]
+    return " ".join(entries)
 
 
 def first_count(metrics: Mapping[str, Any], names: Sequence[str]) -> int | float | None:
@@ -56,30 +71,13 @@ def first_count(metrics: Mapping[str, Any], names: Sequence[str]) -> int | float
     return None
 
 
-def to_text(commits: Sequence[PastCommit]) -> str:
-    """Return commits as text: for each its minutes since the previous commit (or since 1970, UTC), rows and files.
-
-    >>> at = datetime(2026, 3, 16, 4, tzinfo=timezone.utc)
-    >>> day = timedelta(days=1)
-    >>> to_text([PastCommit(at, 808), PastCommit(at + day, 812), PastCommit(at + 2 * day, None, 3)])
-    '29560560:808 1440:812 1440::3'
-    """
-    written: list[str] = []
-    before = _EPOCH
-    for commit in commits:
-        entry = f"{(commit.at - before) // _MINUTE}:{_digits(commit.rows)}"
-        if commit.files is not None:
-            entry += f":{commit.files}"
-        written.append(entry)
-        before = commit.at
-    return " ".join(written)
+def kept_text(text: str) -> str:
+    """Return the stored text as a head keeps it, not yet parsed: "" if it is longer than any of `with_commit`."""
+    return text if len(text) <= _MOST_CHARACTERS else ""
 
 
 def from_text(text: str) -> tuple[PastCommit, ...]:
-    """Return the commits that `to_text` wrote; an empty tuple if it cannot have written this text.
-
-    Commits are only shown to operators and decide nothing, so a damaged text does not make the head unreadable.
-    """
+    """Return the commits that `with_commit` wrote; an empty tuple if it cannot have written this text."""
     if not _ENTRIES.fullmatch(text):
         return ()
     found: list[PastCommit] = []
@@ -98,5 +96,5 @@ def _whole(count: float | None) -> int | None:
     return int(count) if count is not None and 0 <= count <= MOST_OF_ONE else None
 
 
-def _digits(count: int | None) -> str:
-    return "" if count is None else str(count)
+def _minutes(entry: str) -> int:
+    return int(entry.partition(":")[0])
