@@ -74,6 +74,8 @@ _COMMA = (r",[\d.]", r"\\u00[23]")
 """Match a record of JSON that may have a comma before a digit in a string, or has characters as escapes."""
 _POWER = r"""[:\[, \t\n"'][+-]?\d*\.?\d*[eE][+-]?\d++[\s"',\]}]"""
 _WITHOUT_ZONE = r"[T ]\d{1,2}(?::\d{1,2}){0,2}(?:\.\d*)?\s*$"
+_IS_FIXED = re.compile(r"(?:Etc/)?(?:UTC|GMT)|Z|[+-]\d\d:\d\d")
+"""Matches a time zone, as Spark's session names it, whose clocks never change."""
 _DEPTH = 10
 """How deep lists may be nested inside an object of a list. A record with deeper lists counts as unparsable."""
 
@@ -198,7 +200,7 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
         return _typed(lines, fields, options, is_inferred)
     names = [name for name in lines.columns if name != "record"]
     others = _bundled_columns(names)
-    syntax = (_Json if format == "json" else _Csv)(fields, record_options(options), _instant(lines))
+    syntax = (_Json if format == "json" else _Csv)(fields, record_options(options), lines)
     to_parse = syntax.to_parse()
     mark = T.StructField(RECORD, T.StringType())
     with_end = T.StructType([*to_parse, T.StructField(_END, T.StringType()), mark])
@@ -234,7 +236,7 @@ def parsed(lines: DataFrame, format: str, schema: T.StructType, options: Mapping
 
 def texts_of(fields: T.StructType, options: Mapping[str, Any]) -> T.StructType:
     """Return the schema to read XML with, including `RECORD` for records that Spark cannot parse; see `_typed`."""
-    lists: Any = _Xml(fields, record_options(options), sql("timestamp")).type_with_lists(fields)
+    lists: Any = _Xml(fields, record_options(options)).type_with_lists(fields)
     # Add `_END`: if no file has a valid record, `RECORD` would be the only column, which Spark 4 refuses to read.
     return T.StructType([*lists, T.StructField(_END, T.StringType()), T.StructField(RECORD, T.StringType())])
 
@@ -244,7 +246,7 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
 
     If a value was lost in the cast, the column `RECORD` gets the record as JSON, in which `Misfits` finds the value.
     """
-    syntax = _Xml(fields, record_options(options), _instant(texts))
+    syntax = _Xml(fields, record_options(options), texts)
     given = texts_of(fields, options)
     names = [name for name in texts.columns if name not in given.names]
     values, shown = [], []
@@ -267,11 +269,6 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
     return _marked(frame, syntax, names, is_inferred)
 
 
-def _instant(frame: DataFrame) -> SQL:
-    """Return the SQL type of instants, whatever spark.sql.timestampType is. Spark 3.3 has no such setting."""
-    return sql("timestamp") if frame.sparkSession.version < "3.4" else sql("timestamp_ltz")
-
-
 def _bundled_columns(names: Sequence[str]) -> Column:
     """Return columns as one struct, so that their names cannot clash with columns that this module adds."""
     return F.struct(F.lit(0).alias(RECORD), *map(quoted, names)).alias("others")
@@ -282,7 +279,9 @@ def _marked(frame: DataFrame, syntax: _Syntax, names: Sequence[str], is_inferred
     columns, lost = [], [F.col("is_marked"), F.col(REASON).isNotNull()]
     found = {index: syntax.converted(index, is_inferred=is_inferred) for index in range(len(syntax.fields))}
     kept = {index: column.alias(f"kept_{index}") for index, column in found.items() if column is not None}
-    # Convert in a select of its own, because otherwise Spark would convert each value twice.
+    casts = {index: syntax.cast(index) for index in found}
+    # Cast and check in selects of their own, because otherwise Spark would do both twice for each value.
+    frame = frame.select("*", *(one.alias(f"cast_{index}") for index, one in casts.items() if one is not None))
     frame = frame.select("*", *kept.values())
     for index, field in enumerate(syntax.fields):
         value = F.col(f"value_{index}")
@@ -318,8 +317,12 @@ class _Syntax:
     time_of_day = _WITHIN_JSON
     """Matches a record that may have a time without a date."""
 
-    def __init__(self, fields: T.StructType, options: Mapping[str, str], instant: SQL) -> None:
-        self.fields, self.options, self.instant = fields, dict(options), instant
+    def __init__(self, fields: T.StructType, options: Mapping[str, str], frame: DataFrame | None = None) -> None:
+        self.fields, self.options = fields, dict(options)
+        session = frame.sparkSession if frame else None
+        # Name the type of instants, whatever spark.sql.timestampType is. Spark 3.3 has no such setting.
+        self.instant = sql("timestamp_ltz" if session and session.version >= "3.4" else "timestamp")
+        self.zone = str(session.conf.get("spark.sql.session.timeZone")) if session else ""
         given = {name.lower(): value for name, value in options.items()}
         self.option = given.get
 
@@ -341,26 +344,34 @@ class _Syntax:
         name = kind.typeName().replace("_", "")
         return self.option(f"{name}format") is None and (name != "timestamp" or self.option("timezone") is None)
 
+    def cast(self, index: int) -> Column | None:
+        """Return a parsed value cast to the type in which it is checked; None if it was parsed as that type."""
+        kind = self.fields[index].dataType
+        checked = kind if isinstance(kind, T.DecimalType) or self._is_as_text(kind) else _with_each(kind, _widened)
+        return None if checked == self.kind_to_parse(kind) else self._cast(index, checked)
+
+    def _cast(self, index: int, kind: T.DataType) -> Column:
+        return F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
+
     def converted(self, index: int, *, is_inferred: bool) -> Column | None:
         """Return a parsed value in its column's type, or NULL if it does not fit; None if it needs no conversion."""
         kind, value = self.fields[index].dataType, F.col(f"value_{index}")
         text, doubtful = F.col("text"), [F.lit(False)]
         if "decimal" in kind.simpleString() and self.option("locale") is None:
             doubtful += map(text.rlike, _doubtful_decimals(kind))
-        is_decimal = isinstance(kind, T.DecimalType)
-        if is_decimal or self._is_as_text(kind):
-            kept = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
-            if self._is_as_text(kind):
-                return F.when(~_any_lost(self._is_inexact, kind, kept, value), kept)
+        has_cast = self.cast(index) is not None
+        kept = F.col(f"cast_{index}") if has_cast else value
+        if self._is_as_text(kind):
+            return F.when(~_any_lost(self._is_inexact, kind, kept, value), kept)
+        if isinstance(kind, T.DecimalType):
             # Find values that the cast rounded by comparing them with `value`: the operator % takes ten times as long.
             return F.when((kept == value) & ~self._is_inexact_text(index, kept, doubtful), kept)
         lost, wide = [], _with_each(kind, _widened)
-        if wide != self.kind_to_parse(kind):
-            cast = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(wide, self.instant)))
-            lost += [_any_lost(_is_gone, wide, cast, value), _any_lost(self._is_inexact, wide, cast, value)]
-            value = cast
+        if has_cast:
+            lost += [_any_lost(_is_gone, wide, kept, value), _any_lost(self._is_inexact, wide, kept, value)]
+            value = kept
         if "timestamp" in kind.simpleString():
-            is_of_day = _any_lost(_is_of_today, kind, value, value) & text.rlike(self.time_of_day)
+            is_of_day = _if(_any_lost(_is_of_today, kind, value, value), text.rlike(self.time_of_day))
             doubtful += [_any_lost(self._is_near_change, kind, value, value), is_of_day]
         if "decimal" in kind.simpleString():
             lost.append(_any_lost(_is_cut, kind, value, value))
@@ -370,13 +381,13 @@ class _Syntax:
             # Parse the record again to get the text, but only for large or infinite values, which are rare.
             is_rare, is_changed = (_is_large, _is_rounded) if is_inferred else (_is_infinite, _is_overflow)
             changed = _any_lost(is_changed, kind, value, self.value_text("text", index))
-            lost.append(F.when(_any_lost(is_rare, kind, value, value), changed).otherwise(F.lit(False)))
+            lost.append(_if(_any_lost(is_rare, kind, value, value), changed))
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
 
     def _is_inexact_text(self, index: int, value: Column, doubtful: Sequence[Column]) -> Column:
         """Return whether a value differs from its text, for which a record is parsed again if a `doubtful` is true."""
         inexact = _any_lost(self._is_inexact, self.fields[index].dataType, value, self.value_text("text", index))
-        return F.when(reduce(or_, doubtful), inexact).otherwise(F.lit(False))
+        return _if(reduce(or_, doubtful), inexact)
 
     def _is_inexact(self, kind: T.DataType, value: Column, text: Column) -> Column | None:
         """Return whether a value differs from its text in the record.
@@ -400,10 +411,12 @@ class _Syntax:
 
     def _is_near_change(self, kind: T.DataType, value: Column, _: Column) -> Column | None:
         """Return whether the session's zone changed clocks in the 24 hours before a time, so may have skipped it."""
-        if not isinstance(kind, T.TimestampType) or not self._is_plain(kind):
+        if not isinstance(kind, T.TimestampType) or not self._is_plain(kind) or _IS_FIXED.fullmatch(self.zone):
             return None
-        zone, before = (F.date_format(one, "XXXXX") for one in (value, value - F.expr("INTERVAL '24' HOUR")))
-        return zone != before
+        times = (value, value - F.expr("INTERVAL '24' HOUR"))
+        now, before = (F.from_utc_timestamp(one, self.zone).cast("long") - one.cast("long") for one in times)
+        # Count times before year 2 and after year 9998 as near a change, because the sums of a far time may overflow.
+        return F.when(F.year(value).between(2, 9998), now != before).otherwise(value.isNotNull())
 
     def value_text(self, name: str, index: int) -> Column:
         """Return the text of a value in a record."""
@@ -465,7 +478,7 @@ class _Json(_Syntax):
             # To save time, parse the text again as seconds only if the value is past year 9999 or may have overflowed.
             is_rare = _any_lost(_is_far, kind, value, value)
             is_lost = _any_lost(_is_far_number, kind, value, self.value_text("text", index))
-            return F.when(~F.when(is_rare, is_lost).otherwise(F.lit(False)), found)
+            return F.when(~_if(is_rare, is_lost), found)
         if not isinstance(kind, T.StringType):
             return found
         schema = T.StructType([self.fields[index]])
@@ -473,10 +486,11 @@ class _Json(_Syntax):
         # In lists and objects, `exact` differs from `value` only by quotes around long numbers, unless Spark rounded.
         is_same = F.translate(value, '"', "") == F.translate(exact, '"', "")
         kept = F.when(~value.rlike(r"^[\[{]"), exact).when(is_same, value)
-        # Ask first what costs little: Spark writes a double with a dot, or as Infinity.
-        is_within = value.startswith("[") | value.startswith("{")
-        may_be = is_within | value.contains(".") | value.contains("Infinity")
-        return F.when(may_be & value.rlike(_MAYBE_ROUNDED) & text.rlike(_LONG), kept).otherwise(value)
+        # Ask first what costs little: Spark writes a double with a dot, or as "Infinity". No number sorts after ":".
+        is_within = value.startswith("[") | value.startswith("{") | value.startswith("Infinity")
+        may_be = is_within | (value < ":") & (value.contains(".") | value.contains("Infinity"))
+        is_rounded = _if(may_be, _if(value.rlike(_MAYBE_ROUNDED), text.rlike(_LONG)))
+        return F.when(is_rounded, kept).otherwise(value)
 
     def value_text(self, name: str, index: int) -> Column:
         """Return field `index` of the JSON in the column `name`, parsed so that its fractions and times stay texts."""
@@ -523,15 +537,20 @@ class _Xml(_Syntax):
         nothing = F.lit(None).cast(self.kind_to_parse(kind))
         return F.aggregate(value, nothing, lambda found, one: F.coalesce(found, self.first(kind, within, one)))
 
-    def converted(self, index: int, *, is_inferred: bool) -> Column | None:
-        kind, text = _with_each(self.fields[index].dataType, lambda one: one), F.col(f"value_{index}")
+    def cast(self, index: int) -> Column | None:
+        kind = _with_each(self.fields[index].dataType, lambda one: one)
         in_cast = _with_each(kind, lambda one: one if self._is_plain(one) else T.StringType())
-        value = F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(in_cast, self.instant)))
+        value = self._cast(index, in_cast)
         if in_cast != kind:
             # Use the JSON parser: the XML parser for Spark 3 reads 30.02.2024 as the day before.
             schema = T.StructType([T.StructField(ROW, kind)])
             text_of_all = F.to_json(F.struct(value.alias(ROW)), EXACT_TIMES)
             value = F.from_json(text_of_all, schema, self.options).getField(ROW)
+        return value
+
+    def converted(self, index: int, *, is_inferred: bool) -> Column | None:
+        kind, text = _with_each(self.fields[index].dataType, lambda one: one), F.col(f"value_{index}")
+        value = F.col(f"cast_{index}")
         lost = [F.col(f"lost_{index}"), _any_lost(_is_gone, kind, value, text)]
         lost.append(_any_lost(self._is_inexact, kind, value, text))
         lost.append(_any_lost(_is_rounded if is_inferred else _is_overflow, kind, value, text))
@@ -545,9 +564,10 @@ def csv_patterns(options: Mapping[str, str]) -> tuple[str, str]:
     q, e, sep = map(re.escape, (quote, asked.get("escape", "\\") or quote, csv_separator(asked)))
     ignored = [asked.get(f"ignore{side}whitespace", "").lower() == "true" for side in ("leading", "trailing")]
     before, behind = (rf"(?:(?!{sep})[\x01-\x20])*+" if is_ignored else "" for is_ignored in ignored)
-    # Use possessive quantifiers: with others, Java would recurse for each part of a long line.
-    begun = f"{before}{q}[^{q}{e}]*+(?:{q + q if q == e else e + '.'}[^{q}{e}]*+)*+"
-    plain, rest = f"(?!{before}{q})", f"(?:(?!{sep}).)*+"
+    # Repeat groups possessively: else Java would recurse for each part of a long line. Repeat classes of characters
+    # greedily, which is fastest. They need not be possessive: what follows never matches a character of the class.
+    begun = f"{before}{q}[^{q}{e}]*(?:{q + q if q == e else e + '.'}[^{q}{e}]*)*+"
+    plain, rest = f"(?!{before}{q})", f"[^{sep}]*" if len(csv_separator(asked)) == 1 else f"(?:(?!{sep}).)*+"
     value = f"(?:{begun}{q}{behind}|{plain}{rest})"
     return rf"(?s)^{value}(?:{sep}{value})*+\z", rf"(?s)^(?:(?:{begun}{q}|{plain}){rest}{sep})*+{begun}\z"
 
@@ -637,6 +657,11 @@ def _type_name(kind: T.DataType, instant: SQL) -> SQL:
 
 Lost = Callable[["T.DataType", "Column", "Column"], "Column | None"]
 """Returns whether a value is lost, given its type and text (which some ignore); None if the type cannot lose any."""
+
+
+def _if(condition: Column, then: Column) -> Column:
+    """Return ``condition & then``, but for an & Spark would compute `then` in all rows if several columns have it."""
+    return F.when(condition, then).otherwise(F.lit(False))
 
 
 def _any_lost(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> Column:
@@ -731,7 +756,7 @@ def _is_far(kind: T.DataType, value: Column, _: Column) -> Column | None:
     if not isinstance(kind, T.TimestampType):
         return None
     seconds = value.cast("long")
-    may_overflow = F.when(seconds.cast(kind) != value, F.col("text").rlike(_OVERFLOWS)).otherwise(F.lit(False))
+    may_overflow = _if(seconds.cast(kind) != value, F.col("text").rlike(_OVERFLOWS))
     return (F.abs(seconds) >= _FAR) | may_overflow
 
 
