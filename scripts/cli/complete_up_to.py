@@ -32,7 +32,7 @@ def complete_up_to(around: Surroundings, job: str, context: str | None, at: str 
     found: list[tuple[str, Any, bool]] = []
     with progress(around, "looking how far all is taken"):
         named = [context] if context else names_of_kind(around.watermarks.get_watermark_values(job), "rows")
-        # Without a rows context, `state_in` raises an error that lists the contexts that the job has.
+        # Without a rows context, call `state_in` once without a name: it raises an error that lists the job's contexts.
         for chosen in named or [""]:
             name, state = state_in(around, job, chosen or None, "rows")
             wanted, value = bound_option(state, at, "--at"), around.watermarks.complete_up_to(job, name)

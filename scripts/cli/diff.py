@@ -68,7 +68,7 @@ def _show_end(around: Surroundings, name: str, entry: LogEntry) -> None:
 def history_entry(around: Surroundings, job: str, version: int, head: Head) -> LogEntry:
     """Return one version of the history. Raise NothingThereError if it never existed or has expired."""
     found = around.watermarks.history(job, 1, version + 1) if version <= head.version else []
-    # `history` returns the newest entry below a version. If the requested entry has expired, that is an older one.
+    # `history` returns the newest entry below `version + 1`: an older entry, if the one of `version` has expired.
     if not found or found[0].version != version:
         raise NothingThereError(reason="unknown_version", job_id=job, version=version, current=head.version)
     return found[0]

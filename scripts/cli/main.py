@@ -67,7 +67,7 @@ def cli(ctx: click.Context, /, **_: object) -> None:
         return
     around = surroundings(ctx)
     try:
-        # Parse the arguments as if they were typed, so that `jobs` applies its own defaults and variables.
+        # Parse `jobs --limit N` as if typed, so that the defaults and environment variables of `jobs` apply.
         with jobs.make_context("jobs", ["--limit", str(MOST_SHOWN)], parent=ctx) as listing:
             jobs.invoke(listing)
     finally:

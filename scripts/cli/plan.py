@@ -87,7 +87,7 @@ def _frozen(part: Any) -> dict[str, Any]:
 def _ahead(
     around: Surroundings, job: str, head: Head, context: str | None, given: dict[str, Any], source: str | None
 ) -> dict[str, dict[str, Any]]:
-    """Return what the next run would take from each context, or only from `context`. List the sources of files."""
+    """Return what the next run would take from all contexts or from `context`. For files, this lists the source."""
     with progress(around, f"reading {printable(job)}"):
         watermarks = {name: typed(around.watermarks.lookups.state_at(head, name)) for name in head.watermarks}
     chosen = {name: state for name, state in sorted(watermarks.items()) if context in (None, name)}

@@ -130,7 +130,7 @@ def _new_state(names: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
 
 
 def _assigned(text: str, state: Mapping[str, Any], where: str) -> tuple[str, Any]:
-    """Parse NAME=VALUE or NAME:TYPE=VALUE. For `value`, use `state`'s types; ImplausibleError if `state` is damaged."""
+    """Parse NAME[:TYPE]=VALUE. If NAME is `value`, use the cursor types in `state`; ImplausibleError if damaged."""
     found = _ASSIGNMENT.fullmatch(text)
     if found is None:
         raise click.UsageError(f"{text!r} is not NAME=VALUE.")

@@ -13,7 +13,7 @@ __all__ = ["Column", "DataFrame", "F", "S3Client", "SparkSession", "T", "lazy", 
 def lazy(
     room: str, names: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return a package's `__getattr__`, `__dir__`, `__all__`. Under TYPE_CHECKING it must import the names itself.
+    """Return a package's `__getattr__`, `__dir__`, `__all__`. Under TYPE_CHECKING the package must import the names.
 
     Parameters
     ----------

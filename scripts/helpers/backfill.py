@@ -147,7 +147,7 @@ class Backfill:
         UnknownJobError, NothingThereError
             The live job does not exist, or has no watermark in the context.
         CursorError, BoundsError
-            The bounds do not fit the cursor, reach past the live watermark, or overlap read rows or another slice.
+            The bounds do not fit the cursor, reach past the live watermark, or overlap another slice or covered rows.
         RunInProgressError
             Another run works on this slice.
         """
@@ -156,7 +156,7 @@ class Backfill:
         self._bounds = backfill_bounds(self.transformation_ctx, low, high, endless=live.descending)
         self.job_id = slice_id(self.live_job_id, self.transformation_ctx, live, self._bounds, self._name)
         has_read = self._has_read(self._head(self.job_id))
-        # Refuse bounds past the live watermark: the live job's next run reads those rows, so they would be read twice.
+        # Refuse bounds past the watermark of the live job (which this slice fills): its next run would read them again.
         if uncovered(self._bounds, [live.passed]):
             begun = f"It was set back: delete what the slice wrote, {self._command_to_abandon(self.job_id)}"
             remedy = begun if has_read else "End there at the latest."
@@ -176,7 +176,7 @@ class Backfill:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Without an error, commit and record the slice if `rows` was called. Otherwise abort, and keep the plan."""
+        """Commit and record the slice if `rows` was called. On an error, or without that call, abort, keep the plan."""
         if error is None and self._is_asked:
             try:
                 self.commit()
@@ -247,7 +247,7 @@ class Backfill:
             self._check_live()
         elif not self.run.unpublished:
             return 0
-        # For a slice that is done, `write` publishes the staged rows: `doctor --publish` has no login for a database.
+        # If the slice is done, this publishes its staged rows, as `doctor --publish` cannot log in to a database.
         return self.job.write(df, path, **options)
 
     def commit(self) -> str:
@@ -313,7 +313,7 @@ class Backfill:
         is_other = now is None or now.origin != self._live.origin
         # With "append", rows arrive twice if the live job (of new rows) has read or will read some rows of the slice.
         if now is None or is_other or (self._disposition == "append" and not now.is_left_to_slices(self._bounds)):
-            # After a reset (`is_other`), the slice need not be abandoned: new slices ignore those before the reset.
+            # After a reset (`is_other`), omit the advice to abandon the slice: the slice no longer blocks new slices.
             abandon = "." if is_other else f", {self._command_to_abandon(self.job_id)}"
             raise PlanConflictError(
                 self.job_id,
@@ -353,7 +353,7 @@ class Backfill:
         return record.finish(self._name, self._bounds)
 
     def _others(self, record: BackfillRecord) -> list[tuple[str, CursorRange]]:
-        """Return the overlapping slices if none has read rows; BoundsError if `append` would keep some rows twice."""
+        """With `append`, return overlapping slices that read nothing; BoundsError if rows would be written twice."""
         if self._disposition != "append":
             return []
         if uncovered(self._bounds, [*self._live.ranges, *record.covered]) != [self._bounds]:

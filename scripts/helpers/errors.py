@@ -232,7 +232,7 @@ line's JSON and the stored failure of a run contain it next to the class.
 class _Sentences(Formatter):
     """Formats messages. In a placeholder such as ``{known!l}``, the conversion `l` joins up to ten names.
 
-    `p` joins a path of fields, `k` quotes and joins keys, `c` counts names, `n` is '2 rows have', `q` is for a shell.
+    `p` joins a field's path, `k` joins quoted keys, `c` counts names, `n` writes 2 as '2 rows have', `q` shell-quotes.
     """
 
     OWN: Mapping[str, Callable[[Any], str]] = {
@@ -811,7 +811,7 @@ class MisfitError(SourceError):
         }[self.reason]
         self.what = detail or what
         text = detail or " ".join([f"{what}.", *filter(None, told)])
-        # Spark raises the error later, outside `advice_in_errors`, so store the text with that block's remedies now.
+        # Store the text if `advice_in_errors` set its remedies: Spark raises a copy of this error after that block.
         self.detail = detail if advice is ADVICE_OF_READ else text
         super().__init__(source, text)
 

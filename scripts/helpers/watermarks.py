@@ -126,7 +126,7 @@ class Watermarks:
 
     @cached_property
     def progress(self) -> RowsProgress:
-        """The look-ups of which cursor values were read. Imported here, as a run that reads only files needs none."""
+        """Looks up which cursor values were read. Imported only here: a run that reads only files does not need it."""
         from scripts.helpers.rows.progress import RowsProgress
 
         return RowsProgress(self.lookups)

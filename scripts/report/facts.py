@@ -169,7 +169,7 @@ class JobFacts:
 
     @cached_property
     def cursors(self) -> list[tuple[datetime, datetime | None]]:
-        """The time of each version, ascending, with the oldest time cursor among its contexts; None if it has none."""
+        """The time of each version, ascending, and the oldest time cursor in that version; None if it is unknown."""
         found = []
         for entry in reversed(self.entries):
             at = entry.change.at

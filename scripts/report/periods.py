@@ -101,7 +101,7 @@ def in_periods(facts: JobFacts, most: int = MOST, span: timedelta | None = None)
     for entry in facts.entries:
         if entry.change.at < since:
             continue
-        # A version may be newer than `now`, if it was made during the read or by a clock that is ahead.
+        # Add a version that is newer than `now` (made during the read, or by a clock that is ahead) to the last period.
         periods[min((entry.change.at - start) // length, count - 1)].add(entry)
     periods[-1].failed += facts.failed_since
     measure, marks = "lag", facts.cursors

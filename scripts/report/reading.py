@@ -51,7 +51,7 @@ def choose(watermarks: Watermarks, jobs: Iterable[str] | None) -> list[ListedJob
 
 
 def look_up(watermarks: Watermarks, job_id: str, problem: str | None = None) -> ListedJob:
-    """Return a job with its head or item of the original class. If a read fails, add `problem` or else the error."""
+    """Return a job with its head or item of the original class. If a read fails, add `problem`; if None, the error."""
     try:
         return ListedJob(job_id, watermarks.latest(job_id))
     except SINGLE_JOB_ERRORS as error:

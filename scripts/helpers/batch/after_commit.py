@@ -59,7 +59,7 @@ class AfterCommit:
     def check_clearable(self, bookmark: FileBookmark, sees_all: bool) -> None:
         """Raise InvalidValueError for a source that is never listed completely, or whose files cannot be moved.
 
-        If a run dies before it clears its files, only a later listing of the whole source finds them.
+        If a run dies before it archives or deletes its files, only a later listing of the whole source finds them.
         """
         location, options = bookmark.location, bookmark.options
         if not location.is_local and not location.is_s3:

@@ -75,7 +75,7 @@ def add_written(metrics: dict[str, Any], rows: int, size: int | None) -> None:
 
 
 def counts_to_save(counted: Mapping[str, Any], following: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the counts to save at the commit: without those by source if the run's item would be too large."""
+    """Return the counts to save at the commit, without the counts per source if the run's item would be too large."""
     # A run's item has counts and watermarks in one map. If a watermark was stored by hand under a count's name, drop
     # the count. Do not drop a user's own metric that has a watermark's name: the commit refuses it with an error.
     kept = {name: count for name, count in counted.items() if name not in METRICS or name not in following}
@@ -429,7 +429,7 @@ class Batch:
             try:
                 readings.set_aside(found)
             except UnreadableFilesError:
-                pass  # A frame may hold the files' rows. Raise the error below, after `freeze` stores the plan.
+                pass  # A frame may have rows of these files. Raise the same error below, once `freeze` stored the plan.
             except WatermarkError as told:
                 if readings.is_spoiled:
                     self.freeze()

@@ -243,7 +243,7 @@ class NewFiles(FileSource):
         relist, listed = self.relist, bookmark.listed
         is_due = relist is not None and (listed is None or self.batch.clock() - listed >= relist)
         if is_due and self.listing is not None and listed is not None and self.listing.created <= listed:
-            # Do not read the same S3 inventory report in each run: events would stay unread until they expire.
+            # Do not read one S3 inventory report twice: each run would read it in place of events, until these expire.
             is_due = False
             logger.warning(
                 "event=report_too_old job=%s source=%s created=%s: the source was not listed for %s, and the report of "
@@ -275,7 +275,7 @@ class NewFiles(FileSource):
     def _recorded(
         self, bookmark: FileBookmark, metadata: JournalSource, reason: str | None, reach: Reach
     ) -> FilesTaken:
-        """Return the new files that a journal records. List the source if records are missing, or for a `reason`."""
+        """Return a journal's new files. List the source if records are missing or a `reason` to list it is given."""
         # Read the journal before a listing, so that the next run finds in the journal what changes during the listing.
         found = metadata.read(bookmark.location, bookmark.position)
         reason, listing = found.lost or reason, self.listing
@@ -317,7 +317,7 @@ class NewFiles(FileSource):
         return clearing
 
     def _unchanged(self, delta: FileDelta, planned: Stored, on_changed: OnChanged) -> FileDelta:
-        """Check that the files of an inherited plan have not changed; remove changed files from it if possible."""
+        """Check an inherited plan's files. If one has changed, raise, skip it, or set it aside, by the options."""
         try:
             return delta.unchanged(on_changed, self.batch.s3_client)
         except ChangedObjectError as error:

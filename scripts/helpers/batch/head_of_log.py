@@ -114,7 +114,7 @@ def head_of_log(
     except (TargetAheadError, RowsMissingError) as error:
         error.args = (str(error).replace("--after-restore", "--from-log"),)
         raise
-    # Use only entries after the last rewind or reset: it took back unpublished output, and the log does not say which.
+    # Use only entries after the last rewind or reset, as the log does not say which unpublished output it took back.
     since = list(takewhile(lambda entry: entry.change.op not in ("REWIND", "RESET"), history))
     waiting = _waiting(job_id, since, asked)
     there = tuple(one for entry in reversed(since) for one in entry.change.outputs if one not in waiting)

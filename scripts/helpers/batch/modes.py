@@ -180,7 +180,7 @@ class UnsavedRun:
 
     @property
     def until_version(self) -> int:
-        """The last version of the range of runs to read again; 0 without a range, or if no run succeeded by its end."""
+        """Last version of a range of runs to read again; 0 without a range, or if it ends before the first success."""
         return self._until.version if self._until else 0
 
     def state(self, context: str) -> Any:
@@ -411,7 +411,7 @@ class Mode:
         Raises
         ------
         InvalidValueError, JobArgumentError
-            The option is none of Glue's three; or a pause has only a from or only a to run, or another option has both.
+            The option is none of Glue's three; or ``pause`` lacks the from or the to run; or another option has both.
         """
         known: dict[str, ModeName] = {PREFIX + name: name for name in get_args(ModeName)}
         option, from_run, to_run = (args.get(key) for key in ARGUMENTS)

@@ -1,6 +1,6 @@
 """Find joins and aggregates in Spark's plan that get only new rows: they miss the rows that earlier batches read.
 
-New rows are recognised by the node that counts them, and new files by the relations that read them.
+In a plan, new rows come from the CollectMetrics node that counts them, and new files from the nodes that read them.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def _nodes(plan: str, marks: dict[str, str]) -> list[Node]:
 
 
 def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
-    """Return contexts whose new rows reach a node, and, to warn, names of joins and aggregates that get only new rows.
+    """Return contexts whose new rows reach a plan's node, and joins and aggregates to warn of: they lack older rows.
 
-    `keys` are the merge's, if any: a group by them needs no older rows. `tables` has the WITH clauses' results, by id.
+    `keys`: the keys of a merge, if any; groups by them need no older rows. `tables`: results for WITH clauses, by id.
     """
     name = node.text.partition(",")[0]
     if node.context is not None:
@@ -129,7 +129,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
         if node.text.startswith(("Join LeftSemi", "Join LeftAnti")):
             return below[0]
         if DISTINCT in found:
-            # Allow a join of changed keys (a distinct) with a whole table: it finds the old rows of these keys, too.
+            # Do not warn if changed keys (a distinct) are joined with a whole table: this finds all rows of the keys.
             return set(), found - {DISTINCT}
     elif contexts and node.kind in WITHIN and not _is_by_keys(node, keys):
         found.add(WITHIN[node.kind])
@@ -137,7 +137,7 @@ def _computed(node: Node, keys: set[str], tables: dict[str, Part]) -> Part:
 
 
 def _is_by_keys(node: Node, keys: set[str]) -> bool:
-    """Return whether an aggregate or window needs no older rows: it is by the merge's keys, or this package's own."""
+    """Return whether an aggregate or window needs no older rows: it is by a merge's keys, or this package added it."""
     by = ONE_ROW_PER_KEY.match(node.text) if keys else None
     if by is None:
         return internal("") in node.text

@@ -68,7 +68,7 @@ class Witness:
         except (TargetAheadError, StaleError, StoreUnavailableError):
             raise
         except WatermarkError as error:
-            # Continue: when the script writes, the run asks this target again, with its sink, and raises the error.
+            # Raise nothing yet: a write to this target compares it again, through the script's sink, and raises then.
             logger.info("event=target_not_asked job=%s target=%s error=%s", self._run.job_id, output.target, error)
 
     def ask(self, sink: Sink) -> None:
@@ -438,7 +438,7 @@ class Publication:
         # Publish all of `unpublished`: output of another attempt, if that won the commit, and of earlier versions. If
         # this run cannot open the target, the output waits for a script that writes there.
         own = [output for _, output in self.staged]
-        # Leave out `own`, which was handled above, even if an operator took some of it back meanwhile.
+        # Skip `own`, which the loop above published. Own output that an operator took back may still be listed here.
         self._publish_all([output for output in self.run.unpublished if output not in own])
 
     def publish_again(self) -> None:
@@ -468,7 +468,7 @@ class Publication:
         return [*self.run.retracting, *self.run.unpublished] if isinstance(self.run, Run) else []
 
     def _proven(self, records: Sequence[T]) -> Iterator[T]:
-        """Yield the outputs and retractions that, by the head's epochs, can be of this job. Log and skip others."""
+        """Yield the outputs and retractions that, by epoch and version, this job can have made. Log and skip others."""
         for record in records:
             assert isinstance(self.run, Run)
             why = doubt(record, self.run.head.last_versions)
@@ -575,7 +575,7 @@ def take_back_now(watermarks: Watermarks, job_id: str, sink: Sink, retraction: R
     newest = newest_at(sink, head)
     lost = lacking(newest, sink.recorded(mark_of(job_id), newest=newest).held, head)
     if lost is not None:
-        # First store that the target lacks a version: `take_back` records a newer one at the target, hiding the loss.
+        # First store the target's lost version: `take_back` records a newer version at the target, hiding the loss.
         noted = head.published(lost[:1], lost[1])
         if head.claim is not None or isinstance(watermarks.store.swap(head, noted), Lost):
             return None

@@ -51,7 +51,7 @@ def rows_since(
     name = source.name if isinstance(source, RowSource) or is_table(source) else type(source).__name__
     with batch.withdrawing(context):
         rows = SchemaKeeping(batch).rows(context, name, found, policy)
-    # Spark's plan of a write shows which rows it has, by the node that counts them. So only other frames are kept.
+    # Let `give` keep no Spark frame: Spark's plan of a write has the node that counts these rows, and so shows them.
     batch.give(context, rows, is_recognisable=not hasattr(rows, "sparkSession"))
     return rows
 
@@ -212,7 +212,7 @@ class TableCommits:
         batch = self.batch
         # Note the table's folder: a target inside it is refused, because each run would read its own output.
         batch.folders.append(self.table.folder())
-        # Without Spark, rows are read here. Only in a replay does an error suggest that the plan be discarded.
+        # Without Spark, rows are read here. Only a replay has a frozen plan, so only then errors suggest discarding it.
         with self.typed_errors(is_planned=batch.run.replay):
             found = self.table.rows(span)
         is_lazy = hasattr(found, "sparkSession")
@@ -266,8 +266,8 @@ class NestedRows:
         return self._taken(IdBlock.of_plan(context, stored, self.batch.run.state(context)))
 
     def nothing(self) -> dict[str, DataFrame]:
-        """Return tables with new ids if past runs are read again; PlanConflictError for a frozen plan without ids."""
-        if not self.batch.run.replay:  # Past runs are read again, and none of them used this context.
+        """Return `df`'s tables with new ids if past runs are reread; PlanConflictError if a frozen plan has no ids."""
+        if not self.batch.run.replay:  # The job rereads past runs, and none of those runs used this context.
             taken = self.plan(Reach())
             self.batch.add(self.context or "", taken.plan, None)
             return taken.data

@@ -220,7 +220,7 @@ class SparkEngine:
     ) -> Difference:
         """Compare the rows of an interval by their hashes."""
         with source.typed_errors(), target.typed_errors():
-            # Read the target now, before the source: see the comment in `verify`.
+            # Read the target now, before the source: otherwise a row that a run merges in between would seem lost.
             there = self._hashes(target, _window(target, names, span), kinds).groupBy("hash").count()
             there = there.withColumnRenamed("count", "there").localCheckpoint(eager=True)
             here = self._hashes(source, _window(source, names, span), kinds).groupBy("hash").count()

@@ -109,8 +109,8 @@ def _is_staged_beside_another(batch: Batch, sink: Sink, output: Output) -> bool:
     # Two outputs of a batch may name one table as `repairs` and `public.repairs`, or by two catalogs. A table records
     # a batch only once: it would take one of the two outputs, and the rows of the other would be lost without an error.
     staged = [other.folder for _, other in batch.publication.staged if other.sink == output.sink]
-    # A staging table or branch belongs to one table: if `sink` finds one that an earlier output of the batch made, both
-    # outputs go to the same table. Skip staging folders, which tables may share; `write` has compared targets' paths.
+    # A staging table or branch belongs to one table: if `sink` finds one of an earlier output of the batch, both go to
+    # that table. Do not compare staging folders, which tables may share: `write` has compared the targets' paths.
     if not staged or output.sink not in KINDS_STAGED_IN_TABLE or "://" in output.staging:
         return False
     return not set(staged).isdisjoint(sink.staged(output.job))

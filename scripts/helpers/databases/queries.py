@@ -141,7 +141,7 @@ class TableQueries:
             return sql("0")
         conditions = [sql("{} <> '7'", self.dialect.uuid_version(first)), *([past] if past else [])]
         count = sql("(SELECT COUNT(*) FROM {} t WHERE {})", self.table, joined(" AND ", conditions))
-        # Check how the server sorts only for the type uuid, because columns of bytes are always sorted by their bytes.
+        # Check that the server sorts values of the type uuid by their bytes, as every server sorts columns of bytes.
         if first.type != "uuid" or not self.dialect.sorts_uuids:
             return count
         return sql("CASE WHEN {} THEN {} ELSE -1 END", self.dialect.sorts_uuids, count)
@@ -177,7 +177,7 @@ class TableQueries:
         return self.dialect.some_rows(1, self._ordered(window, window.descending, "cursor"), position)
 
     def _ordered(self, window: RowWindow, descending: bool, names: str, contents: Iterable[SQL] = ()) -> SQL:
-        """Write a window's query: exact texts of cursors, then `contents` (other columns), as ``<names>_0`` etc."""
+        """Write a window's query: columns ``<names>_0``, … are the cursors' exact texts, then the other `contents`."""
         cursors = [self.dialect.cursor(column) for column in window.columns]
         exact = [self.dialect.exact(name, column.type) for name, column in zip(cursors, window.columns, strict=True)]
         named = [

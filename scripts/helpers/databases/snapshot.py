@@ -137,12 +137,12 @@ class PostgresSnapshot(JdbcTable):
         if descending:
             raise CursorError(column.name, "transaction ids rise. Leave out descending.")
         self._warn_without_index(column)
-        # Do not query the last xmin, which would read the whole table. `last` shows if a column that users fill has ids
-        # that the server has not given out yet; xmin has none, because PostgreSQL itself writes it.
+        # `last`, the column's largest id, shows whether users have written ids that the server has not given out yet.
+        # Do not query `last` for xmin: the query would read the whole table, and PostgreSQL itself writes xmin.
         last = sql("NULL")
         if column.name != SYSTEM:
             last = self.dialect.outermost(column, MAX, sql("FROM {}", self._table))
-        # Query `last` and the server's next id in one statement: an id given out between two would seem to be too high.
+        # Get `last` and the server's next id in one query: an id given out between two queries would seem too high.
         row = self._ask(
             ceiling=OLDEST, following=sql("CAST({} AS text)", NEXT), nulls=self._queries.nulls(columns), last=last,
             foreign=PostgreSQL().has_foreign(self._parts),

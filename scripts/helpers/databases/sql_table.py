@@ -323,7 +323,7 @@ class _SQLite(_Session):
             try:
                 cursor.execute(str(statement))
             except UnicodeDecodeError as error:
-                # If another program has damaged the schema, SQLite's error, which quotes it, cannot be decoded.
+                # If another program damaged the schema, SQLite's error quotes schema bytes that cannot be decoded.
                 raise self._connection.DatabaseError("malformed database schema") from error
             yield cursor
 

@@ -243,7 +243,7 @@ class DatabaseTable(RowSource):
     def open_writers(self, delay: timedelta) -> OpenWriters:
         """Return the open transaction that began first among those that have written rows to the database.
 
-        PostgreSQL does not record when a prepared transaction began: assume that it was `delay` before it was prepared.
+        PostgreSQL does not record when a prepared transaction began: assume a time `delay` before its preparation.
         """
         query = self._database.open_since(self._parts, delay)
         if not query:
@@ -621,7 +621,7 @@ def server_of(url: str) -> dict[str, str]:
     {'database': 'shop.db'}
     """
     file = re.match(r"jdbc:sqlite:([^?]+)", url, re.IGNORECASE)
-    # Leave out the folder: a job that fetches the file for each run may store it in another folder each time.
+    # Return only the name of SQLite's file: a job that fetches the file for each run may use another folder each time.
     if file is not None:
         return {"database": file[1].replace("\\", "/").rpartition("/")[2]}
     found = re.match(r"jdbc:[\w:]+?[/\w]*@?//([^/;?]+)|jdbc:oracle:thin:[^@]*@([^/;?]+)", url, re.IGNORECASE)

@@ -63,7 +63,7 @@ def copy_job(changes: Changes, target: Store, job_id: str) -> Copied:
     if stored is None:
         raise UnknownJobError(job_id, source.table_name)
     again = source.read_head(job_id)
-    # First check that the head is unchanged: a rewind, for example, deletes chunks, and the job would look damaged.
+    # Check first that the head is unchanged: if a rewind has deleted chunks meanwhile, `_check_whole` finds damage.
     _check_same(again is not None and again.identity == head.identity, source, job_id)
     if head.arriving_from is not None or head.moved_to not in (None, place):
         raise JobMovedError(job_id, source.table_name, str(head.elsewhere))

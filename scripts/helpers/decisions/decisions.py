@@ -132,7 +132,7 @@ class Decisions:
             if decided.chunks:
                 if before is None:
                     # Write a head before the chunks: a job with chunks and no head would look damaged. If this write
-                    # fails, another writer has just written a head, so there is one, too.
+                    # fails, another writer has just written a head, so the job has a head all the same.
                     self._store.swap(None, head)
                     before = head
                 self._store.write_chunks(job_id, decided.chunks)
@@ -358,7 +358,7 @@ class Decisions:
         return tuple(output for entry in entries for output in entry.change.outputs)
 
     def _outputs_after(self, head: Head, version: int, retract: bool) -> Outputs:
-        """Return output above `version`: with `retract` all, to delete it; else the newest, which a WARNING names."""
+        """Return all output above `version`, to delete it, if `retract`; else the newest of it, for a WARNING."""
         first = min((output.version for output in head.unpublished if output.version > version), default=head.version)
         outputs = self._later_outputs(head, version, None if retract else max(LOOKED_AT, head.version - first + 1))
         for output in outputs if retract else ():
@@ -423,7 +423,7 @@ class Decisions:
         return entry
 
     def _in_force(self, head: Head, entry: LogEntry) -> LogEntry:
-        """Return `entry` with the output of its version and all earlier ones, except versions that were taken back."""
+        """Return `entry` with the outputs of all versions up to its own, except of versions that were taken back."""
         outputs: list[Output] = []
         back_to = None
         for one in self._lookups.history_of(head, LOOKED_AT, before=entry.version + 1):

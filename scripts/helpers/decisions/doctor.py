@@ -220,7 +220,7 @@ def _is_over(item: items.Item, now: datetime) -> bool:
 
 
 def _missing_log(store: Store, head: Head, found: dict[str, items.Item], repair: bool) -> Iterable[Finding]:
-    """Report missing log entries. Those older than the oldest entry, or than one with an expiry time, have expired."""
+    """Report missing log entries, except those before the oldest entry or before one with a TTL, which have expired."""
     log = {int(key.removeprefix(items.LOG_PREFIX)): item for key, item in found.items() if _is_log(key)}
     ending = [version for version, item in log.items() if items.TTL_ATTRIBUTE in item]
     first = max(ending, default=min(log, default=head.version))
@@ -275,7 +275,7 @@ def _may_delete(store: Store, head: Head) -> bool:
 
     Return False if the job has changed. A decision, such as a rewind, writes its chunks before the head that refers to
     them, so in between they look unused. Once the fence is raised, that write of the head fails, and the decision
-    starts again with other names for its chunks. `examine` listed chunks earlier, so it deletes none with a new name.
+    starts again with other names for its chunks. None of these is deleted, because `examine` listed the chunks earlier.
     """
     return isinstance(store.swap(head, head.fenced()), Written)
 
@@ -300,7 +300,7 @@ def _legacy_writers(head: Head, found: dict[str, items.Item]) -> Iterable[Findin
         return  # Version 1's log entry, which stored how many such items were imported, has expired: do not compare.
     change = items.log_from_item(first).change if first else None
     taken_over = 0
-    if change and change.op == "IMPORT":  # Do not count the item that became version 1: `legacy` does not have it.
+    if change and change.op == "IMPORT":  # Subtract the item that became version 1, which is not in `legacy`.
         taken_over = int(change.metrics.get("legacy_items", 1)) - 1
     if len(legacy) > taken_over:
         yield Finding(

@@ -37,7 +37,7 @@ _NAME = rf"(?:{_END}{_WORD}{_END}|(?:{_END}\.)?token)"
 _BRACES = r"\{(?:[^}\n]|\}\})*\}?"
 # The characters that may follow a closing quote. A quote before any other character belongs to the value.
 _CLOSED = r"(?:[\s,:.)\]}\\\"']|$)"
-# Any character of a py4j line before a Java stack trace, which begins with an escaped line break and a tab.
+# A character in a line that py4j logs, but not past the start of a Java stack trace, which is the text `\n\t`.
 _SIGN = r"(?:(?!\\n\\t)[^\n])"
 _compiled = cache(partial(re.compile, flags=re.I | re.M))
 """Compiles a pattern at the first record: compiling all of them takes 10 ms, and many runs log nothing."""
@@ -63,8 +63,8 @@ _SECRETS = (
     # Two secrets have no name: the password in DriverManager.getConnection(url, user, password), and the JVM's token.
     r"^(getConnection\ns[^\n]*\ns[^\n]*\ns)[^\n]+",
     r"(Command to send: A\n)\S+",
-    # A quoted name and value, as in JSON or Python's repr of a dict or of (name, value) pairs, also bytes or in quotes.
-    # A quote after backslashes belongs to the value, because a secret may itself be JSON with escaped quotes.
+    # A quoted name and value, as in JSON or Python's repr of a dict or of (name, value) pairs, also for bytes (b'…').
+    # A quote after backslashes belongs to the value: a secret may itself be JSON. The next rule finds JSON in quotes.
     rf"(([\"']){_NAME}\2\s*[:,]\s*b?([\"']))(?s:\\+.|(?!\3)[^\\])*",
     rf"(\\[\"']{_NAME}\\[\"']\s*[:,]\s*(\\[\"']))(?s:(?!\2).)*",
     rf"(<{_NAME}>)[^<]*",
@@ -75,7 +75,7 @@ _SECRETS = (
         rf"((?:{_WORD}{_END}|[?&]sig)=(?!\*\*\*[,)}}])(\\{{0,8}}[\"'])?)"
         rf"(?(2)(?:(?!\2)(?:\\+.|[^\\\n]))+|(?:{_BRACES}|(?:(?!\\n\\t)[^&;\s\"'<>])+))"
     ),
-    # Header lines, and lines that botocore signs. Keep names of errors, actions and ARNs, even with `token` in them.
+    # `name: value`, as in headers and text that botocore signs. Keep errors, actions and ARNs with `token` in the name.
     rf"({_WORD}{_END}(?<!error)(?<!exception)(?<!secretsmanager)(?<!:secret) ?:\s*)(?![\s\"'{{\[(])[^\r\n\"'\\]+",
     # A user and a password before the host of a URL, or in the error of a driver that read them as part of the host.
     r"(://)[^\s/?#\"'<>]*(?=@)",

@@ -105,7 +105,7 @@ class FileBookmark:
     saves
         Whether a state is saved. Otherwise nothing is written to the ledger, and there is no `state_after`.
     partitions
-        The rule by which a batch takes partitions instead of single files. The state has the same form without it.
+        The rule by which a batch takes partitions instead of single files. It does not change the form of the state.
     clears
         Whether files are moved away after they are taken. Then they do not count as gone, and
         `FilesTaken.still_there` has the files that were not moved.
@@ -227,7 +227,7 @@ class FileBookmark:
         SourceError, ArchivedObjectError
             A file is modified or archived, and `on_modified` or `on_archived` is ``raise``.
         """
-        # List keys in a ledger's ranges. A run that rereads past runs has two ledgers: use the one with more ranges.
+        # List by key ranges of few ledger files each. If `until` adds a second ledger, use the one with more ranges.
         cuts = max((ledger.cuts for ledger in (self.ledger, self.then) if ledger is not None), key=len)
         sees_all, ranges = False, parted(cuts)
         parts: Iterable[Iterable[Interval]]
@@ -306,7 +306,7 @@ class FileBookmark:
         """
         named = set(told.keys)
         if self.options.ready_marker is not None:
-            # Look up the ready marker too, because its event may belong to an earlier or a later batch.
+            # Also look up the folders' ready markers (such as _SUCCESS): their events may belong to other batches.
             named |= {folder + self.options.ready_marker for folder in map(_folder, told.keys)}
         there = self.lister.look_at_each(named)
         # Compute the ages of objects by the clock of S3, which also set their times; another clock may differ.
@@ -445,14 +445,14 @@ class FileBookmark:
         if rest.num_rows:
             taken = pa.concat_tables([taken, rest]).sort_by("key")
         delta = self._delta(taken, choice.has_more or has_more, choice.gone)
-        # If files are left for later, keep the old position in the journal of S3 Metadata: their records are before the
-        # new one. If events named the objects, keep the time of the last listing: events name only some of the objects.
+        # If files are left for later, keep the old position in the journal of S3 Metadata: the new one is past them.
+        # If events named the objects, keep the time of the last listing: events name only some of the objects.
         segment, others = (self.ledger.stored(part) if self.saves and part.num_rows else None for part in (rows, rest))
         found = self.taken(
             delta, segment, None if self.holding(left).num_rows else started, choice.aside,
             None if later.num_rows else position, others, len(choice.unreadable), rows,
         )  # fmt: skip
-        # Return the keys left for later only to events (no `started`) or `layout`: they may be most keys of a bucket.
+        # After a listing, return keys left for later only if `layout` checks them: they may be most keys of a bucket.
         is_told = started is None or self.options.layout is not None
         return replace(
             found, gone=rows.filter(is_status(rows, GONE)), still_there=choice.still_there,
@@ -574,14 +574,14 @@ class FileBookmark:
     def holding(self, left: pa.Table) -> pa.Table:
         """Return the objects left for later. If there are any, the state keeps its old time of the last listing.
 
-        With `layout`, runs list only date folders since that time. So include skipped archived objects: when restored
-        by a copy, they are in the same old folder. Without `layout`, runs list all folders, so omit archived objects.
+        With `layout`, runs list only date folders since that time. So include skipped archived objects: otherwise no
+        run would list their old folders, where restored copies appear. Without `layout`, runs list all: omit them.
         """
         return left if self.options.layout is not None else self.options.waiting(left)
 
     def following(self, listed: datetime | None, segments: Sequence[Segment], position: Any = None) -> FilesState:
         """Return the state to store after the batch. None as `listed` or `position` keeps the old value."""
-        # A run that reads no S3 Metadata journal passes no position: the next run that reads it starts at the old one.
+        # Keep the old position if this run read no S3 Metadata journal: the next run that reads one continues there.
         position = self.position if position is None else dict(position)
         return FilesState(self.location.name, listed or self.listed, tuple(segments), position)
 
@@ -611,12 +611,12 @@ class FileBookmark:
     ) -> Generator[Piece, None, None]:
         """Divide the listings of key ranges into pieces; yield the pieces in any order, each with its files to take.
 
-        About `most_rows` listed rows are in memory at once. If the batch has limits, a piece has candidates for it:
-        its oldest files within the limits, and the first file that does not fit.
+        About `most_rows` listed rows are in memory at once. If the batch has limits, each piece has its oldest files
+        within these limits and the first file that does not fit; the caller chooses the batch from all pieces.
         """
         from scripts.helpers.files.pieces import PIECE_ROWS, split_into_pieces
 
-        # Treat set-aside files as waiting: otherwise each piece of the listing adds all skipped files to the ledger.
+        # Set every set-aside file to WAITING: else `choose`, called for each piece, adds all SKIP files to the ledger.
         aside = _all_waiting(self.aside_on_executors)
         chooser = replace(self._chooser, aside=aside, look_again=None, is_part=True)
         known, then = self._known_in(ranges)
@@ -628,7 +628,7 @@ class FileBookmark:
                     yield Piece(*ends, of_piece.choose(piece, started, known, then=then))
 
     def _known_in(self, ranges: Sequence[Ends]) -> tuple[Known, Known | None]:
-        """Return the known objects in key ranges: those of the state `state`, and those of the state `until` if set."""
+        """Return the known objects in key ranges: those of `state`, and of `until`, a later run's state, or None."""
         return self.ledger.known_in(ranges), self.then.known_in(ranges) if self.then else None
 
     def _marked(self, ends: tuple[str | None, str | None], folders: Collection[str]) -> set[str]:

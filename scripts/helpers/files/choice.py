@@ -52,7 +52,7 @@ def rows_taken_by_end(rows: pa.RecordBatch, then: Known, by_time: bool) -> pa.Re
     there = then.between(keys[0].as_py()[:-1], keys[-1].as_py())
     taken = there.filter(is_status(there, TAKEN))
     found = compare(Interval(None, None, rows), rows, taken, by_time)
-    # Drop objects that no run had taken by the end of the past runs to read again, and objects overwritten since.
+    # Drop objects that were not taken yet when the range of runs ended, and objects that were overwritten since.
     others = pa.concat_tables([found.new, found.modified]).column("key")
     return rows.filter(pc.invert(pc.is_in(keys, value_set=others.combine_chunks())))
 
@@ -194,9 +194,9 @@ class BatchChooser:
         return FileChoice(rows, left, vanished, has_more, aside, unreadable, still_there, waiting, archived, too_small)
 
     def joined(self, pieces: Iterable[Piece]) -> FileChoice:
-        """Return the choice of a limited batch, given the candidates of all pieces of a source.
+        """Return the choice of a limited batch, given the candidates of all pieces (ranges of keys) of a source.
 
-        `left` has at most two of the objects that are left, because all of them would not fit into memory.
+        `left` has at most two of the objects that are left, which show that some are: all would not fit into memory.
         """
         limits = self.options.max_files, self.options.max_bytes
         candidates, left, others, there, gone = no_rows(), no_rows(LISTED), [no_rows()], [no_rows()], 0
@@ -206,7 +206,7 @@ class BatchChooser:
             # Keep the first file above the limits: it ends the batch, even if a younger one of a later piece would fit.
             found = pa.concat_tables([candidates, choice.rows.filter(is_taken)])
             candidates, _ = oldest_first(found, *limits, one_more=True)
-            # Keep one object to show that some are left, and no more: each slice holds its whole piece in memory.
+            # Keep one object, which shows that some are left, and no more: a slice holds its whole table in memory.
             left = left if left.num_rows else self.options.waiting(choice.left).slice(0, 1)
             there.append(choice.still_there)
             gone += choice.gone
@@ -243,7 +243,7 @@ class BatchChooser:
         stale: set[str] = set()
         asked: set[str] = set()
         while True:
-            # Take other objects in place of stale (changed) ones, otherwise each run could have only stale objects.
+            # Replace stale (changed) objects by others: if all that the limits admit are stale, no run takes anything.
             taken, _ = oldest_first(_without(admitted, stale), self.options.max_files, self.options.max_bytes)
             unknown = _without(taken, asked)
             if not unknown.num_rows or taken.num_rows > MAX_ASKED:
@@ -313,7 +313,7 @@ class BatchChooser:
         return ledger_rows(listed, SKIPPED, *self.taken_by)
 
     def _with_good_keys(self, new: pa.Table, aside: dict[str, SetAside]) -> tuple[pa.Table, dict[str, str]]:
-        """Return the objects that Spark can read. For other keys raise, or add them to `aside` and return reasons."""
+        """Return objects that Spark can read. By `on_unreadable`, raise for others, or set them aside with reasons."""
         if self.options.on_unreadable == "raise":
             for _, error in self._unreadable_rows(new):
                 raise error
@@ -333,7 +333,7 @@ class BatchChooser:
         created: datetime | None,
         still_there: list[pa.Table],
     ) -> tuple[list[ListingDifference], set[str], list[str], list[str]]:
-        """Compare all intervals with the ledger. If jobs move taken files away (`clears`), collect those `still_there`.
+        """Compare a listing with the ledger. If `clears`, add taken files that are not moved away yet to `still_there`.
 
         Return differences, folders with a ready marker, and keys of archived and too small files.
         """

@@ -166,7 +166,7 @@ class FileDelta(ReadableWhenSmall):
             parts.setdefault(by(key), []).append(index)
         deltas: dict[K, FileDelta] = {}
         for value, rows in parts.items():
-            # Parts share `unpinned`: after one reads its objects' latest versions, `unchanged` checks all parts.
+            # Share the set `unpinned`: if one part reads latest object versions, `unchanged` checks these in all parts.
             part = f"{self.part}/{value}".lstrip("/")
             deltas[value] = replace(self, table=self.table.take(rows), has_more=False, gone=0, part=part)
         return deltas
@@ -352,8 +352,8 @@ class FileDelta(ReadableWhenSmall):
         Parameters
         ----------
         on_changed
-            ``raise`` raises a ChangedObjectError that names changed files. A file with a known VersionId counts as
-            changed only if that version is gone or, once `read` or `paths` gave the latest version, a newer one exists.
+            ``raise`` raises a ChangedObjectError that names changed files. A file with a known VersionId has changed
+            if that version is gone. After `read` or `paths`, which use the latest version, a newer version counts, too.
             ``skip`` returns the delta without changed files: a file that was overwritten is new in the next batch.
         """
         pinned = on_changed == "raise" and not self.unpinned

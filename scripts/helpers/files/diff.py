@@ -124,7 +124,7 @@ def without_stale(found: ListingDifference, known: pa.Table, created: datetime) 
 
 
 def _all_same(rows: pa.Table, known: pa.Table, by_time: bool) -> bool:
-    """Return whether no object has changed; a quick check for the usual case."""
+    """Return whether no object has changed (`by_time`: not even in LastModified); a quick check for the usual case."""
     names = ["key", "etag", "size", "version_id"]
     if by_time:
         names.append("modified")

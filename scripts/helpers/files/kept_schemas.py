@@ -45,13 +45,13 @@ class KeptSchemas:
         self.on_kept(name, decision)
 
     def note_read(self, part: str, rows: object = None) -> None:
-        """Call `on_read` with the frame `rows` of a part of the files ("": all); forget its SchemaChangedError."""
+        """Pass the frame `rows` to `on_read`; drop the SchemaChangedError noted for `part` of the files ("": all)."""
         self._refused = {other: made for other, made in self._refused.items() if part and other not in ("", part)}
         self.on_read(rows)
 
     @contextmanager
     def noting_refusal(self, part: str) -> Iterator[None]:
-        """Note it if `on_schema_change` refuses the columns of a part of the files; a later read drops the note."""
+        """Note a SchemaChangedError of the `with` block for `check_taken`. Reading `part` later deletes the note."""
         try:
             yield
         except SchemaChangedError as error:

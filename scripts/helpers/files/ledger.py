@@ -164,7 +164,7 @@ class FileLedger:
         return [*segments[:first], *merged]
 
     def merged(self, known: Known, after: str | None, until: str | None, oldest: bool) -> list[dict[str, Any]]:
-        """Store a key range's rows; return [segment] (ledger part) or []. If the `oldest`, drop deleted objects."""
+        """Store a key range; return [ledger segment] or []. If no segment is older (`oldest`), drop deleted objects."""
         rows = merged_segments(known.parts(after, until)[::-1], oldest=oldest)
         return [self.stored(rows)] if rows.num_rows else []
 
@@ -225,7 +225,7 @@ class FileLedger:
         files = {file["file"]: file for file in chain.from_iterable(held)}
         read: dict[str, pa.Table] = {}
         if keys is None:
-            # Drop rows from memory that this range of keys does not need; the next range may need the others again.
+            # Keep rows in memory that this range of keys needs: the next range may need them, too. Drop other rows.
             names = {*files, *(segment["sha256"] for segment in segments if "data" in segment)}
             read = self._held = {name: rows for name, rows in self._held.items() if name in names}
         if self._files is not None:
@@ -266,5 +266,5 @@ class _KnownByRanges(Known):
         return found
 
     def latest(self, key: str) -> dict[str, Any] | None:
-        """Return the same as `Known.latest`."""
+        """Return the latest row of a key, even of a gone object; None for an unknown key."""
         return self._ledger.known_for_keys([key]).latest(key)

@@ -86,7 +86,7 @@ class PartitionDelta(Readable):
         partitions = []
         for number, values in zip(found, self.rule.partitions(found), strict=True):
             mask = pc.equal(numbers, pa.scalar(number, pa.int64()))
-            # Parts share the set `unpinned`: once one part reads latest object versions, `unchanged` checks all parts.
+            # Share `unpinned`: if one part reads latest versions, `unchanged` must refuse newer versions in all parts.
             part = replace(self.files, table=self.files.table.filter(mask), has_more=False, gone=0)
             partitions.append((sort_key(values), Partition(self.columns.named(values), part)))
         return [partition for _, partition in sorted(partitions, key=lambda pair: pair[0])]

@@ -139,7 +139,7 @@ class Gathered:
         return files, None
 
     def _write(self, runs: Sequence[_Run[pa.Table]]) -> None:
-        """Write runs (neighbouring pieces) to one set of files. The caller ensures no file has keys between them."""
+        """Write runs (neighbouring pieces) to the same files. No file written before may have keys between the runs."""
         rows = _joined(runs)
         if rows.num_rows:
             self._written.append(_Written(runs[0].after, files_of(self._ledger.stored(rows))))

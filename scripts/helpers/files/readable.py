@@ -88,7 +88,7 @@ class ReadableWhenSmall(Readable):
         """Read many small objects, fetched by the executors; see `small_files.SmallFiles`.
 
         In a job, set `on_changed` in `new_files` and keep the default here. With ``skip`` here, an overwritten file is
-        left out, and counts as taken if somebody restores its old content before the commit.
+        skipped. Its rows are lost if its old content is restored before the commit, which counts it as taken.
 
         As in `read`, schemas are stored, values that do not fit stop the Spark job or are rescued, and the same errors
         are raised. To infer types, or to find columns that are not in `schema`, each object is fetched twice. With

@@ -135,7 +135,7 @@ def merges(counts: Sequence[int]) -> int:
 
 
 def merged_segments(tables: Sequence[pa.Table], oldest: bool) -> pa.Table:
-    """Return keys' latest rows in segments, old to new. If the ledger's oldest is one (`oldest`), drop gone objects."""
+    """Return each key's latest row in `tables` (segments, oldest first). Drop gone objects if no segment is older."""
     return newest_rows(reversed(tables), with_gone=not oldest).sort_by("key")
 
 
@@ -296,7 +296,7 @@ class SegmentFiles:
         uri = self.location.uri(name)
         length = file["length"]
         try:
-            # Read only one byte more than was written: that shows that a file is too long, even a very large one.
+            # Read at most one byte more than was written: this shows that a file is too long without reading all of it.
             if self.location.is_local:
                 with open(self.location.local_path(name), "rb") as local:
                     data = local.read(length + 1)

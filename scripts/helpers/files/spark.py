@@ -115,7 +115,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
-    """Count a task's files surely in the batch; divide those in `stretch`, the batch's end, into `Block`s by age.
+    """Count a task's files before `stretch` (in the batch); divide those in it, which may be, into `Block`s by age.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
         rows = rows.filter(is_earlier(rows, stretch.until))
     order = pc.sort_indices(rows, OLDEST_FIRST).to_pylist()
     sizes = rows.column("size").to_pylist()
-    # Limit a block's files and bytes: the next call has to divide all files of each block in which the batch may end.
+    # Limit a block's files and bytes: the next call of this function divides each block in which the batch may end.
     most_files = max(1, -(-len(order) // parts))
     most_bytes = -(-sum(sizes) // parts)
     blocks: list[Block] = []
@@ -149,18 +149,18 @@ def blocks_of(rows: pa.Table, stretch: Stretch, parts: int) -> Blocks:
 
 
 def narrowed(stretch: Stretch, shares: Sequence[Blocks], limits: Limits) -> Stretch:
-    """Return a narrower `Stretch` around the batch's end, from all tasks' `Blocks`; an empty one if all files fit."""
+    """Return a narrower range of files in which the batch ends, from all tasks' counts; empty if all files fit."""
     before = sum(share.files for share in shares), sum(share.bytes for share in shares)
     blocks = [block for share in shares for block in share.blocks]
     after, until = stretch.after, stretch.until
-    # Sum up blocks of files by first file. While the sum fits, all files up to the last block's first are in the batch.
+    # Sum up blocks by first file. While the sum fits the limits, the batch has all files up to the added block's first.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.first):
         files, size = files + block.files, size + block.bytes
         if not limits.fit(files, size):
             break
         after = block.first
-    # Add blocks in order of last file until they exceed a limit: the files before the last one leave no room for it.
+    # Sum up blocks by last file. At the latest, the batch ends before the last file of the block that exceeds a limit.
     files, size = before
     for block in sorted(blocks, key=lambda block: block.last):
         files, size = files + block.files, size + block.bytes
@@ -391,7 +391,7 @@ class Executors:
     def find(self) -> Found[SparkFileDelta]:
         """List the source on the executors, and take the new files. Raises the errors of `FileBookmark.find`."""
         local = self.bookmark
-        # Send no ledger files with the state: `parts` has for each task only those that can have keys of its range.
+        # Send tasks the state without its list of ledger files: `parts` lists for each task only files for its keys.
         state, end = (one and replace(one, segments=()) for one in (local.state, local.until))
         known = local.ledger.in_files()
         then = local.then.in_files() if local.then else []
@@ -470,7 +470,7 @@ class Executors:
         from pyspark import StorageLevel
 
         candidates = _given(self.spark, parts).mapInArrow(_Candidates(task), "candidates string")
-        # Keep candidates on Spark's disks: in ledger files, nothing would delete the rows that the batch does not take.
+        # Keep candidates on Spark's disks, not in ledger files, where nothing would delete those that are not taken.
         candidates.persist(StorageLevel.DISK_ONLY)
         try:
             end = self._end(candidates, max(2, LIMIT_BLOCKS // len(parts)))
@@ -557,7 +557,7 @@ class Executors:
             cuts = find_cuts(pages, wanted)  # The ledger is too small to show where the keys are.
         if pages.date is None:
             pages.first_key("")
-        # `pages.date` is the time of the first response to `pages`, before any task lists its range.
+        # Return `pages.date`, the source's time at the first response to `pages`: no task has listed its range yet.
         assert pages.date is not None
         return [ends for bound in bounds for ends in parted(cuts, *bound)], pages.date
 
@@ -656,7 +656,7 @@ class _Task:
     """Number of listed objects that are processed at once."""
 
     def share(self, part: Mapping[str, Any]) -> dict[str, Any]:
-        """Do the work on one range of keys, and return its result for the driver."""
+        """List a range of keys, store its new files in the ledger, and return counts and ledger files to the driver."""
         bookmark, pieces = self.chosen(part)
         share = _Share(bookmark.ledger)
         for after, until, choice in pieces:
@@ -664,7 +664,7 @@ class _Task:
         return share.stored(part["after"], self.few)
 
     def chosen(self, part: Mapping[str, Any]) -> tuple[FileBookmark, Iterator[Piece]]:
-        """Return a bookmark with one range's ledger, and for each piece of the range which objects to take or leave."""
+        """Return a bookmark with the ledger of a key range, and what to take or leave in each piece of the range."""
         state = None if self.state is None else replace(self.state, segments=tuple(part["known"])).to_store()
         end = None if self.until is None else replace(self.until, segments=tuple(part["then"])).to_store()
         client = _client(self.options["workers"])
@@ -706,8 +706,8 @@ class _Share:
 class _Candidates:
     """Work of an executor on a range if the batch has limits: find the candidates for the batch, without storing them.
 
-    Candidates are the oldest new files of the range within the limits: the batch can take no others. The first file
-    above the limits is kept too, because it ends the batch, even if a younger file of another range would fit.
+    Candidates are the oldest new files of the range within the limits, because the batch can take no others, and the
+    first file that does not fit: the batch ends before that file, even if a younger file of another range would fit.
     """
 
     task: _Task
@@ -730,13 +730,13 @@ def _candidates(kept: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
 
 
 def _blocks(stretch: Stretch, parts: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Count a task's files that are surely in the batch; group those in `stretch`, where it ends. See `blocks_of`."""
+    """Count a task's files before `stretch`, all in the batch; group those in `stretch`, where it ends, by age."""
     taken, _ = _candidates(kept)
     return blocks_of(taken, stretch, parts)._asdict()
 
 
 def _store(source: str, ledger_uri: str, end: PlaceInOrder | None, few: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Store in the ledger a task's new files before `end`, the first file not in the batch; return counts and files."""
+    """Store a task's new files before `end`, the first file outside the batch; return counts and ledger files."""
     candidates, others = _candidates(kept)
     taken = candidates if end is None else candidates.filter(is_earlier(candidates, end))
     out = candidates.num_rows - taken.num_rows
@@ -791,7 +791,7 @@ def _layouts(taken: _Taken, file: Mapping[str, Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Planned:
-    """Work of an executor on parts of ledger files: find the objects to fetch."""
+    """Work of an executor on parts of ledger files: yield the objects that the batch took, which are then fetched."""
 
     taken: _Taken
 

@@ -68,7 +68,7 @@ def getResolvedOptions(  # noqa: N802
     >>> args["JOB_NAME"], args["day"], args["job_bookmark_option"], args["JOB_RUN_ID"]
     ('parking', 'Monday', 'job-bookmark-disable', None)
     """
-    if options is None:  # Scripts for the original `Watermarks` class leave it out. The error shows what to pass.
+    if options is None:  # Scripts for the original `Watermarks` class pass no `options`. The error shows what to pass.
         raise MissingOptionsError
     for option in ("continuation-option", "job-bookmark-option", *RANGE):
         if option.removeprefix("--") in options:

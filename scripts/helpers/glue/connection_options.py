@@ -68,7 +68,7 @@ class FoldersToRead:
                 "push_down_predicate", f"leaves {len(below):,} partitions; the limit is {MAX_PARTITIONS:,}. Narrow it."
             )
         if not below:
-            return replace(self, folders=())  # Drop the folders: an empty `include` would select all their files.
+            return replace(self, folders=())  # Drop the folders: an empty list as `include` would select all files.
         globs = [_SPECIAL.sub(r"\\\g<0>", folder) + "**" for folder in sorted(below)]
         return replace(self, folders=tuple((folder, {**own, "include": globs}) for folder, own in self.folders))
 

@@ -209,7 +209,7 @@ def folder_contexts(job: IncrementalJob | None, context: str, folders: Sequence[
 
 
 def _source(job: IncrementalJob, context: str) -> str | None:
-    """Return a context's folder: from a failed run's plan, else its state, else its state at ``job_bookmark_to``."""
+    """Return a context's source folder: in the open plan, else its current state, else that at ``job_bookmark_to``."""
     run = job.run
     until = getattr(run, "until", None)
     for known in (run.planned(context), run.state(context), until(context) if until is not None else None):

@@ -120,7 +120,7 @@ class JobRuns:
         keep: timedelta | None = KEEP,
         clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
-        # `operation` passes this class's calls to Glue's client, and `__getattr__` passes the client's other calls.
+        # Glue needs only `_glue`, its client: `operation` forwards this class's calls to it, `__getattr__` all others.
         self._glue = engine.client if isinstance(engine, Glue) else None
         if isinstance(engine, Glue):
             return
@@ -249,8 +249,8 @@ class JobRuns:
             nonlocal made, has_settled
             job = _defined(job, name)
             if not job.has_free_slot and not has_settled:
-                # Lost runs may still count as concurrent: remove them, once for each request. If this changes the job's
-                # record, the write of what `take` returns fails, and `change_job` calls `take` with the new record.
+                # Once for each request, free slots that lost runs still hold. If this changes the job's record,
+                # `change_job` cannot write the result of this call, and calls `take` again with the new record.
                 has_settled = True
                 job = _defined(self.scheduler.settle(name), name)
             made = job.new_run(run_id, wanted, now)

@@ -1,4 +1,4 @@
-"""The record of a job: its definition, the runs that hold its slots, and the waiting runs. Pure."""
+"""The record of a job: its definition, its concurrent runs, and its waiting runs. Pure."""
 
 from __future__ import annotations
 

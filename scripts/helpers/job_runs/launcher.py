@@ -98,7 +98,7 @@ class Launcher:
                 Heartbeat(self, Launcher._beat, self._engine.beat_seconds)
                 self._start_and_watch()
         finally:
-            self._is_ours = False  # End the heartbeat thread. Do not wait for its current renewal, which might hang.
+            self._is_ours = False  # End the heartbeat thread, but do not wait: its request to the table might hang.
             self._kill()
             for log in self._logs.values():
                 log.close()
@@ -109,7 +109,7 @@ class Launcher:
         return Launcher(self._scheduler, self._engine, retry, self._timer, self._told_to_end)
 
     def _retry(self) -> RunRecord | None:
-        """Record the run's retry, which replaces it among the concurrent runs, and return it; None if not retried."""
+        """Record and return a retry, which gets the failed run's concurrency slot; None if the run is not retried."""
         failed, records = self._run, self._records
         if not failed.is_retried:
             return None

@@ -129,7 +129,7 @@ class Scheduler:
         return not is_retried or self._is_over((job.name, run.run_id), run.token, run.modified_on, START_LEASE)
 
     def _has_ended_waiting(self, job: JobRecord, entry: Entry, looked_at: Collection[str]) -> bool:
-        """Return whether a waiting run has ended. As 500 may wait, read it only if due to expire or in `looked_at`."""
+        """Return whether a waiting run has ended. Of up to 500, read only those due to expire or in `looked_at`."""
         is_due = self.clock() >= entry.since + QUEUE_TIME or job.definition is None
         if not is_due and entry.run_id not in looked_at:
             return False

@@ -66,7 +66,7 @@ def take_objects(body: bytes, tag: str) -> tuple[bytes, pa.RecordBatch | None]:
     last += len(closing)
     block, rest = body[first:last], body[:first] + body[last:]
     if b"<!" in rest or SEPARATOR in block:
-        return body, None  # Let botocore parse the page: tags after <! may be text; SEPARATOR would cut a value in two.
+        return body, None  # Let botocore parse it: text after <! may look like tags, or a value has our SEPARATOR.
     try:
         found = _read(block, closing) or _read(_EXTRAS.sub(b"", block), closing)
         if found is None or not (_NEEDED_OF_VERSION if tag == "Version" else _NEEDED) <= found.keys():
@@ -258,7 +258,7 @@ class BucketPages:
             StartAfter=self._base + after,
         )
         if found["IsTruncated"]:
-            return None  # Read no more pages: they may cost as much as a listing. `CutFinder` cuts by letters instead.
+            return None  # More pages could cost as much as a listing: `CutFinder` then splits at characters of keys.
         return [prefix["Prefix"][len(self._base) :] for prefix in found.get("CommonPrefixes", [])]
 
     def first_key(self, after: str) -> str | None:
@@ -295,7 +295,7 @@ class BucketPages:
         except _TooLongError as error:
             raise self._damaged(f"it has {error}, and the limit is {MAX_PAGE_BYTES:,}") from error
         finally:
-            # Reset the tag (name of an XML element) even on errors, or `_take_objects` would empty other calls' pages.
+            # Reset the XML tag even on errors, or `_take_objects` would take the objects out of other calls' answers.
             rows, _here.tag, _here.rows = _here.rows, None, None
         if rows is None:
             # `take_objects` left this page to botocore, which returns the XML's Version elements as "Versions". With

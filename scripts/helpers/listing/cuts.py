@@ -60,7 +60,7 @@ class CutFinder:
         at_once
             Requests to send at the same time.
         """
-        # Divide the listing at folders if there are any: one request finds many, other keys take several requests each.
+        # Prefer folders as cuts: one request finds many of them, but each cut at another key takes several requests.
         cuts = self._folder_cuts(start, position, until)
         if cuts:
             return cuts
@@ -72,13 +72,13 @@ class CutFinder:
             folder = "".join(f"{part}/" for part in parts[:depth])
             if depth == len(parts) and start != position and start.rpartition("/")[0] == "/".join(parts):
                 return []  # `start` and `position` are directly in this folder: probably files follow, no subfolders.
-            # Request each folder once: the answer for an earlier position has the subfolders after this one, too.
+            # Request each folder once: subfolders after this `position` were in the answer for any earlier position.
             if folder not in self._folders and self._wanted():
                 self.probes += 1
                 self._folders[folder] = self._pages.folders(folder, position)
             names = self._folders.get(folder)
             if names is None:
-                return []  # Too many folders for one answer: `find` divides by letters of keys, in fewer requests.
+                return []  # Too many subfolders for one request: `find` splits the keys by letters, in fewer requests.
             if inside := between(names, position, until):
                 return inside
         return []
@@ -93,7 +93,7 @@ class CutFinder:
         low, high = _shared(position, until or ""), len(position)
         following: str | None = None  # First key after all that begin with `position[:high]`.
         while low + 1 < high and self._wanted():
-            # First try up to `likely`, one past what `start` and `position` share: most later keys share no more.
+            # First try only lengths up to `likely`: most later keys share no more of `position` than `start` does.
             end = likely + 1 if low < likely < high else high
             lengths = _spread(range(low + 1, end), at_once)
             keys = self._first_keys([position[:length] for length in lengths], until)
@@ -115,7 +115,7 @@ class CutFinder:
             keys = self._first_keys(tried, until)
             new = {key[: len(first)] for key in keys if key is not None and key.startswith(shared)} - set(cuts)
             cuts += sorted(new)
-            # Continue after the last cut. No key is skipped: for a character without keys, S3 returned the next key.
+            # Continue from the last cut. No letter is missed: if no key has a tried letter, S3 returned the next key.
             more = bool(new) and keys[-1] is not None
         return cuts
 

@@ -214,5 +214,5 @@ def _plain_errors() -> Iterator[None]:
         told = str(error).partition("\n")[0]
         full = "No space left" in told or "offload" in told
         raise (OSError if full else ValueError)(told) from error
-    except RuntimeError as error:  # DuckDB raises it while it makes a Python text of the name.
+    except RuntimeError as error:  # DuckDB raises it if it cannot decode a column's name as UTF-8.
         raise ValueError("the name of a column is not UTF-8") from error

@@ -278,7 +278,7 @@ class Lister:
 
     def look_at(self, key: str) -> dict[str, Any] | None:
         """List one object and return it as a row with the columns of LISTED; None if the object does not exist."""
-        # On S3, drop the last character, as a listing omits a key equal to its prefix. Locally, list the key's folder.
+        # Locally, list the key's folder. Elsewhere, cut the last character: a listing omits a key that is its prefix.
         start = key[: key.rfind("/") + 1] if self._location.is_local else key[:-1]
         # Use one worker, because further ones would request pages after the key, which are not needed.
         for interval in Listing(self._location, self._s3_client, replace(self._options, workers=1), [start]):

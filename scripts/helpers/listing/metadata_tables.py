@@ -380,7 +380,7 @@ def _login_or_load(name: str, error: Exception) -> WatermarkError | None:
 
 
 def _expressions() -> Any:
-    """Return `pyiceberg.expressions` as Any: type checkers reject `EqualTo("key", "a")`, without JSON field names."""
+    """Return `pyiceberg.expressions` as Any: type checkers require JSON names as keywords in `EqualTo("key", "a")`."""
     from pyiceberg import expressions
 
     return expressions

@@ -70,7 +70,7 @@ class Interval(NamedTuple):
 def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two rows of a key show the same object: by version if both have one, else by ETag and size.
 
-    If both versions are "null", which an overwrite keeps, ETag and size decide. `diff.compare` applies this to columns.
+    If both versions are "null", an id that overwrites keep, ETag and size decide. `diff.compare` has the same rule.
     """
     versions = {one["version_id"], other["version_id"]}
     if None in versions or versions == {OVERWRITABLE}:

@@ -277,8 +277,8 @@ class RangeListing:
                 victim.splitting = True
                 seen = victim.start, victim.position or "", victim.until
                 idle = max(1, self._idle() // sum(known.splitting for known in self._ranges))
-            # Send these requests without the lock, so that the other workers continue. By the time the cuts are known,
-            # the range may have advanced or ended, so `_split` checks the cuts again.
+            # Hold no lock while `find` requests keys to split at (cuts), so that other workers continue. Meanwhile the
+            # range may advance or end, so `_split` leaves out the cuts that the range has passed.
             cuts = self._finder.find(*seen, at_once=idle)
             with self._lock:
                 self._split(victim, cuts)

@@ -1,6 +1,6 @@
 """Reports of ended runs to CloudWatch, OpenTelemetry and people, and how far behind a job is.
 
-Must not depend on how the numbers were counted.
+The modules of this package must not depend on how the numbers were counted.
 """
 
 from typing import TYPE_CHECKING

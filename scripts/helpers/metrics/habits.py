@@ -52,7 +52,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 
 @dataclass(frozen=True)
 class Rhythm:
-    """Times after the last commit: when the next one usually comes, and when the job is late and missing.
+    """Times after the last commit: when the next one usually comes, when it is late, and when it counts as missing.
 
     `weekday` is the last commit's weekday if the usual gap after that day differs from the median gap; otherwise None.
     """

@@ -47,7 +47,7 @@ def expire_version(store: Store, entry: LogEntry, head: Head, at: datetime) -> N
 def _sharing(store: Store, entry: LogEntry, gone: dict[str, Spilled], at: datetime) -> tuple[list[LogEntry], datetime]:
     """Return older versions that share chunks with `entry` and have no expiry, and when they and `entry` may expire.
 
-    `gone` has the chunks of `entry` that the head does not use. Stop at a version that uses none: no older one does.
+    `gone` has the chunks of `entry` that the head does not use. If a version uses none of them, no older version does.
     """
     older: list[LogEntry] = []
     if not gone or entry.version == 1:
@@ -101,7 +101,7 @@ class Changes:
             if imported is None:
                 return None, Head.first(job_id)
             check_adoptable(imported)
-            # Store the import as a version, so that the history shows the state before the first run of this package.
+            # Store the original class's item as a version: the history then has the state before the first run here.
             outcome = self._store.swap(None, imported)
             # If the write lost, another first run has imported the same item: use the head of that run. (A head is
             # never deleted. If it is gone all the same, the caller's conditional write fails, and it reads again.)

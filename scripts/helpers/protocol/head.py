@@ -169,13 +169,13 @@ class Head:
     `retracted` are ranges of versions (first, last) whose output is gone, so no rewind may go back to them.
     `epochs` has the last version of each former epoch, published or not. A restore of the job's table starts an epoch.
     `answers`: after a restore, a target may have later versions than the head. For each former epoch and each target
-    (by `target_key`), `answers` has the last version that an operator let the target keep. Heads of older releases have
-    it in `epochs`, for all targets. `recent_text` has the commits of `recent` as they are stored.
+    (by `target_key`), `answers` has the last version that an operator let the target keep. Older releases stored that
+    version in `epochs`, for all targets. `recent_text` has the commits of `recent` as they are stored.
     `releases` are the leases that operators ended since the last version; the next version records them in the history.
     `logged` is the newest version whose log entry was known to exist when the head was written; 0 if unknown.
     `planned_at` is the latest `FrozenBatch.planned_at` of a committed plan if later than `last.at`; otherwise None.
-    `at_targets` has, for each target, the output with rows that was last published there and must still be there. It
-    leaves out output taken back, or read again after a rewind. The target with the newest output is last.
+    `at_targets` has, for each target, the last published output whose rows the target must still have. Output that was
+    taken back, or is read again after a rewind, is left out. The target with the newest output is last.
     `failure` is the error of the last run that failed since the last version, if the run could store it.
     `moved_to` is the table that the job was moved to; `arriving_from` is the table that has the job until its copy here
     is complete. While either is set, no run may begin here and nothing may change.
@@ -244,7 +244,7 @@ class Head:
             # Two operators may release a run at once. If one gets no answer, the head's identity shows whose release
             # is stored. Without the token both look alike: the operator whose write was refused would see a success.
             self.releases[-1].token if self.releases else None,
-            # Without these two, a head moved to one table, to another, or only fenced by `doctor`, would look the same.
+            # Without these two, heads moved to table A, moved to table B, or only fenced by `doctor` would look alike.
             self.moved_to,
             self.arriving_from,
         )
@@ -427,7 +427,7 @@ class Head:
         return replace(self, retracting=tuple(one for one in self.retracting if one not in retractions))
 
     def released(self, *, is_run: bool = True, failure: str | None = None) -> Head:
-        """End the lease, keep the plan for the next run. If no run held the lease (not `is_run`), `begun` omits it."""
+        """End the lease; the plan stays. If an operator's call held it (not `is_run`), `begun` omits that call."""
         if not is_run:
             return replace(self, claim=None, last=self.fenced().last)
         return replace(self, claim=None, failure=failure)
@@ -486,7 +486,7 @@ class Head:
         the head after `rewound` or `reset`, if the watermarks cover rows that are gone.
         """
         decided = back or self._decided("SET", self.watermarks, order, self._run_in_force)
-        # First set the new epoch: the old one is then a former one, and `answers` allows versions of former ones only.
+        # Set the new epoch first, to make the old one a former epoch: `answers` has targets' versions of only these.
         taken = (*decided.retracting[len(self.retracting) :], *taken)
         epochs = {**self.epochs, self.epoch: self.version}
         after = replace(decided, epoch=new_epoch(), epochs=epochs, retracting=self.retracting)
@@ -510,7 +510,7 @@ class Head:
     def fenced(self) -> Head:
         """Raise the fence and nothing else: every writer that has read the head before is refused.
 
-        The last version's fence grows, too, so `begun` (the difference) stays. Without a version, `begun` grows.
+        The last version's fence grows, too: `begun`, the difference of both fences, stays. Without a version it grows.
         """
         last = self.last
         return replace(self, fence=self.fence + 1, last=replace(last, fence=last.fence + 1) if last else None)
@@ -551,11 +551,11 @@ class Head:
         return not output.is_retractable or not any(one.covers(output.version) for one in taken)
 
     def _at_targets_of(self, entry: LogEntry) -> Outputs:
-        """Return `at_targets` (what targets must have) after a rewind to `entry`: later rows are read again."""
+        """Return `at_targets` after a rewind to `entry`. Targets need no later versions: runs read their rows again."""
         version, kept = entry.version, []
         for one in self.at_targets:
             lacks = one.lacks_after if one.lacks_after is not None and one.lacks_after < version else None
-            # Drop a record of a version above `version`. But keep it, for `doctor`, if its target lost older versions.
+            # Drop an output above `version`, but keep it for `doctor` if its target has lost versions before `version`.
             if one.version <= version or lacks is not None:
                 kept.append(replace(one, version=min(one.version, version), lacks_after=lacks))
         left = tuple(output for output in entry.change.outputs if output not in self.unpublished)
@@ -579,17 +579,17 @@ class Head:
         return replace(after, unpublished=unpublished, retracted=(*self.retracted, *gone))._retracting(retractions)
 
     def _retracting(self, retractions: tuple[Retraction, ...]) -> Head:
-        # Allow version `closed` (the last + 1) of a former epoch: targets will record it, and runs would refuse them.
+        # Targets will record version `closed` (last + 1). Allow it in a former epoch, or runs would refuse the targets.
         closed = [(one.target, one.epoch, one.closed) for one in retractions if one.epoch != self.epoch]
         return replace(self, retracting=(*self.retracting, *retractions))._answered(closed)
 
     def _answered(self, found: Sequence[tuple[str, str, int]]) -> Head:
-        """Add to `answers`: targets in `found` (target, former epoch, version) may have versions up to that one."""
+        """Allow, in `answers`, that a target in `found` has versions of the given former epoch up to the given one."""
         answers = {epoch: dict(answered) for epoch, answered in self.answers.items()}
         for target, epoch, last in found:
             answered, key = answers.setdefault(epoch, {}), target_key(target)
             answered[key] = max(last, answered.get(key, 0))
-        # Drop old `answers`: the head's size is limited. Runs refuse targets named there until an operator allows them.
+        # Drop older epochs to limit the head's size. Runs refuse the dropped targets until an operator allows them.
         for epoch in self.answers.keys() - {epoch for _, epoch, _ in found}:
             if sum(map(len, answers.values())) > MOST_ANSWERS:
                 del answers[epoch]

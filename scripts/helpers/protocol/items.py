@@ -143,7 +143,7 @@ def _change_to_map(change: Change) -> Item:
 
 
 def _outputs(outputs: Sequence[Output | Retraction]) -> Attribute:
-    # Store all records as one JSON text: no request reads a single one, and a map needs a second one for value types.
+    # Store all records as one JSON text: no request reads a single record, and a map would need a second map for types.
     return {"S": json.dumps([output.record() for output in outputs])}
 
 

@@ -182,7 +182,7 @@ class _Walk:
         self._has_ours = self._has_ours or (items.is_ours(item) and not items.is_job_runs_key(range_key))
 
     def _leave(self) -> None:
-        """Add the job read last to `found`. If it has no head, query for the items that the scan jumped over."""
+        """Add the job read last to `found`. If it has no head, query the keys that the scan skipped to find a head."""
         if self._job is not None:
             self.found.append(_listed(self._job, self._head) if self._head else self._listed_without_head(self._job))
         self._job, self._head, self._first, self._last, self._has_ours = None, None, "", "", False
@@ -191,7 +191,7 @@ class _Walk:
         """Return the entry of a job without a head. Its `problem` says whether the head is gone or never existed."""
         found: list[items.Item] = []
         for first, last in LEGACY_RANGES:
-            # Query only between the first and last key that the scan read of a job, or to `BEFORE_HEAD` after a jump.
+            # Skip ranges outside the keys that the scan read of the job or jumped over (up to `BEFORE_HEAD`).
             if self._first <= last and first <= max(self._last, BEFORE_HEAD):
                 page = list(self._store.query(Between(job_id, first, last, limit=2), pages=1))
                 self._tally.count_request(len(page))
@@ -220,9 +220,9 @@ class _Walk:
 
 
 def _next_start(last: items.Item) -> items.Item:
-    """Return where to continue after a page that ended at the key `last`: just before the head of the same job.
+    """Return where the scan continues after a page that ended at the key `last`, so that it skips all items but heads.
 
-    If `last` is past that head, continue after the job's items. The start is never before `last`, so each scan ends.
+    Before the job's head, jump to the head; past it, to the next job. The start never moves back, so each scan ends.
     """
     job_id, range_key = last[items.HASH_KEY]["S"], last[items.RANGE_KEY]["S"]
     if range_key < BEFORE_HEAD:

@@ -189,7 +189,7 @@ class Lookups:
     def check_job(self, job_id: str) -> None:
         """Check a job's name. For a derived job, such as a slice of a backfill, check that of the job it serves."""
         served = served_by(job_id) if isinstance(job_id, str) else None
-        # Skip a slice's name of MAX_NAME characters: the name of its job in it may be cut, and so fail the check.
+        # Skip a derived name of MAX_NAME characters: the job's name within it may be cut, and so not match the rule.
         if served is None or len(job_id) < MAX_NAME or not job_id.isprintable():
             check_job_id(served or job_id, self.job_id_rule)
 

@@ -138,7 +138,7 @@ class Output:
     def from_record(cls, found: Any, where: str, job_id: str) -> Output:
         """Read what `record` made; unknown fields, which a later version of this package may add, are ignored.
 
-        Raise ImplausibleError, with its path from `where` on, for a field that this package cannot have written.
+        Raise ImplausibleError, naming the field by its path below `where`, if this package cannot have written it.
         """
         fields = Fields(found, where)
         options = fields.map("options")
@@ -179,7 +179,7 @@ class Retraction:
     batch_column
         The column of a table that holds the batch of each row; empty if there is none.
     rows
-        Staged rows by version, such as ``{7: 812}``. Empty if published rows show their batch.
+        Number of rows by version (``{7: 812}``), to report how many stay; empty if rows show their batch: none stay.
     """
 
     sink: str
@@ -223,7 +223,7 @@ class Retraction:
     def closed(self) -> int:
         """The version that a target records for a retraction, so that late runs up to version `last` fail: `last` + 1.
 
-        No batch has that version: the decision took it or ended the epoch. `last` would mark a batch as published.
+        No batch has it: the decision has this version, or ended the epoch. `last` would show a batch as published.
         """
         return self.last + 1
 
@@ -279,7 +279,7 @@ def make_retractions(
 
     for output in unseen:
         # Take back the target's later versions as well: a table refuses a version below the last one that it recorded.
-        # A target may have later versions if it has this batch's rows, and another target of the batch lacks them.
+        # A target that published this batch may have later ones: the batch is `unseen` because another target lacks it.
         made = add(output, output.version)
         # Without a batch column, a batch's rows cannot be found and stay in the table. Keep their number to report it.
         if made is not None and output.rows and not output.is_retractable:

@@ -480,7 +480,7 @@ class Run:
         return Plan(plan_id, contexts, following, now, later), plan_chunks | state_chunks
 
     def _kept(self) -> set[str]:
-        """Return the ids of chunks that the head uses or this run wrote. A new plan may reuse them: they outlive it."""
+        """Return the ids of the head's and this run's chunks. A new plan may use them: they do not expire before it."""
         plan = self._head.plan
         values = [self._head.watermarks, *([plan.contexts, plan.next] if plan else [])]
         return {reference.id for reference in references(values)} | self._written

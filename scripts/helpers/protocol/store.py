@@ -312,7 +312,7 @@ class Store:
         pace = self._pace()
         for index in range(reference.chunks):
             # To change or delete a chunk costs as much capacity as to write all of it. Count each chunk as full: only
-            # the last one may be smaller, and no write follows that would wait longer because of it.
+            # the last one may be smaller, and to count too much for it delays nothing, because no write follows.
             pace.wait_to_write(CHUNK_BYTES)
             yield items.chunk_key(reference.id, index)
 

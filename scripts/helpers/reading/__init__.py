@@ -1,5 +1,5 @@
 """Read exactly the objects that a plan names: with Spark, with many small fetches, or with pandas.
 
-Must not depend on why the objects were planned. The input is a key with its ETag and version; the output is rows, or an
-error that names the key.
+The modules of this package must not depend on why the objects were planned. Their input is a key with its ETag and
+version; their output is rows, or an error that names the key.
 """

@@ -230,7 +230,7 @@ class SchemaReader:
         frames = []
         for part in parts:
             frame = part.frame
-            # If the caller gave a schema, read the files with it: `frame`, read to find the header, has inferred types.
+            # If the caller gave a schema, do not use `part.frame`: it served to find the header, with inferred types.
             if frame is None or asked.schema is not None:
                 # In an empty batch use `part.columns` (of a schema or earlier batches): no file has columns to infer.
                 schema = asked.schema if part.table.num_rows else None
@@ -254,11 +254,11 @@ class SchemaReader:
 
     @property
     def _rescues(self) -> bool:
-        """Whether values of a wrong type are rescued. Not in XML: Spark may read part of one without an error."""
+        """Whether values of a wrong type are rescued. Not in XML: Spark may read a part of a value without an error."""
         return self.asked.rescue is not None and self.asked.format != "xml"
 
     def _where(self) -> Given:
-        # XML is not `is_text`, so that a changed type stops the run: Spark would keep only the last repeated element.
+        # Let a changed type in XML stop the run: if an element repeats now, Spark would read only its last value.
         is_text, may_lack = self.asked.format in ("csv", "json"), self.asked.format in ("json", "xml")
         return Given(str(self.location), self.context, is_text, may_lack)
 

@@ -152,7 +152,7 @@ def differing(source: str, name: str, key: str, kind: Kind, before: Kind) -> Mis
 
 
 def narrowed(source: str, name: str, key: str, kind: Kind, asked: Kind) -> MisfitError:
-    """Return the error for a number column whose type in the schema does not hold every value of its type in a file."""
+    """Return the error for a number column whose type in the schema is narrower than its type in the file `key`."""
     detail = (
         f"column {name!r} is {kind_text(kind)} in key {key!r}, and schema has it as {kind_text(asked)}, which does not "
         "hold all its values. Give it a wider type there, or set the file aside with on_unreadable='set_aside'."

@@ -460,7 +460,7 @@ def _concatenated_tables(source: str, tables: Mapping[str, pa.Table]) -> pa.Tabl
 
 
 def _concatenated(parts: list[pa.Table]) -> pa.ChunkedArray:
-    """Return the rows of tables of at most one column; ArrowInvalid where pyarrow would change values silently."""
+    """Join one column of several tables, NULL for a table without it; ArrowInvalid if values would change silently."""
     found = pa.concat_tables(parts, promote_options="permissive")[0]
     for kind in {kind for part in parts for kind in part.schema.types}:
         if _is_changed(kind, found.type):
@@ -480,7 +480,7 @@ def _is_changed(kind: pa.DataType, joined: pa.DataType) -> bool:
 
 
 def _widened(part: pa.Table) -> pa.Table:
-    """Return a table of at most one column in a type that can be joined with more types. Values do not change.
+    """Return a table of at most one column, cast so that Arrow can append more types to it. Values do not change.
 
     Times become microseconds, because nanoseconds end in 2262, and UTC if they have a zone, as Parquet stores them.
     """

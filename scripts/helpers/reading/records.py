@@ -90,7 +90,7 @@ def objects(text: Column) -> Column:
         lists = rf"|\[(?:[^\"'\[\]]++{_QUOTED}{lists})*+\]"
 
     def parts(whole: Column, separator: str) -> Column:
-        # Each match begins where the previous one ended, so never inside a string. The pattern does not backtrack.
+        # `between` matches an object, without backtracking. It starts (\G) where the last match ended: not in a string.
         end = rf"\}}{_BLANK}{separator}\{{"
         between = rf"\G((?:[^\"'\[\]}}]++{_QUOTED}{lists}|(?!{end})\}})*+){end}"
         return F.split(F.regexp_replace(whole, between, f"$1}}{_CUT}{{"), _CUT)
@@ -156,7 +156,7 @@ def lowered(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def with_long_as_text(record: Column) -> Column:
-    """Return a JSON text with its long fractions as strings, because Spark rounds a number that it reads as text."""
+    """Return a JSON text with long fractions in quotes: Spark rounds unquoted numbers, even for text columns."""
     return F.regexp_replace(record, _LONG_FRACTION, '$1"$2"')
 
 
@@ -257,7 +257,7 @@ def _typed(texts: DataFrame, fields: T.StructType, options: Mapping[str, Any], i
             # An empty element becomes NULL.
             value = F.when(_is_text(value), value)
         values += [value.alias(f"value_{index}"), is_lost.alias(f"lost_{index}")]
-        # Show an element that occurs once as a single value, although it was read as a list of one value.
+        # In the record as JSON, write an element that occurs once as a single value: it was read as a list of one.
         shown.append(F.when(is_lost, _json(*shape[1:])).otherwise(_json(field.dataType, value)).alias(field.name))
     is_marked = F.col(RECORD).isNotNull()
     text = F.coalesce(RECORD, F.to_json(F.struct(*shown, _END)))
@@ -364,7 +364,7 @@ class _Syntax:
         if self._is_as_text(kind):
             return F.when(~_any_lost(self._is_inexact, kind, kept, value), kept)
         if isinstance(kind, T.DecimalType):
-            # Find values that the cast rounded by comparing them with `value`: the operator % takes ten times as long.
+            # Compare with `value` to find what the cast rounded: the operator % would take ten times as long.
             return F.when((kept == value) & ~self._is_inexact_text(index, kept, doubtful), kept)
         lost, wide = [], _with_each(kind, _widened)
         if has_cast:
@@ -385,15 +385,15 @@ class _Syntax:
         return F.when(~reduce(or_, lost), value.cast(kind)) if lost else None
 
     def _is_inexact_text(self, index: int, value: Column, doubtful: Sequence[Column]) -> Column:
-        """Return whether a value differs from its text, for which a record is parsed again if a `doubtful` is true."""
+        """Return whether a value differs from its text, which takes a second parse; false if no `doubtful` is true."""
         inexact = _any_lost(self._is_inexact, self.fields[index].dataType, value, self.value_text("text", index))
         return _if(reduce(or_, doubtful), inexact)
 
     def _is_inexact(self, kind: T.DataType, value: Column, text: Column) -> Column | None:
         """Return whether a value differs from its text in the record.
 
-        True for a date with a time of day, for a time without a date or that the clocks of the session's zone skip, and
-        for a decimal with more digits than its type. None for types and formats that are not checked.
+        True for a date with a time of day, a time without a date, a time that the clocks of the session's zone skip,
+        and a decimal with more digits than its type. None for types and formats that are not checked.
         """
         text = text.cast("string")
         if isinstance(kind, T.DecimalType):
@@ -441,7 +441,7 @@ class _Json(_Syntax):
         """Return whether a record may have a column's name in another case: a column is NULL and such a name occurs."""
         is_absent = reduce(or_, _null_fields(parsed, self.fields), F.lit(False))
         names = sorted({re.escape(name) for name in _names(self.fields)})
-        # Many writers escape each letter outside ASCII.
+        # Match a name also if it is escaped, because many writers of JSON escape each letter outside ASCII.
         written = [re.sub(r"[^\0-\x7f]+", r"(?:\g<0>|(?:\\\\u[0-9a-f]{4})+)", name) for name in names]
         # Also match names that are not in quotes, which Spark's option allowUnquotedFieldNames allows.
         other_case = f"""["'{{,\\s](?!(?:{"|".join(names)})["'\\s:])(?iu:{"|".join(written)})["']?\\s*:"""
@@ -483,10 +483,10 @@ class _Json(_Syntax):
             return found
         schema = T.StructType([self.fields[index]])
         exact = F.from_json(with_long_as_text(text), schema, self.options or None).getField(self.fields[index].name)
-        # In lists and objects, `exact` differs from `value` only by quotes around long numbers, unless Spark rounded.
+        # In lists and objects, `exact` has long numbers in quotes, and otherwise equals `value` unless Spark rounded.
         is_same = F.translate(value, '"', "") == F.translate(exact, '"', "")
         kept = F.when(~value.rlike(r"^[\[{]"), exact).when(is_same, value)
-        # Ask first what costs little: Spark writes a double with a dot, or as "Infinity". No number sorts after ":".
+        # Before the slow patterns, search for plain texts: a double has a dot or "Infinity". No number sorts after ":".
         is_within = value.startswith("[") | value.startswith("{") | value.startswith("Infinity")
         may_be = is_within | (value < ":") & (value.contains(".") | value.contains("Infinity"))
         is_rounded = _if(may_be, _if(value.rlike(_MAYBE_ROUNDED), text.rlike(_LONG)))
@@ -579,13 +579,13 @@ def csv_separator(asked: Mapping[str, str]) -> str:
 
 
 def mark_quoted(lines: DataFrame, options: Mapping[str, Any], source: str = "") -> DataFrame:
-    """Add `WITHIN` to CSV lines: whether a line begins or ends inside quotes. One task reads each file with such lines.
+    """Add `WITHIN` to CSV lines: whether a line begins or ends inside quotes. One task examines a whole file.
 
     Parameters
     ----------
     source
-        The name of the source for the log. If given, a Spark job first finds the files with quotes over several lines.
-        By default all files are treated as such files, and their names are in the column ``path``.
+        The name of the source for the log. If given, a Spark job first finds the files with quotes over several lines:
+        only they are examined. By default all files are examined, and the column ``path`` must have their names.
     """
     from pyspark.sql import Window
 
@@ -608,8 +608,8 @@ def mark_quoted(lines: DataFrame, options: Mapping[str, Any], source: str = "") 
         is_found = F.col(file).isin(found)
         placed, others = placed.where(is_found), placed.where(~is_found).withColumn(WITHIN, F.lit(False))
     in_order = Window.partitionBy(file).orderBy(place)
-    # The state is inside or outside quotes. A line toggles the state if it always ends in the opposite of the state in
-    # which it begins. A line sets the state if its end does not depend on its beginning: only later toggles count then.
+    # `opens`: a line begun outside quotes ends inside. `stays`: one begun inside ends inside. If only `opens` is true,
+    # the line toggles between outside and inside. If both are equal, it sets the state: count only toggles after it.
     placed = placed.withColumn(turns, F.sum((opens & ~stays).cast("int")).over(in_order))
     since = F.last(F.when(opens == stays, F.col(turns) + opens.cast("int")), ignorenulls=True).over(in_order)
     placed = placed.withColumn(WITHIN, (F.col(turns) - F.coalesce(since, F.lit(0))) % 2 != 0)
@@ -726,7 +726,7 @@ def _is_shortened(value: Column, text: Column, scale: int) -> Column:
 def _doubtful_decimals(kind: T.DataType) -> list[str]:
     """Return regexes that match JSON records in which Spark may drop digits of a decimal, or the comma of ``"1,5"``."""
     of_kind = re.findall(r"decimal\((\d+),(\d+)\)", kind.simpleString())
-    # Types of up to 18 digits need no pattern: they are parsed with 20 more digits, so `_is_cut` sees digits too many.
+    # Skip types of up to 18 digits: their values are parsed with 20 more decimal places, and `_is_cut` checks these.
     parsed = [38 - int(digits) + int(scale) for digits, scale in of_kind if int(digits) > 18]
     # Search each pattern by itself: with all joined by `|`, Java would try each one at every character, which is slow.
     return [*_COMMA, *([rf"\.\d{{{min(parsed) + 1}}}", _POWER] if parsed else [])]
@@ -752,7 +752,7 @@ def _is_of_today(kind: T.DataType, value: Column, _: Column) -> Column | None:
 
 
 def _is_far(kind: T.DataType, value: Column, _: Column) -> Column | None:
-    """Return whether a time may come from seconds past the year 9999: it is so late, or overflow left a fraction."""
+    """Return whether a time is past the year 9999, or has a fraction that an overflow of too many seconds may leave."""
     if not isinstance(kind, T.TimestampType):
         return None
     seconds = value.cast("long")
@@ -763,7 +763,7 @@ def _is_far(kind: T.DataType, value: Column, _: Column) -> Column | None:
 def _is_far_number(kind: T.DataType, value: Column, text: Column) -> Column | None:
     """Return whether a time was read from a number of seconds so large that it means a time past the year 9999.
 
-    Spark multiplies the number by a million, and the long may overflow. False for digits in a user's format of times.
+    Spark multiplies the number by a million, and the long may overflow. False for a formatted time (20230316154500).
     """
     number, range_of_long = text.cast("decimal(20,0)"), F.lit(Decimal(2**64))
     left = (number - value.cast("long")) * 10**6 % range_of_long
@@ -772,7 +772,7 @@ def _is_far_number(kind: T.DataType, value: Column, text: Column) -> Column | No
 
 
 def _is_rounded(kind: T.DataType, value: Column, text: Column) -> Column | None:
-    """Return whether a number is read as infinite, or a double differs from the whole number that its text has."""
+    """Return whether a number became infinite, or a whole number was rounded to a double; None if not a float."""
     is_other = text.cast("decimal(38,0)") != value.cast("decimal(38,0)")
     is_whole, overflow = text.rlike(r"^-?\d{1,37}$"), _is_overflow(kind, value, text)
     return F.when(is_whole, is_other).otherwise(overflow) if kind.typeName() == "double" else overflow
@@ -821,7 +821,7 @@ class _Csv(_Syntax):
     time_of_day = _WITHIN_CSV
 
     def with_end(self) -> Column:
-        """Return a line with one more value at its end, which the parser finds only if all quotes are closed."""
+        """Return the line with a value added at its end. Spark reads that value only if all quotes are closed."""
         return F.concat(F.col("record"), F.lit(bytearray(f"{self._separator}0".encode())))
 
     @property
@@ -847,7 +847,7 @@ class _Csv(_Syntax):
         frame = frame.select(
             *kept, "text", F.when(F.col("text").isNotNull(), self._texts("text", [_END])).alias("texts")
         )
-        # `_texts` appended the value `_END`: it fills the first missing column. After an unclosed quote, `place` is 0.
+        # Find `_END`, which `_texts` added after the line's last value. `place` is 0 if an unclosed quote contains it.
         place = F.array_position(F.array(*map(F.col("texts").getField, names)), _END).cast("int")
         frame = frame.select(*kept, "text", place.alias("place"))
         missing = F.array_join(F.array_repeat(F.lit(self._separator), F.lit(len(names)) - F.col("place")), "")

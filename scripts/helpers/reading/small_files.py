@@ -154,7 +154,7 @@ class SmallFiles:
         what = f"read_small of {self.format} without a schema, or with on_schema_change,"
         check_jvm(self.spark, what, "Pass schema= and leave out on_schema_change, or use read.")
         asked = lowered(options or {})
-        # Keep CSV headers here: Spark takes the first line as the header, and drops each line that equals it.
+        # Keep each CSV file's header line: Spark takes the first line as the header, and drops the lines equal to it.
         rules = replace(line_rules(self.format, asked), header=False)
         fetching = self._fetching(rules, 0, unpacked)
         fetched = _packed(self.spark, table).mapInArrow(fetching, "record binary, path string")
@@ -264,7 +264,7 @@ def _split_schema(
 
 
 def _packed(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Return the plan divided among tasks: a few tasks for each slot, or more if there is much to fetch."""
+    """Return the planned objects divided among Spark tasks: a few for each slot, or more if there are many bytes."""
     planned = table.select(list(Planned._fields))
     total = pc.sum(planned.column("size")).as_py() or 0
     each = files_per_task(spark, table.num_rows, total)

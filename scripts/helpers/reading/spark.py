@@ -147,8 +147,8 @@ def read_files(
                         raise
                     raise _fault(location, format, paths, reader.load, error) from error
                 if is_connect(spark):
-                    # Spark Connect looks at the files again for each action, with the settings at that time. The
-                    # settings are restored below, so folders called 007 would then become the number 7.
+                    # Fix the schema now: Spark Connect would infer it again at each action, when the settings are
+                    # restored, and would then read the value of a folder called 007 as the number 7.
                     frame = reader.schema(frame.schema).load(list(paths.values()))
         if format == "text":
             name = frame.columns[0]
@@ -210,7 +210,7 @@ def _is_read_by_lines(format: str, schema: T.StructType | str | None, options: M
         return True
     is_marked = isinstance(schema, T.StructType) and RECORD in schema.names and "inferred" in schema[RECORD].metadata
     if format not in ("csv", "xml") or not is_marked:
-        # Leave other formats to Spark's reader, and schemas without the field `RECORD`: no check of values is wanted.
+        # Let Spark's reader read other formats, and CSV or XML without `RECORD` in the schema, which requests checks.
         return False
     asked = lowered(options)
     # Let Spark, not `records`, parse CSV with multi-line values (multiLine) or header checks (enforceSchema=False).
@@ -249,7 +249,7 @@ def _read_by_lines(
 ) -> DataFrame:
     """Read and parse lines (CSV without its header), whole files of JSON, or elements of XML.
 
-    If the schema has the field `RECORD`, put the text of each record with a value that does not fit there (XML has it).
+    The field `RECORD`, which only JSON schemas can lack, gets the text of each record with a value that does not fit.
     """
     folders = {name.lower() for name in check_folders(location, table.column("key").to_pylist())}
     whole = T.StructType([]) if schema is None else _no_rows(spark, schema).schema
@@ -270,9 +270,9 @@ def _read_by_lines(
     elif format == "xml":
         line_format, of_files, one = format, dict(options), texts_of(in_files, options)
     else:
-        # Read each line as one CSV value; Spark puts a line with the separator \x01 into RECORD, as corrupt. Decode
-        # bytes as ISO-8859-1, in which each byte is a character, so none is lost. Name the column as the header of the
-        # files: otherwise Spark logs a WARNING for each file.
+        # Read each line as one CSV value, with the separator \x01: Spark takes a line that has a \x01 for corrupt, and
+        # puts it into RECORD. Decode bytes as ISO-8859-1, in which each byte is a character, so that none is lost. Use
+        # the header line of the files as the name of the column: otherwise Spark logs a WARNING for each file.
         header = whole[RECORD].metadata["header"] if _is_utf8(options) else ""
         line = header if header and header.lower() not in folders else LINE
         line_format, one = "csv", T.StructType().add(line, "string").add(RECORD, "string")

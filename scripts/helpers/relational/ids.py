@@ -56,7 +56,7 @@ class IdsState:
         If no version of this job wrote the state, return the whole `next_id`.
         """
         if self.version is None or self.version >= version:
-            # No earlier version of this job wrote the state, so an operator may have set all of `next_id`.
+            # No earlier version of this job computed `next_id`: an operator may have set it, so return all of it.
             return self.next_id
         # If no operator had ever raised `next_id`, it would be `(version + 1) * STRIDE` now: return the difference.
         return max(0, self.next_id - (self.version + 1) * STRIDE)
@@ -69,7 +69,7 @@ class IdBlock:
     Attributes
     ----------
     first
-        The first id, fixed before a row is read: above 0 for rows to be committed, below 0 for other rows.
+        The first id, fixed before a row is read: above 0 for rows to be committed, below 0 for rows never committed.
     context
         Name of the context, for error messages.
     next_id, version
@@ -109,7 +109,7 @@ class IdBlock:
         """
         before = _context_state(context, states.get(context))
         above = [IdsState.read(state, name).above(version) for name, state in states.items() if _kind(state) == KIND]
-        # `above`: by how much operators raised each `next_id`. Add the largest, or ids of two contexts could overlap.
+        # `above`: how far operators raised each `next_id`. Add the largest to all: unequal ones could let ids overlap.
         base = max([0, *above]) + version * STRIDE
         if slot >= 1 << SLOT_BITS:
             raise InvalidValueError(

@@ -108,7 +108,7 @@ def _leaves(name: str, steps: Fields, kind: Any) -> Iterator[tuple[str, Fields, 
     """Yield name, path and type of each field that is not a struct, at any depth: ``"a.b", ("a", "b"), "long"``."""
     if isinstance(kind, Mapping) and kind["type"] == "struct":
         for part in kind["fields"]:
-            # If `name` is empty, check `steps`: in a struct named "", field `b` is called `.b`, as `b` may be a column.
+            # Test `steps`, too, because a struct may be named "": its field `b` is `.b`, as the root may have a `b`.
             inner = f"{name}.{part['name']}" if name or steps else part["name"]
             yield from _leaves(inner, (*steps, part["name"]), part["type"])
     else:
@@ -336,14 +336,14 @@ class Relations:
         return plain.select(F.struct(*parts).alias("row"))
 
     def _with_ids(self) -> DataFrame:
-        """Return each row with its id, `first`; in tables of arrays or maps, its elements have ids from `first` on."""
+        """Return each row with its id, `first`. In tables of arrays or maps, a row's elements have ids from `first`."""
         from pyspark.sql import Window
 
         for part in self._df.schema.fields:
             check_order(part.name, part.dataType)
         rows = self._rows()
         hashed = rows.withColumn("hash", F.xxhash64("row"))
-        # Shift unsigned: half of all hashes are negative, and a negative bucket would be in another block of ids.
+        # Shift unsigned: half of all hashes are negative, and a negative bucket would get ids of an earlier block.
         dealt = hashed.withColumn(_BUCKET, F.shiftrightunsigned("hash", 64 - BUCKET_BITS))
         # Sort by hash, then by row, so that a replay numbers rows with the same hash in the same order.
         order = ["hash", "row"]
@@ -407,7 +407,7 @@ def _field(value: Column, steps: Fields) -> Column:
 
 
 def _elements(table: RelatedTable) -> Column:
-    """Return a row's elements for `table`, with their index, and their parent's place in `_elements(table.parent)`."""
+    """Return a row's elements for `table`, each with its index and its parent's position in those of `table.parent`."""
 
     def placed(array: Column, parent: Column) -> Column:
         return F.transform(

@@ -21,9 +21,9 @@ MAX_RAW_BYTES, MAX_MARKS = 4 * 1024 * 1024, 800_000
 
 
 def encode_ranges(groups: Mapping[str, Iterable[CursorRange]], types: Sequence[str], besides: int = 0) -> bytes:
-    """Return groups of ranges, by name, as a state stores them; InvalidValueError if they and `besides` are too many.
+    """Return named groups of ranges as a state stores them; InvalidValueError for more than MAX_RANGES in all.
 
-    `besides` counts too: it is the number of ranges read by finished slices, to which those in `groups` will be added.
+    `besides` is added to their number: finished slices have read so many ranges, and those in `groups` will join them.
 
     >>> decode_ranges(encode_ranges({"o1": [((), (5,)), ((7,), None)]}, ["bigint"]), ["bigint"])
     {'o1': [((), (5,)), ((7,), None)]}

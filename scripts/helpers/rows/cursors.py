@@ -152,7 +152,7 @@ class CursorColumn:
         return moment.replace(tzinfo=timezone.utc, fold=0)
 
     def lowest(self, moment: datetime) -> datetime | date:
-        """Return the lowest stamp that a row written at `moment` or later can get, even if clocks soon go back."""
+        """Return the lowest time that a row written at `moment` or later can get, also if clocks are then set back."""
         if self.type == "timestamp":
             return self.at(moment)
         # At 02:59 of the night on which clocks go back an hour, the next stamp can be 02:00. Rows with such stamps
@@ -272,8 +272,8 @@ class CursorColumn:
             return number
         if self.type == "timestamp" and re.fullmatch(r"-?\d+", text):
             return EPOCH + timedelta(microseconds=int(text))
-        # Cut off nanoseconds and never round up: the bound just past the cut value is one microsecond above it, so
-        # the row is still below that bound.
+        # Cut off nanoseconds and never round up. A window whose last row has this value still includes the row: the
+        # window ends one microsecond above the cut value, which is above the row's own value.
         to_microseconds = re.sub(r"(\.\d{6})\d+", r"\1", text.replace(" ", "T", 1))
         moment = isoparse(to_microseconds)
         if (moment.tzinfo is None) == (self.type == "timestamp"):

@@ -38,7 +38,7 @@ class DatePartitions:
     parts: tuple[tuple[str, str], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the layout and the slack; raise SourceError if the partitions do not sort by time."""
+        """Raise SourceError if partitions of this layout do not sort by time, or if `slack` is negative."""
         parts = []
         known = True
         for part in self.layout.split("/"):

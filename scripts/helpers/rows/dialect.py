@@ -39,7 +39,7 @@ class Dialect:
         bare = re.sub(rf"""'[^'\\]*'|"[^"\\]*"|{start}[^{end}]*{end}""", "x", text)
         while (less := re.sub(r"\(([\w .,:]|-(?=\d))*\)|<[\w .,:]*>|\[\d*\]", "", bare)) != bare:
             bare = less
-        # Refuse a comma or bracket that remains: it could end the type and begin another item or clause.
+        # Refuse a comma or bracket that was not removed above: it could end the type and begin another clause.
         if not re.fullmatch(r"[\w .]+", bare):
             raise InvalidValueError(f"{text!r} is not the name of a type. Correct it where the column is declared.")
         return SQL(text)

@@ -32,7 +32,7 @@ class Identified(Protocol):
 
 
 def remembered(state: Mapping[str, Any], name: str = "state") -> Mapping[str, Any] | None:
-    """Return the source table's identity in a state or plan; None if it is of a DataFrame or of an earlier release.
+    """Return the source table's identity in a state or plan; None for a DataFrame, or if an earlier release stored it.
 
     Raise ImplausibleError if the field holds anything but an identity.
     """
@@ -48,7 +48,7 @@ def remembered(state: Mapping[str, Any], name: str = "state") -> Mapping[str, An
 
 
 def as_text(identity: Mapping[str, Any]) -> str:
-    """Return an identity as states and plans store it: as one text, because each entry of a map counts towards a limit.
+    """Return an identity as states and plans store it: one text, which counts once in their limit of 2,000 entries.
 
     >>> remembered({"source": as_text({"table": "repairs"})})
     {'table': 'repairs'}
@@ -99,7 +99,7 @@ def _differ(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     # If both identities have a cluster, ignore the server's name: it may be of a promoted replica, pooler or alias.
     if "cluster" in both:
         both -= {"server"}
-    # Ignore the name of an Iceberg table: catalogs rename. Do compare a Delta table's folder: a copy has the same uuid.
+    # Ignore an Iceberg table's name, which may change. Do compare a Delta table's folder: a copy has the same uuid.
     if "uuid" in both:
         both -= {"table"}
     # Compare the `where` even if one side has none: the watermark has passed the rows that a former `where` left out.

@@ -414,7 +414,7 @@ class PandasRows(MemoryRows["pd.DataFrame"]):
 def values_within(values: Iterable[Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of a column of objects that are not NULL, and those within lists and maps, each with its path.
 
-    Of each type in `ALIKE`, for which one value shows the kind of all, yield only the first value at a path.
+    All values of a type in `ALIKE`, such as str, have the same kind, so yield only the first of them at each path.
     """
     maps, lists, seen = [], [], set()
     is_list, is_null = pd.api.types.is_list_like, pd.isna
@@ -427,7 +427,7 @@ def values_within(values: Iterable[Any], path: str = "") -> Iterator[tuple[str, 
         if isinstance(value, dict):
             maps.append(value)
         elif is_list(value):
-            # All values of an array have one type, unless they are objects.
+            # Take only the first value of an array: all its values have the same type, unless they are objects.
             lists.append(value if getattr(value, "dtype", "O") == "O" else value[:1])
         # Keep Decimal("NaN"), which pandas treats as a missing value.
         elif kind is Decimal or not is_null(value):

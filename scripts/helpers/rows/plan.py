@@ -201,8 +201,8 @@ def reachable_high(
             context, columns[0].name,
         )  # fmt: skip
     if still_open is not None:
-        # Drop NO_SEQUENCE, used only for the WARNING above. CACHED (clients took numbers in advance) makes rows wait
-        # for the delay; but if the caller passes an upper bound, no delay applies, so drop CACHED, too.
+        # Drop NO_SEQUENCE, which is used only for the WARNING above. Keep CACHED (clients may have taken numbers in
+        # advance), so that rows wait for the delay. If the caller passes an upper bound, no delay applies: drop both.
         still_open -= EARLY if options.high is not None else {NO_SEQUENCE}
     if still_open is not None and not still_open:
         return past_last, None
@@ -215,7 +215,7 @@ def reachable_high(
             bound = past_last
         if low is not None and precedes(bound, low, descending=options.descending):
             bound = low
-    # Keep the same undecided rows until they are decided: if later rows replaced them, none might ever be decided.
+    # Wait for the same transactions until all have ended: if each run waited for newer ones, no row might be taken.
     left = left or Undecided(past_last, still_open, now)
     logger.warning(
         "event=undecided_rows context=%s column=%s open_transactions=%s: rows past the upper bound wait for a later "
@@ -344,7 +344,7 @@ def _is_last_row_unchanged(before: Edge, now: Edge | None) -> bool:
     if now is None:
         return False
     cursor, contents = before.rows[0]
-    # If the columns have changed, all digests of contents have too, so compare only the cursor.
+    # If the source's columns have changed, the digest of each row's contents differs: compare only the cursor.
     if now.names != before.names:
         return cursor in {other for other, _ in now.rows}
     return (cursor, contents) in now.rows
@@ -366,7 +366,7 @@ def edge_after(
         Rows came below the watermark, which no run would take; or, with ``on_changed="raise"``, the last row taken is
         gone or has changed.
     """
-    # Only numbers and texts need an edge (digests of rows): a restored table may reuse them, unlike times and UUIDs.
+    # Times and UUIDs need no edge (digests of the last rows): only used numbers and texts may recur after a restore.
     if window.columns[0].is_time or window.columns[0].is_uuid:
         return None
     if before is not None and window.low is not None:
@@ -564,7 +564,7 @@ def _check_zone(source: RowSource, column: CursorColumn, now: datetime, context:
         return
     # Only warn about CSV and JSON files: if their times include a zone, Spark has read them correctly.
     may_be_right = reader not in (None, "JDBC")
-    # Refuse only first runs: a job that began without a zone continues in UTC, so that an upgrade does not stop it.
+    # Require a zone only on a first run: a job that began without one continues in UTC, so an upgrade does not stop it.
     if is_first and not may_be_right and not source.assumes_utc:
         kind = "JdbcTable" if reader else type(source).__name__
         raise CursorError(
@@ -726,7 +726,7 @@ class _Look:
         before = self.low if self.state is not None else None
         texts = [str(bound[0]).rstrip(ABOVE) for bound in (before, self.last_row) if bound is not None]
         widths = {*self.facts.widths, *map(len, texts)}
-        # `facts.widths` has lengths of texts only. `texts` omits `start_from`: a short one must not cause a warning.
+        # `facts.widths` is empty unless the cursor is text. `texts` omits `start_from`, which may be shorter than keys.
         if self.facts.widths and (len(widths) > 1 or any(map(OFFSET.fullmatch, texts))):
             logger.warning(
                 "event=unordered_texts context=%s column=%s: the texts have different lengths, or are times with an "
@@ -754,7 +754,7 @@ class _Look:
 
     def _check_sequences(self) -> None:
         """Raise CursorError if a sequence counts against the order of reading, or starts again after its end."""
-        # Check only on a first run: a job that has run for years continues, whatever the catalogue says.
+        # Check the sequences only on a first run: a job that has run for years continues, whatever the catalogue says.
         if self.state is not None or self.facts.ceiling is not None or not self.first.is_number:
             return
         for sequence in self.source.sequences(self.first.name):
@@ -794,9 +794,9 @@ class _Look:
                 )
 
     def awaited_writers(self) -> OpenWriters:
-        """Return open transactions that have written, if the delay applies; warn if one began before the watermark."""
+        """Return open transactions that wrote, if `delay` limits the window. Warn if one began before the watermark."""
         keeps_delay = self.facts.ceiling is None and (self.first.is_time or self.has_uuids)
-        # Return no transactions if the caller's upper bound is a time, or comes with `settled`: no delay applies then.
+        # Apply no delay (return no transactions) if `high` is a time, or `settled` declares that no row comes below it.
         is_answered_for = self.asked is not None and (self.first.is_time or self.options.settled)
         if not keeps_delay or is_answered_for:
             return OpenWriters()
@@ -912,7 +912,7 @@ class _Look:
     def _warn_of_ids_without_database(self, undecided: Undecided | None) -> None:
         """Warn, until the job has read rows, that a source without transactions loses late rows with lower ids."""
         took_rows = self.state is not None and self.state.last is not None
-        # Do not warn for databases, which lose no late ids: only they have a clock, or rows that wait (`undecided`).
+        # Do not warn for a database, whose transactions show late ids: only a database has a clock or `undecided`.
         is_of_database = self.facts.now is not None or undecided is not None
         is_meant = self.options.settled or self.options.lookback or not self.options.delay
         if took_rows or is_of_database or is_meant:
@@ -932,7 +932,7 @@ class _Look:
         )  # fmt: skip
 
     def _up_to(self, limit: Bound | None, what: str) -> Bound | None:
-        """Return the caller's bound, or else `limit`; CursorError if the bound is past `limit`, or `limit` is None."""
+        """Return the caller's `high`, or else `limit`. CursorError if `high` is past `limit`, or has no limit."""
         if self.asked is None:
             return limit
         if limit is None or self._precedes(limit, self.asked):
@@ -949,11 +949,11 @@ class _Look:
         # A first run (from the beginning or `start_from`) has nothing to read again. 0 of any type means no lookback.
         if self.state is None or not lookback:
             return None
-        # Lengthen it only for dates and times without a zone, which wall clocks stamp. Times in UUIDs are instants.
+        # Lengthen the lookback only for dates and times without a zone: wall clocks stamp them. UUIDs contain instants.
         if self.low is None or not isinstance(lookback, timedelta) or self.first.type not in ("timestamp_ntz", "date"):
             return lookback
-        # Return the lookback as wall clocks show it: if they skipped from 02:00 to 03:00, two hours before 04:00 was
-        # 01:00, three hours less. If clocks went back, the difference is smaller: return at least `options.lookback`.
+        # Measure the lookback by wall clocks. If they went forward from 02:00 to 03:00, two hours before 04:00 they
+        # showed 01:00: return three hours. If they went back, the result is too small: return `options.lookback`.
         end: Any = self.low[0]
         wall = end.replace(tzinfo=None) if isinstance(end, datetime) else datetime.combine(end, time.min)
         try:
@@ -983,7 +983,7 @@ class _Look:
         # Accept a watermark just past the last row: an operator who has checked the rows may have set it there.
         if not self._precedes(just_past(self.columns, last, self.options.descending), low):
             return
-        # Without a last row `seen` (state set by hand, or old), only warn: its watermark might well be past all rows.
+        # Only warn if the state has no last row `seen` (set by hand, or old): its watermark might be past all rows.
         if seen is not None and not self._precedes(last, seen):
             return
         if seen is not None and self.options.on_behind != "warn":
@@ -998,7 +998,7 @@ class _Look:
         found = self.last_row
         if found is None or high is None:
             return before
-        # Leave out a stamp in the future: it is a mistake or means "never", and its row may still get a lower stamp.
+        # Ignore a future time: it is a mistake or means "never", and its later correction would look like a lost row.
         stamp: Any = found[0]
         if self.first.is_time and stamp > self.first.at(self.clock):
             return before
@@ -1008,7 +1008,7 @@ class _Look:
         """Return the bound below which all rows are taken, if it is past the watermark after the window; else None.
 
         The watermark stays at the last row, so without this bound a source without new rows would always look late. The
-        result is also None where rows up to the present might be missing: in files, which were listed before the plan,
+        result is also None where recent rows might be missing: in files, because the files were listed before the plan,
         and in tables whose rows come late, from another server or by the REFRESH of a materialized view.
         """
         if (

@@ -65,7 +65,7 @@ class SliceSource(ForwardingRows):
         """Return whether the source was given a time zone; True, without a query, after the slice was read."""
         return self.is_done or self.source.zone_is_known(now)
 
-    # The next three methods disable checks for a restored source and for reused numbers: the live job makes them.
+    # The next three methods switch off checks that the live job makes: for a restored source, and ids assigned twice.
 
     def last(self, columns: tuple[CursorColumn, ...], descending: bool) -> Unknown:
         """Return UNKNOWN, so that the source's last row, which is past the slice of the backfill, is not checked."""
@@ -286,7 +286,7 @@ class RowsProgress:
                         f"The state of {name!r} has no 'value': the next run would read everything again. Give the "
                         "value to continue from, or reset the context to read everything."
                     )
-                # Drop what runs saw (`SEEN`) unless the operator edits it, or runs might refuse rows that were checked.
+                # Drop the last rows seen (`SEEN`) unless edited, or runs might refuse rows that the operator checked.
                 after = RowsState.read(state, name)
                 seen: dict[str, Any] = {
                     field: None for field in SEEN if before and getattr(after, field) == getattr(before, field)

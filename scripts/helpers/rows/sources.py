@@ -192,7 +192,7 @@ class RowSource(ABC):
         Parameters
         ----------
         now
-            The job's time. If the source is not a database, its zone counts as given, unless that is UTC, the default.
+            The job's time. Except for a database, the zone of `now` counts as given, unless it is the default, UTC.
         """
         return None
 
@@ -226,8 +226,8 @@ class RowSource(ABC):
     def writers(self, column: str, longest: timedelta) -> frozenset[str] | None:
         """Return the names of open transactions that might still commit a row with a lower id than the last row.
 
-        Wait at most `longest` for them to end. Return the names of those still open; None if they are unknown. If
-        clients might take ids before they begin a transaction, add `CACHED` (rows wait for `delay`) or `NO_SEQUENCE`.
+        Wait at most `longest` for them to end; return those still open, None if unknown. Add `CACHED` if clients might
+        take ids before a transaction begins (rows then wait for `delay`), and `NO_SEQUENCE` if no sequence is found.
         """
         return None
 
@@ -277,7 +277,7 @@ class ForwardingRows(RowSource):
 
 
 def has_chosen_zone(now: datetime) -> bool:
-    """Return whether someone chose a clock's zone. UTC counts as not chosen, because the default clock is in UTC."""
+    """Return whether a user chose the zone of `now`. UTC counts as not chosen, because the default clock is in UTC."""
     # Compare the name: London is another zone than UTC in winter, too, when its offset is 0.
     return now.tzname() != "UTC"
 

@@ -126,7 +126,7 @@ def _computed(node: Any) -> Iterator[tuple[int, Any]]:
         if _kind(expression) == "Alias":
             made_by = expression.child()
             if _kind(made_by) == "WindowExpression" and not made_by.windowFunction().references().isEmpty():
-                # Yield only the window function: its result has no values of the columns in PARTITION BY and ORDER BY.
+                # Yield only the window function: its values do not come from columns in PARTITION BY and ORDER BY.
                 made_by = made_by.windowFunction()
             yield expression.exprId().id(), made_by
 

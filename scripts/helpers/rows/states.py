@@ -107,7 +107,7 @@ class Edge:
         return cls(bound_in(fields, "start", columns), names, pairs, fields.whole("ties", None))
 
     def to_store(self) -> dict[str, Any]:
-        """Return the edge as a state stores it."""
+        """Return the edge (digests of the last rows) as a state stores it."""
         rows = " ".join(f"{one}-{other}" for one, other in self.rows)
         ties = {} if self.ties is None else {"ties": self.ties}
         return {"start": stored_bound(self.start), "names": self.names, "rows": rows, **ties}
@@ -285,8 +285,8 @@ def ranges_read(
         return []
     if not descending:
         return [(range_end(low), range_end(high))]
-    # In a descending window, `low` is the larger value: the window includes `low` and excludes `high`. A range includes
-    # its lower end and excludes its upper end, so it goes from one step above `high` to one step above `low`.
+    # A descending window starts at `low`, its larger value, and ends before `high`. A range always includes its smaller
+    # end and excludes its larger one, so this range starts one step above `high` and ends one step above `low`.
     bottom = _just_above(columns, range_end(high))
     top = _just_above(columns, range_end(low)) if low else None
     return [(bottom, top)]
@@ -380,7 +380,7 @@ def columns_in(fields: Fields) -> tuple[CursorColumn, ...]:
 
 
 def stamped_by(columns: Sequence[CursorColumn], clock: datetime) -> tuple[CursorColumn, ...]:
-    """Return the columns. Dates and times without a zone get the zone of the source's clock, which stamps them."""
+    """Return the columns. Those of dates, or of times without a zone, get the zone of `clock`, the source's clock."""
     # If the zone has no name, use its current offset.
     zone = getattr(clock.tzinfo, "key", None) or str(timezone(clock.utcoffset() or timedelta(0)))
     return tuple(

@@ -120,8 +120,8 @@ class Choice:
                 newer += piece.count
                 if within < piece.count:
                     first, last = piece.at(within)
-                    # Intervals end at values of the first cursor column, but the oldest starts at `low` and the newest
-                    # ends at `high`, values of all columns. A `low` of None finds older rows that only the target has.
+                    # Cut ranges at values of the first cursor column, but keep each range's own `low` and `high`, which
+                    # have all columns. A `low` of None includes rows of the target older than all rows of the source.
                     start = low if within == piece.count - 1 else from_number(first, column.type)
                     found.append((start, high if within == 0 else from_number(last, column.type)))
                     break
@@ -171,7 +171,7 @@ class _Cells:
 
 
 def _width(column: CursorColumn, interval: Tick | None, all_steps: int) -> int:
-    """Return an interval's width in steps; default: a day or, for numbers, `all_steps` (of all ranges) / `PARTS`."""
+    """Return an interval's width in smallest units; default: a day, or for numbers all ranges' `all_steps`/`PARTS`."""
     if interval is None and not column.is_time:
         return max(1, -(-all_steps // PARTS))
     interval = DAY if interval is None else interval

@@ -150,7 +150,7 @@ class RowWindow:
         """Return the window as the frozen plan stores it."""
         plan = stored_identity(self.columns, self.descending, self.source)
         plan |= {"low": stored_bound(self.low), "high": stored_bound(self.high)}
-        # Leave out defaults: one item stores the plans of all contexts, which together have at most `MAX_ENTRIES`.
+        # Leave out defaults: the plans of all contexts are in one item, with at most `MAX_ENTRIES` fields together.
         if self.start is not None:
             plan["start"] = stored_bound(self.start)
         if self.lookback:

@@ -136,6 +136,6 @@ def arrow_type_at(path: str, types: Mapping[str, str]) -> pa.DataType | None:
 
 
 def _is_deeper(path: str, start: int, types: Mapping[str, str]) -> bool:
-    """Return whether `path` enters a nested type after its first `start` characters, not only a name that has dots."""
+    """Return whether `path[start:]` leads into a nested type, rather than being one field's name that has dots."""
     marks = re.compile(r"[.\[{]").finditer(path, start)
     return any(types.get(path[: mark.start()]) == _NESTED[mark[0]] for mark in marks)

@@ -27,7 +27,7 @@ def columns_of_schema(schema: T.StructType) -> dict[str, Kind]:
 def struct_of(columns: Columns) -> T.StructType:
     """Return columns as a Spark schema in which every column may be NULL.
 
-    Make types from JSON only here, where they are checked: Spark would import the class in a user-defined type.
+    Turn JSON into types only here, after a check: for a user-defined type, Spark imports the class that it names.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Write a batch to a target exactly once: each attempt stages its rows, and the head names the attempt to publish.
 
-Must not depend on how a batch was chosen, or what a head is. A sink gets rows and the id of their batch.
+These modules must not depend on how a batch was chosen, or what a head is. A sink gets rows and the id of their batch.
 """
 
 from typing import TYPE_CHECKING

@@ -202,7 +202,7 @@ class Statements:
         return count if in_deletes else sql("{} AND COALESCE(l.d, 0) = 0", count)
 
     def changed(self, staging: str, columns: Sequence[tuple[Arriving, TableColumn]]) -> SQL | None:
-        """Return a query that counts, by column, values that `copy` changed in converting; None if it alters none."""
+        """Return a query that counts, by column, values changed by conversion in `copy`; None if none can change."""
         changes = [self.sql.changes(*pair) for pair in columns]
         if not any(changes):
             return None
@@ -369,7 +369,7 @@ class Statements:
         )  # fmt: skip
 
     def ties_beside(self, staging: str, merge: Merge, declared: Mapping[str, str]) -> SQL:
-        """Return a query that counts staged rows with the keys and `sequence_by` of an unlike target row or delete."""
+        """Return a query: how many staged rows differ from a target row or delete of equal keys and `sequence_by`."""
         unequal = joined(" OR ", [sql("s.{} <> 0", DELETED), *self._differ(merge, declared)])
         return sql(
             "SELECT (SELECT COUNT(*) FROM {} t JOIN {staged} s ON {same} WHERE {}) + "
@@ -463,7 +463,7 @@ def _all(*conditions: SQL) -> SQL:
 
 
 def _some(staged: SQL, *conditions: SQL) -> SQL:
-    """Return the SQL condition that a staged event `s` exists for which all `conditions` are true."""
+    """Return the SQL condition that a staged row or delete `s` exists for which all `conditions` are true."""
     return sql("EXISTS (SELECT 1 FROM {} s WHERE {})", staged, _all(*conditions))
 
 
@@ -796,7 +796,7 @@ class DriverAccess:
             session.commit()
 
     def _landed(self, rows: pa.RecordBatch, columns: Sequence[Arriving], first: int) -> list[Sequence[Any]]:
-        """Return rows to land unconverted, numbered from `first`; InvalidValueError for a value the database lacks."""
+        """Return rows for the landing table, numbered from `first`; InvalidValueError if a value cannot be stored."""
         values = [_landed(column, rows.column(column.position)) for column in columns]
         for column, found in zip(columns, values, strict=True):
             if column.kind == "string" and not self.sql.holds_nul:
@@ -976,9 +976,9 @@ class DatabaseSink(TableSink):
         if isinstance(record, Output):
             is_named = record.folder.startswith(owner_of(table, record.job))
         else:
-            # An output has its staging table's name, with a hash of the target. A retraction has none, so compare the
-            # end of its target. A target named `a.repairs` (one name with a dot) would also match `repairs`. Even so no
-            # row is lost: only rows of the retracted versions are deleted, and the job reads these versions again.
+            # An output's staging table has a hash of the target in its name. A retraction has no staging table, so
+            # compare the end of its target. A target named `a.repairs` (one name with a dot) also matches `repairs`.
+            # Still no row is lost: only rows of retracted versions are deleted, and the job reads these versions again.
             is_named = f".{record.target.removeprefix(place)}".endswith(f".{table}")
         return is_named and record.staging == self._log.schema
 
@@ -1001,7 +1001,7 @@ class DatabaseSink(TableSink):
         UnprovenError
             The output names a staging table of another schema, or one whose name is not made of this batch and target.
         InvalidValueError
-            Since the batch was staged, another writer added a row that is tied with one of its rows.
+            Since staging, another writer added a row with the key and sequence of a row of the batch, but other values.
         TargetUnavailableError, TargetError
             The database refuses or fails. Nothing is changed.
         """
@@ -1019,7 +1019,7 @@ class DatabaseSink(TableSink):
 
     def recorded(self, job: str, *, others: bool = False, newest: Output | None = None) -> Witnessed:
         found = super().recorded(job, others=others)
-        # If the target was recreated, the table of batches is outdated: only the batch column shows the rows' batches.
+        # If the target was recreated, distrust the table of batches: the batch column shows which batches have rows.
         if newest is None or not newest.table or not newest.batch_column or self._log.has(newest):
             return found
         made = [self.retraction(newest.job_id, epoch, 1, last, datetime.min) for epoch, last in found.epochs.items()]
@@ -1131,7 +1131,7 @@ class _Log(TableLog):
         return Witnessed(job, versions)
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
-        # `Nothing` comes from a retraction, whose staged versions `withdraw` has already recorded as taken back.
+        # Do nothing for a retraction (`Nothing`): `withdraw` has already recorded its staged versions as taken back.
         if isinstance(change, Nothing):
             return
         assert isinstance(of, Output)
@@ -1226,7 +1226,7 @@ class _Log(TableLog):
             return bool(session.rows(sql("{}{} LIMIT 1", query, self.sql.last_first), values))
 
     def last_kept(self, of: Retraction) -> int:
-        """Return the last version whose rows are in the table, judged by the batch column; 0 for none."""
+        """Return the last version up to `of.last` with rows in the table, judged by the batch column; 0 for none."""
         return bisect_left(range(1, of.last + 1), True, key=lambda first: not self.count(replace(of, first=first)))
 
     def meaning(self, error: Exception) -> Meaning | None:
@@ -1460,7 +1460,7 @@ class _Attempt:
     def _check_gone(self, session: Session, rules: Merge) -> None:
         """Raise TargetError if the table of remembered deletes has other columns than the merge, or other types."""
         schema, table = self.statements.schema, self.statements.deletes_table
-        # Take the merge's types from the staging table: for both tables, the catalogue writes a type in the same way.
+        # Compare with the staging table's types, not the rows': the catalogue spells a type alike for both tables.
         found, staged = (self._log.catalogue(session, [schema, name]) for name in (table, self._table))
         named = {name: staged[name] for name in (*rules.keys, *rules.sequence_by)}
         there, here = ({name: one[name].declared for name in sorted(one)} for one in (found, named))

@@ -273,9 +273,9 @@ class _Log(LakeLog, Tables):
             try:
                 self.merge(self._uri, merge.source(distinct), step, recorded)
             except Exception as error:
-                # Before a merge of this loop has recorded the batch, raise: the caller tries again, or finds that
-                # another publisher has recorded it. After that, if another writer `moved` the table, merge again here:
-                # the caller would skip the recorded batch, and never merge it with that writer's rows and deletes.
+                # While this loop has not recorded the batch, raise: the caller tries again, or finds that another
+                # publisher has recorded it. Once it is recorded, and another writer has changed the table ("moved"),
+                # merge again here: the caller would skip the batch, and not merge it with that writer's changes.
                 if recorded is not None or self.meaning(error) != "moved":
                     raise
                 continue

@@ -79,8 +79,8 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         added, removed = ({_file_of(one[kind]) for one in actions if kind in one} for kind in ("add", "remove"))
         parents[at] = at - 1
         for restore, (gone, back) in [*undone.items()]:
-            # The RESTORE undid commits that added files that it removed (`gone`), or removed files that it put `back`.
-            # If an undone commit removed a file not in `back` (compaction), the commit that added it was undone, too.
+            # The undone commits added the files that the RESTORE removed (`gone`), and removed those it put `back`.
+            # If one of them removed a file that is not in `back` (compaction), an older undone commit added that file.
             gone.difference_update(added)
             gone.update(removed - back)
             back.difference_update(removed)
@@ -96,7 +96,7 @@ def rolled_back_in(job: str, commits: Commits) -> dict[str, int]:
         if marks and not undone:
             break
     newest = max(parents, default=-1)
-    # Add parents that were not read: what a RESTORE went back to, and the oldest commit's. Their unknown parent is -1.
+    # Add parents that were not read (the oldest commit's, and what a RESTORE went back to), with an unknown parent, -1.
     parents = dict.fromkeys(parents.values(), -1) | parents
     return rolled_back(newest, parents, sorted(parents), marks)
 

@@ -120,7 +120,7 @@ def store_schema(target: Place, staged: bytes | None, version: int) -> None:
                 "the batch was staged, and readers cannot read both: %s. Rewind one of the jobs with retract, and let "
                 "it write to another folder", target.uri(""), version, misfit.found if misfit else "options differ",
             )  # fmt: skip
-        # If columns of CSV files conflict, keep those that another job stored: later batches of that job must fit them.
+        # If another job has stored other columns of CSV, keep that job's columns: its later batches must fit them.
         kept = there if misfit is not None and ours.format == "csv" else there.merged(ours)
         return None if kept == there else replace(kept, instead_of=None).to_bytes()
 

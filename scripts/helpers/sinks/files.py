@@ -352,7 +352,7 @@ def _columns_of_csv(uri: str, spark: SparkSession, schema: FileSchema) -> Mappin
 
 
 def _columns_of_json(uri: str, spark: SparkSession, schema: FileSchema) -> Mapping[str, str]:
-    """Return the columns of a file's first line, each with its type in `schema`, or a misfitting value's JSON type."""
+    """Return the columns of a file's first line, typed as in `schema`, or as the JSON value if that does not fit."""
     options = {"lineSep": schema.options["linesep"]} if "linesep" in schema.options else {}
     first = spark.read.format("text").options(**options).load(uri).select(F.substring("value", 1, MAX_LINE)).head()
     columns = {}
@@ -482,7 +482,7 @@ class FileSink:
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> FileSink | None:
-        """Return the sink for `output`; None if its staging is not the default, or lacks a retracted job's `NOTE`."""
+        """Return the sink; None if staging is not the default, or a retracted job left no note of its target there."""
         if not is_beside(output, output.target):
             return None
         made = cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
@@ -555,9 +555,9 @@ class FileSink:
         if mark not in jobs or not isinstance(self.target, S3Place):
             self.staging.place.check_rights(self.target)
         check_one_disk(self.target, self.staging.place)
-        # Stage the schema even if the target has it: the target may be emptied before the publication, and another job
-        # may then store other columns. If only this job writes to the target, do not stage the schema again: then only
-        # an operator's decision about this job, such as a rewind, empties the target, and also takes back this batch.
+        # Stage the schema even if the target has it: before the publication, the target may be emptied, and another job
+        # may store other columns. Do not stage the schema again if only this job writes to the target: the target is
+        # emptied only by an operator's decision about this job, such as a rewind, which also takes back this batch.
         is_alone = jobs == {mark} and (len(listed) < LOOKED_AT or max(listed) > f"{RECORDS}/~")
         new = None if schema is not None and schema.attempt and is_alone else schema
         made = Output(
@@ -740,8 +740,8 @@ class FileSink:
         """Move staged files to their names at the target, which is another folder of the same bucket or file system."""
         gone = self.staging.place.move(moves, sizes, self.target)
         if gone and output.replaces:
-            # HDFS does not overwrite a file by a rename, so delete the target's file of that name first. An earlier
-            # attempt left it: with `replaces`, the run saves no head, so no other run publishes this batch.
+            # HDFS renames no file over an existing one, so first delete the target's file, left by an earlier attempt.
+            # This is safe: with `replaces`, no head names the output, so no other run has published it meanwhile.
             left = self.staging.place.files(output.folder)
             refused = {name: moves[name] for name in gone if name in left}
             self.target.delete(refused.values())

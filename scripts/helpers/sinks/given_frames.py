@@ -193,8 +193,8 @@ def _marked_in_pandas(
     if missing is None:
         return events
     gone = missing[named].assign(**{DELETED: True})
-    # Concatenate as objects: otherwise pandas makes floats of whole numbers in columns that the deletes, `gone`, lack.
-    # But in columns that `gone` lacks, keep types of pyarrow: as objects, lists become NumPy arrays with NaN for NULL.
+    # Concatenate as objects: in columns that `gone` (the deletes) lacks, pandas would make floats of whole numbers. Do
+    # not convert pyarrow types in these columns: as objects, their lists become NumPy arrays with NaN for NULL.
     held = {name: kind for name, kind in events.dtypes.items() if isinstance(kind, pd.ArrowDtype) and name not in named}
     objects = {name: "object" for name in events.columns if name not in held}
     wide = gone.reindex(columns=events.columns).astype("object").astype(held)
@@ -202,7 +202,7 @@ def _marked_in_pandas(
 
 
 def _check_condition(kind: str) -> None:
-    """Raise InvalidValueError unless a condition is boolean. Depending on settings, Spark makes NULL of a text."""
+    """Raise InvalidValueError unless a condition is boolean: Spark may cast a text to NULL, and so delete no row."""
     if kind not in ("boolean", "void"):
         raise InvalidValueError(
             f"deletes is of type {kind}, and must be a condition. Compare it with a value: for Spark "

@@ -579,8 +579,8 @@ class IcebergSink(LakeSink):
     def places(self, df: Any) -> list[str]:
         if (found := self._done(self._log.found)) is not None:
             return self._leads_to(str(found.location()), self._log.properties(found))
-        # Return no folder for rows without columns, which create no table, or if the catalog does not show where
-        # it would put a new table (TargetError): no source can overlap such a folder, because it does not exist.
+        # Return no folder for rows without columns, which create no table. Also return none if the catalog does not
+        # show where it would put a new table (TargetError): that folder does not exist yet, so no source is in it.
         with suppress(TargetError):
             return self._done(lambda: self._leads_to(*self._log.planned_table())) if columns_of(df) else []
         return []
@@ -652,7 +652,7 @@ def _property(of: Output | Retraction) -> str:
 
 
 class _Log(LakeLog):
-    """The Iceberg table of a target. `found` and `table` load it as it is now, as an object of the connector."""
+    """The Iceberg table of a target. `found` and `table` load it as it is now, as an object of Java or `pyiceberg`."""
 
     format, title, restore_command = "iceberg", "Iceberg", "rollback_to_snapshot"
     is_created_when_staged, retries_decisions = True, False
@@ -708,7 +708,7 @@ class _Log(LakeLog):
 
     @abstractmethod
     def metadata(self, table: Any) -> str:
-        """Return the metadata of a loaded table as its catalog stores it, without loading it again."""
+        """Return a loaded table's metadata as JSON text, as its catalog stores it, without loading the table again."""
 
     @abstractmethod
     def table(self) -> Any:
@@ -792,7 +792,7 @@ class _SparkLog(_Log):
             if names_java_class(error, "DuplicateWAPCommitException", "CherrypickAncestorCommitException"):
                 return
             if names_java_class(error, "unknown snapshot"):
-                # Try again: another publisher has published the batch and swept its branch meanwhile.
+                # Another publisher has published the batch and deleted its branch. The caller retries on MovedError.
                 raise MovedError(str(error)) from error
             raise
 
@@ -894,7 +894,7 @@ class _Branches(Attempts):
         snapshot = self._log.refs()[branch]
         summary, left_out = snapshot.summary(), (observed and observed.after_action()) or {}
         if any(left_out.values()) or not int(summary.get("added-records") or 0):
-            # No row is staged, or `check_required` raises. Expire only this snapshot: the 0 lets no other one expire.
+            # Drop a branch that has no rows, or lacks some, and expire only its snapshot: none is older than time 0.
             self.clear(folder)
             self._log.table().expireSnapshots().expireOlderThan(0).expireSnapshotId(snapshot.snapshotId()).commit()
             check_required(self._target, left_out)
@@ -990,7 +990,7 @@ class _ArrowLog(_Log):
 
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         table = self.table()
-        # Read the record from the `table` that the commit uses: if another publisher adds it later, the commit fails.
+        # Look for the batch in the `table` that is committed: if another publisher records it later, the commit fails.
         is_recorded = self._recorded_in(table, of) >= version
         if is_recorded and not (isinstance(change, MergeRows) and change.repeats):
             return

@@ -138,7 +138,7 @@ class Merge:
         return cls(columns.keys, columns.sequence_by, Versions(*columns.history) if columns.history else None)
 
     def ends(self, columns: Sequence[str]) -> dict[str, str]:
-        """Map each of `valid_from` and `valid_to` that `columns` lacks to the sequence column, whose type it gets."""
+        """Map `valid_from` and `valid_to`, if `columns` lacks them, to the sequence column: they get its type."""
         history = self.history
         if history is None:
             return {}
@@ -210,7 +210,7 @@ class _SparkEngine:
     def relation(self, rows: DataFrame, columns: Mapping[str, SQL], beside: Collection[str] = ()) -> DataFrame:
         """Return a frame for the SQL of a merge: `columns` (alias by name), and the whole row as one struct, `ROW`.
 
-        `ROW` has all columns; with `beside`, all but these, with maps as sorted lists, because SQL cannot compare maps.
+        `ROW` has all columns. With `beside`, it omits these, and has sorted lists for maps, which SQL cannot compare.
         """
         fields = {field.name: SPARK.quote(field.name) for field in rows.schema if field.name not in beside}
         if beside:
@@ -436,7 +436,7 @@ class Tables(Protocol):
 
 
 class Frames:
-    """The computations of a merge in SQL, on frames of one engine. Events are rows and, if `DELETED`, deletes."""
+    """The computations of a merge in SQL, on frames of one engine. An event is a row, or a delete if `DELETED`."""
 
     def __init__(self, engine: MergeEngine) -> None:
         self._engine = engine

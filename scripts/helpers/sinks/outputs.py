@@ -33,7 +33,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Attempt(NamedTuple):
-    """An attempt, parsed from a folder or table name. `job` is a hash of the job, in a table name of target and job."""
+    """An attempt, parsed from a name. `job`: in a folder's name, a hash of the job; in a table's, of target and job."""
 
     job: str
     epoch: str
@@ -229,8 +229,8 @@ def epoch_in_batches(of: Output | Retraction) -> str:
 
 
 def app_of_batch_row(job: str, digits: str, found: str) -> str:
-    """Return ``<job>/<epoch>`` of a row in the table of batches: column `job` (`digits`, a hash), `epoch` (`found`)."""
-    # `found` ends with a hash of job and epoch (see `epoch_in_batches`), which shows whether the row belongs to `job`.
+    """Return ``<job>/<epoch>`` of a row in the table of batches, with `digits` (a hash) as job, `found` as epoch."""
+    # `found`, the row's epoch, ends with a hash of job and epoch (`epoch_in_batches`): it shows if `job` wrote the row.
     epoch = found.rpartition("-")[0]
     return f"{job if found == f'{epoch}-{_hash(job, epoch)[:MARK_DIGITS]}' else digits}/{epoch}"
 

@@ -341,7 +341,7 @@ class S3Place:
         # Check the rights by writing, copying and deleting a file: no request to IAM shows whether that is allowed.
         self.write(PROBE, b"")
         self._copy(PROBE, to, PROBE, 0)
-        # If `to` refuses the delete, leave the test file there: a lake may allow only writes. Delete only the one here.
+        # If `to` refuses the delete, leave its test file, as a lake may allow only writes. Delete the one in staging.
         try:
             self._delete([self._key(PROBE), to._key(PROBE)])
         except TargetError:

@@ -87,7 +87,7 @@ def rolled_back(
 
     kept = followed(newest, set())
     known = set(kept)
-    # Skip commits before the first one in `kept`. They may be ancestors of `newest` by commits that have expired.
+    # Skip commits older than `kept`: if commits in between expired, ancestors of `newest` would look rolled back.
     for at in dropwhile(lambda one: one not in kept, log):
         followed(at, known)
     last = dict(sorted(marks[at] for at in kept & marks.keys()))
@@ -186,7 +186,7 @@ class Sink(Protocol):
         """Return what the target has recorded for the job with the hash `job`; with `others`, for other jobs as well.
 
         `newest` is the output that the job published last at the target. In a database, the records are in another
-        table and remain if the target is dropped: `newest` shows whether the target is still the table with the rows.
+        table and outlive the target: if its id is not `newest.table` and it has no row of `newest`, distrust them.
 
         The result has no versions if the target does not exist, or if its own settings made it delete old records.
         """
@@ -197,8 +197,8 @@ class Sink(Protocol):
     def retract(self, retraction: Retraction) -> int:
         """Delete the staged and published rows of some versions; return how many published files or rows were deleted.
 
-        The caller must remove these versions from the head first. Runs repeat the call for a day, because a late copy
-        may add a file. If the target cannot delete rows, log a WARNING. If it has nothing of the job, do not change it.
+        First remove these versions from the head. Runs repeat the call for a day, as a copy within S3 may end later and
+        add a file. If the target cannot delete rows, log a WARNING. If it has nothing of the job, do not change it.
         """
 
     def to_retract(self, retraction: Retraction) -> list[str]:

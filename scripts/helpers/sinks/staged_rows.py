@@ -128,7 +128,7 @@ def check_columns_left(partition_by: Sequence[str], columns: Collection[str]) ->
 
 
 def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: int) -> dict[str, int]:
-    """Return the counts for `check_partition_counts`, for rows of any kind; see `unfit_values`.
+    """Return, for `check_partition_counts`, how many partition values cannot name a folder; see `unfit_values`.
 
     For rows of Spark this runs a query. In rows of pyarrow, negative decimals are unfit, too (`BELOW_ZERO`): in
     their folder's name, `deltalake` repeats the sign in the fraction, and then no reader can read the table.
@@ -149,7 +149,7 @@ def unfit_counts(rows: Any, partition_by: Sequence[str], unfit: Unfit, longest: 
 
 
 def _is_unfit(column: pa.ChunkedArray, name: str, text: str, longest: int) -> Any:
-    """Return which values cannot name a folder: equal to `text`, or of the kind it means (NaN, negative, too long)."""
+    """Return which values cannot name a folder: those equal to `text` (NAN, BELOW_ZERO and LONG mean all of a kind)."""
     if text == NAN:
         return pc.is_nan(column)
     if text == BELOW_ZERO:
@@ -516,7 +516,7 @@ class SparkRows:
         self._spark = spark
 
     def taken(self, df: DataFrame, target: str, held: Collection[str]) -> DataFrame:
-        """Return a script's frame with types that the table cannot store (not in `held`) cast to the next wider type.
+        """Return a script's frame. Cast types missing in `held`, the types that the table can store, to a wider one.
 
         InvalidValueError if the table can store no type for a column, or the new type cannot hold a value.
         """
@@ -560,7 +560,7 @@ class SparkRows:
         return self.read(staged).limit(0)
 
     def refused(self, rows: DataFrame, conditions: Mapping[str, SQL]) -> dict[str, int]:
-        """Return how many rows make each condition false or NULL. `_ArrowRows` omits conditions that DuckDB refuses."""
+        """Return how many rows make each condition false or NULL (in `_ArrowRows`, only those that DuckDB can run)."""
         counts = (
             F.expr(sql("COUNT(CASE WHEN ({}\n) IS TRUE THEN NULL ELSE 1 END)", text)) for text in conditions.values()
         )

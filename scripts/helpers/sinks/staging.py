@@ -181,7 +181,7 @@ class Attempts(ABC):
 
     @abstractmethod
     def left(self, job: str) -> list[str]:
-        """Return the `Output.folder` of each attempt with rows or a note of `withdraw`; `job` is the job id's hash."""
+        """Return `Output.folder` of attempts with rows or a note of rows taken back; `job` is the job id's hash."""
 
     @abstractmethod
     def left_at(self, folder: str) -> str:
@@ -207,7 +207,7 @@ class Attempts(ABC):
         return [self.left_at(folder) for folder in self.covered(retraction)]
 
     def covered(self, retraction: Retraction) -> list[str]:
-        """Return `Output.folder` of attempts at retracted versions that have staged rows or the note of `withdraw`."""
+        """Return `Output.folder` of attempts at retracted versions with staged rows or a note of their withdrawal."""
         left = self.left(retraction.job)
         return [folder for folder in left if retraction.covers(version_of(folder, retraction.epoch))]
 
@@ -250,7 +250,7 @@ class Staging(Attempts):
         try:
             made = write(self.place, folder)
         except InvalidValueError as error:
-            # Drop the folder after this error: all rows were written before it. After others, Spark may still write.
+            # Drop the folder only for this error: all rows are written. After other errors, Spark may still write.
             if error.reason == "unfit_partition":
                 self.drop(folder)
             raise
@@ -369,7 +369,7 @@ class Staging(Attempts):
             try:
                 found = self._read(folder, retraction.target, retraction.first)
             except UnprovenError:
-                found = None  # Its manifest is invalid: count no file as this target's. `retract` deletes the folder.
+                found = None  # The folder's manifest is invalid: do not count its files. `retract` deletes the folder.
             is_for_target |= found is not None and found.is_for(retraction.target)
             if found is not None:
                 self._write(folder, replace(found, files=None))

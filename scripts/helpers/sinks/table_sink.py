@@ -157,7 +157,7 @@ class TableLog(Protocol):
     def commit(self, of: Output | Retraction, version: int, change: Append | MergeRows | Nothing) -> None:
         """Make a change and record a version in one commit; do nothing if that or a later version is recorded.
 
-        If another writer commits after this has read the table, raise an error for which `meaning` returns "moved".
+        If another writer commits after this method read the table, raise an error for which `meaning` returns "moved".
         """
 
     def delete(self, retraction: Retraction) -> int:
@@ -313,7 +313,7 @@ class TableSink(ABC):
         log = self._log
         places = self._done(lambda: self._attempts(retraction))
         withdrawn = [self._decided(partial(place.withdraw, retraction)) for place in places]
-        # If a publisher creates the table after this check, it adds no row, because the staged rows are withdrawn.
+        # A publisher that creates the table after this check adds no row to it: the staged rows are withdrawn.
         is_there = self._done(log.exists)
         recorded = self._decided(lambda: log.recorded(retraction)) if is_there else 0
         # If the table has no batch of this job, and the job staged nothing for it, it is another job's: leave it alone.
@@ -347,7 +347,7 @@ class TableSink(ABC):
 
     @abstractmethod
     def _attempts(self, of: Output | Retraction | None) -> Sequence[Attempts]:
-        """Return where attempts stage or, for a record `of`, did stage. The last place has the rows of an output."""
+        """Return the places where attempts stage or, for a record `of`, staged; an output's rows are in the last."""
 
     @abstractmethod
     def _staging_now(self) -> str:
@@ -550,7 +550,7 @@ class LakeSink(TableSink):
             if rules is not None:
                 rows = log.rows.read(staged)
                 self._done(lambda: log.merging(rules).check(rows))
-                # Skip conditions on `valid_from` and `valid_to`, which a merge with history= fills at the publication.
+                # Skip constraints on `valid_from` and `valid_to`, which a merge with history= fills when it publishes.
                 lacks = naming(rules.ends(columns_of(rows)))
                 asked = {name: text for name, text in asked.items() if not lacks(text)}
                 parts = [log.rows.kept(log.rows.frames.distinct(rows, rules), rules)]

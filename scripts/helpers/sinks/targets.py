@@ -76,8 +76,8 @@ def _on_spark(spark: SparkSession, target: str, name: str) -> DataFrame:
         return spark.table(target)
     if name == "delta" and has_jvm(spark) and is_delta_on_spark(spark):
         return delta_rows(spark, target)
-    # This read may return cached rows. Connectors other than those for files may refuse `OWN_OPTION`. For Delta on
-    # Spark Connect, `delta_rows` cannot be used: it needs the table's version, which Spark Connect does not show.
+    # This read may return cached rows: connectors other than those for files may refuse the option `OWN_OPTION`, which
+    # avoids them. For Delta, Spark Connect does not show the table's version, which `delta_rows` needs.
     return spark.read.format(name).load(target)
 
 

@@ -18,8 +18,8 @@ _JOB_GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.jo
 def time_limit(spark: SparkSession, seconds: float) -> Iterator[None]:
     """Cancel the jobs that this thread starts in the block if none of their tasks ends within `seconds`.
 
-    The jobs have their own job group, so no other job is cancelled. Spark Connect does not show tasks: there the jobs
-    are cancelled `seconds` after the block began, once a short query has run, so that they do not wait for a slot.
+    The jobs have their own job group, so no other job is cancelled. Spark Connect does not show tasks: with it, run
+    a short query after `seconds`, then cancel the jobs. The query runs only once none of the jobs waits for a slot.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def _grouped(spark: SparkSession) -> Iterator[_Watched]:
         jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
         stages = [stage for job in jobs for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
         last.append(sum(stage.numCompletedTasks for stage in stages))
-        # If no task is running, the jobs are waiting for a slot, so no file keeps them busy.
+        # If no task ended since the last look, a running one is stuck. If none is running, the jobs wait for a slot.
         return any(stage.numActiveTasks for stage in stages) if last[-1] == last[-2] else None
 
     context.setJobGroup(group, "looks which files cannot be read", interruptOnCancel=True)

@@ -101,7 +101,7 @@ class Declared:
         return f"decimal({precision},{scale})" if is_held_by_spark else None
 
     def read_decimal(self, unbounded: str) -> str:
-        """Return Spark's type, cut to 38 digits; `unbounded` if none are declared, NO_DECIMAL for an unfit scale."""
+        """Return Spark's type cut to 38 digits; `unbounded` if no digits are given, NO_DECIMAL if Spark has no type."""
         if not self.numbers:
             return unbounded
         precision, scale = (*self.numbers, 0)[:2]
@@ -113,7 +113,7 @@ class Declared:
     def tick(self, digits: int) -> timedelta:
         """Return the smallest step of times with the declared fractional digits, by default `digits`; at least 1 µs."""
         shown = self.numbers[0] if self.numbers else digits
-        # At least 1 µs: Python and Spark drop finer digits, so a bound 1 µs above the value read is above the row.
+        # Return at least 1 µs: Python and Spark cut off finer digits, so a smaller step might not get past the row.
         return timedelta(microseconds=10 ** (6 - min(shown, 6)))
 
 
@@ -275,9 +275,9 @@ class Database(Dialect):
         return None
 
     def corrected(self, expression: SQL, kind: str, name: str) -> SQL:
-        """Return SQL for a column's exact text; for `corrected_kinds`, NULL for each value that the driver reads right.
+        """Return SQL for a column's exact text; for `corrected_kinds`, NULL for each value that drivers do not change.
 
-        For a time that no reader can represent, the database raises an error that contains `name` and matches `UNFIT`.
+        A time outside the years 1 to 9999, except infinity, raises a database error with `name` (matching `UNFIT`).
         """
         return self.exact(expression, kind)
 
@@ -294,9 +294,9 @@ class Database(Dialect):
         return None if kind is None else (column, kind)
 
     def inside(self, expression: SQL, kind: str, name: str) -> SQL:
-        """Write a time that all readers hold: as exact text, or in years 1 to 9999, infinity as the first or last time.
+        """Write a time so that every reader can represent it: as exact text, or as a time in the years 1 to 9999.
 
-        For a time that no reader can represent, the database raises an error that contains `name` and matches `UNFIT`.
+        Infinity becomes the first or last one. A time outside raises a database error with `name` (matching `UNFIT`).
         """
         return self.exact(expression, kind)
 
@@ -349,9 +349,9 @@ class Database(Dialect):
         return options
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Return options for a connection that begins a transaction, which `writers` and `open_since` list as `OWN`.
+        """Return options for a connection that begins a transaction, which shows whether lists of transactions are new.
 
-        If a list lacks that transaction, the list is out of date. Return None if the server's list is always current.
+        `writers` and `open_since` list that transaction as `OWN`: a list without it is old. None if none can be old.
         """
         return None
 
@@ -501,7 +501,7 @@ class WritableDatabase(Database):
         raise NotImplementedError
 
     def is_transactional(self, parts: Sequence[str]) -> SQL | None:
-        """Return a query for 1 if a table is transactional, else 0. A view has no row. None if every table is."""
+        """Return a query for 1 if a table is transactional, else 0, or no row for a view; None if every table is."""
         return None
 
     # --- types ----------------------------------------------------------------------------------
@@ -516,7 +516,7 @@ class WritableDatabase(Database):
     def keeps(self, staged: str, declared: str) -> bool:
         """Return whether an INSERT from a staging table's type into a declared type never changes a value silently.
 
-        Comparing values cannot show a change: in SQL, a timestamp equals the timestamptz made of it, a different time.
+        Compare types, not values: in SQL, a timestamp equals the timestamptz made of it, though that is another time.
         """
         one, other = Declared.parse(staged), Declared.parse(declared)
         is_longer = one.plain == other.plain and 0 < len(one.numbers) == len(other.numbers)
@@ -534,10 +534,10 @@ class WritableDatabase(Database):
         return sql("l.{}", column.landing)
 
     def changes(self, column: Arriving, target: TableColumn) -> SQL | None:
-        """Return the condition that a value of the landing table, `l`, changed in the staging table, `s`; None: never.
+        """Return the condition that the types of the staging table, `s`, changed a value of the landing table, `l`.
 
-        A value that the target's type only formats differently, such as a json or a uuid, counts as equal. A value that
-        it cuts, pads, rounds or changes in case does not: a reader would not get back the value that was written.
+        None if they never do. A value only formatted differently, such as a json or a uuid, counts as unchanged. One
+        that is cut, padded, rounded or changed in case counts as changed: a reader would not get back what was written.
         """
         return None
 

@@ -248,8 +248,8 @@ class MySQL(WritableDatabase):
         )  # fmt: skip
 
     def listing_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        # InnoDB refreshes its list of transactions only if nobody read it for 0.1 s. Begin a transaction: a list with
-        # it (OWN) is new. Never reuse the connection: an old list may have the connection's earlier transaction.
+        # InnoDB refreshes its list of transactions only if nobody read it for 0.1 s. Begin a transaction: a list that
+        # has it (as OWN) is new. Never reuse the connection: its earlier transaction, also OWN, may be in an old list.
         begins = sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return {**self.filling_options(options), "sessionInitStatement": begins}
 

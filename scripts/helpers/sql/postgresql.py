@@ -144,7 +144,7 @@ class PostgreSQL(WritableDatabase):
         return names.get(kind) or super().declared(kind, precision, scale)
 
     def serves(self, column: CursorColumn) -> bool:
-        # Indexes on texts serve, too: texts are compared by bytes, and the catalogue query reports only such indexes.
+        # Indexes on texts serve, too: texts are compared by bytes; the catalogue query reports only indexes by bytes.
         return True
 
     def bytes_as_text(self, digits: str) -> SQL:
@@ -277,8 +277,8 @@ class PostgreSQL(WritableDatabase):
             " WHERE s.seqrelid IN ({} UNION {} UNION {}))",
             owned, called, named,
         )  # fmt: skip
-        # Whether a session may hold a number for a later transaction, which has no lock yet: with CACHE, sessions take
-        # numbers in advance. If a default or trigger computes the name for `nextval`, assume a sequence with CACHE.
+        # Whether a session may have taken numbers for transactions that it has not begun, so that no lock shows them: a
+        # sequence with CACHE allows it. Assume CACHE if a default or trigger computes a sequence's name for `nextval`.
         is_early = sql(
             "EXISTS (SELECT 1 FROM numbers WHERE cache > 1)"
             " OR EXISTS (SELECT 1 FROM code WHERE body ~* 'nextval[[:space:](]+[^[:space:]('']')"
@@ -307,7 +307,7 @@ class PostgreSQL(WritableDatabase):
 
     def _kin(self, parts: Sequence[str]) -> SQL:
         """Return CTE ``kin``: a table (all without `parts`), its partitions, a view's sources, and parents of these."""
-        # Include partitions, in which a table's rows are stored, and the tables whose rows a view reads.
+        # Select the relations that hold the rows of `f`: a table's partitions, or the tables that a view reads.
         parents = sql(
             "SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent = f.oid UNION ALL SELECT d.refobjid"
             " FROM pg_rewrite w JOIN pg_depend d ON d.classid = CAST('pg_rewrite' AS regclass) AND d.objid = w.oid"

@@ -148,8 +148,8 @@ class SQLite(WritableDatabase):
         return sql("SELECT name FROM pragma_database_list WHERE name = {} COLLATE NOCASE", name)
 
     def number_of(self, parts: Sequence[str]) -> SQL:
-        # SQLite does not show if a table was created again. Return a random text, which differs from a batch's stored
-        # text, so callers search for the batch, last rowid first; none if WITHOUT ROWID: a search would read all rows.
+        # SQLite does not show if a table was created again. A random text never equals the text stored with a batch, so
+        # callers search for the batch, last rowid first. WITHOUT ROWID, this would read all rows, so return no text.
         return sql(
             "SELECT hex(randomblob(8)) FROM {}.sqlite_master WHERE type = 'table' AND name = {} COLLATE NOCASE "
             "AND sql NOT LIKE '%WITHOUT ROWID%'",

@@ -124,7 +124,7 @@ def read_commit(version: int, text: str) -> DeltaCommit:
 
 
 def taken_by(commits: Iterable[DeltaCommit], after: int, until: int) -> list[Mapping[str, Any]]:
-    """Return the ``add`` actions of the commits in a span that only appended rows."""
+    """Return the ``add`` actions of those commits after `after`, up to `until`, that only appended rows."""
     taken = (commit for commit in commits if after < commit.version <= until and commit.kind == "append")
     return [action for commit in taken for action in commit.added]
 
@@ -141,7 +141,7 @@ def possibly_vacuumed_files(commits: Sequence[DeltaCommit], after: int | None, u
     """
     if after is None:
         later = [commit for commit in commits if commit.version > until]
-        # Return files that `later` commits removed, except those that they also added: `until`'s version lacks them.
+        # Leave out files that `later` commits both added and removed: the table did not have them at version `until`.
         return _paths_taken_out(later).difference(*(commit.paths for commit in later))
     left = _paths_taken_out(commits)
     inside = [commit for commit in commits if after < commit.version <= until]
@@ -149,7 +149,7 @@ def possibly_vacuumed_files(commits: Sequence[DeltaCommit], after: int | None, u
         return {str(action["path"]) for action in taken_by(inside, after, until)} & left
     needed: set[str] = set()
     for commit in inside:
-        # Add all change files: they belong to no version of the table, so a vacuum deletes them by their age alone.
+        # Include every change file: no version of the table lists it, so a vacuum may have deleted it by age alone.
         needed |= commit.feed if commit.feed else (commit.paths & left) | commit.removed
     return needed
 

@@ -194,8 +194,8 @@ class IcebergTable(TableSource):
         before = {snapshot.id for snapshot in found.lineage(after)}
         kept = [] if head.newest is None else list(found.lineage(head.newest))
         common = next((snapshot.id for snapshot in kept if snapshot.id in before), None)
-        # Without a common ancestor the table was set back, unless ancestors expired: the oldest one left has a parent,
-        # or the snapshot before it by sequence number is gone. A tag may have kept `after`, the last snapshot read.
+        # Without a common ancestor the table was rolled back, unless the ancestors expired: then the oldest kept one
+        # has a parent, or a sequence gap before it. A tag may keep `after`, the last snapshot read, longer than these.
         there = {0, *(snapshot.sequence for snapshot in found.snapshots.values())}
         if common is None and kept and (kept[-1].parent is not None or max(kept[-1].sequence - 1, 0) not in there):
             return TableHistory(lost="expired")

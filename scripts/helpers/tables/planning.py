@@ -120,7 +120,7 @@ def span_between(
     nothing = TableSpan(source.format, end, end, changes=options.changes, at=at, source=head.identity, commits=0)
     if low == end:
         return nothing
-    # Return nothing if `low` is after `end` (a rewind). If neither is after the other (a table restore), `reread`.
+    # Return no rows if `low` follows `end` (a rewind). If neither follows the other (a restore), raise or read all.
     planning = _Planning(source, options, context, job_id)
     try:
         return replace(planning, options=replace(options, on_loss="raise")).since(

@@ -180,7 +180,7 @@ def raising_expired(
     try:
         yield
     except TargetError as error:
-        # Check the cause: rows are read during the write, and a target of the same format wraps the source's errors.
+        # Check the cause: a write also reads the source, and a target of its format takes a source's error for its own.
         if isinstance(error.__cause__, Exception) and is_gone(error.__cause__):
             raise lost from error
         raise
