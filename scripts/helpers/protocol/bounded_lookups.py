@@ -25,8 +25,8 @@ class BoundedLookups(Lookups):
     Parameters
     ----------
     most
-        Bytes that all states together may unpack to, including the packed lists in them. A reference that several
-        contexts share counts once.
+        Bytes that all states together may unpack to, including the packed lists in them. A state that is stored in
+        items of its own (chunks) counts once, even if several contexts refer to it.
     """
 
     def __init__(self, lookups: Lookups, most: int = MOST_SHOWN) -> None:

@@ -482,7 +482,7 @@ class FileSink:
     def of(
         cls, output: Output | Retraction, spark: SparkSession | None = None, s3_client: S3Client | None = None
     ) -> FileSink | None:
-        """Return the sink; None if staging is not the default, or a retracted job left no note of its target there."""
+        """Return the sink; None if not staged beside the target, or if a retraction finds no note of its job there."""
         if not is_beside(output, output.target):
             return None
         made = cls(output.target, spark=spark, s3_client=s3_client, staging=output.staging)
