@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
+from scripts.helpers.protocol.head import Change, Head
+from scripts.helpers.protocol.items import head_from_item, head_to_item
 from scripts.helpers.protocol.recent import from_text, with_commit
 
 NOW = datetime(2026, 3, 16, 15, 45, 59, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
+HEAD = Head("parking", "e1", 1, 1, {}, Change("COMMIT", "c", NOW, "jr_1", fence=1, runs=1, failed=0))
 
 
 @pytest.mark.parametrize(
@@ -71,3 +75,11 @@ def test_commit_is_not_before_the_one_that_it_follows_when_a_clock_is_behind() -
 def test_text_yields_no_commits_unless_valid_when_it_was_altered(text: str) -> None:
     assert len(from_text(text)) == (text == "1:2 ")
     assert len(from_text(with_commit(text, NOW, {}))) == 1 + (text == "1:2 ")
+
+
+def test_head_drops_a_longer_text_than_a_run_writes_when_it_was_altered() -> None:
+    texts = {number: replace(HEAD, recent_text="29560560:1 " + "0:1 " * number) for number in (27, 400)}
+
+    kept = {number: len(head_from_item(head_to_item(head)).recent) for number, head in texts.items()}
+
+    assert kept == {27: 28, 400: 0}

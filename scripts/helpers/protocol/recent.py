@@ -26,8 +26,7 @@ MOST_OF_ONE = 10**15
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MINUTE = timedelta(minutes=1)
 _LATEST_MINUTE = (LATEST - _EPOCH) // _MINUTE
-_ENTRY = re.compile(r"([0-9]{1,8}):([0-9]{0,16})(?::([0-9]{1,16}))?")
-_ENTRIES = re.compile(rf"\s*(?:{_ENTRY.pattern}(?:\s+|\Z))*")
+_ENTRIES = re.compile(r"\s*(?:[0-9]{1,8}:[0-9]{0,16}(?::[0-9]{1,16})?(?:\s+|\Z))*")
 
 
 class PastCommit(NamedTuple):
@@ -48,10 +47,8 @@ def with_commit(text: str, at: datetime, metrics: Mapping[str, Any]) -> str:
     >>> with_commit(with_commit("", at, {"rows": 808}), at + timedelta(days=1), {"files": 3})
     '29560560:808 1440::3'
     """
-    entries = text.split() if _ENTRIES.fullmatch(text) else []
+    entries = _entries_in(text)
     before = sum(map(_minutes, entries))
-    if before > _LATEST_MINUTE:
-        entries, before = [], 0
     # If this run's clock is behind that of the previous run, use the previous commit's time: times must not decrease.
     since = max((at - _EPOCH) // _MINUTE - before, 0)
     rows, files = _whole(first_count(metrics, ROWS)), _whole(first_count(metrics, FILES))
@@ -78,17 +75,20 @@ def kept_text(text: str) -> str:
 
 def from_text(text: str) -> tuple[PastCommit, ...]:
     """Return the commits that `with_commit` wrote; an empty tuple if it cannot have written this text."""
-    if not _ENTRIES.fullmatch(text):
-        return ()
     found: list[PastCommit] = []
     minutes = 0
-    for since, rows, files in _ENTRY.findall(text):
+    for entry in _entries_in(text):
+        since, rows, files = [*entry.split(":"), ""][:3]
         minutes += int(since)
-        if minutes > _LATEST_MINUTE:
-            return ()
         at = _EPOCH + minutes * _MINUTE
         found.append(PastCommit(at, int(rows) if rows else None, int(files) if files else None))
     return tuple(found[-MOST:])
+
+
+def _entries_in(text: str) -> list[str]:
+    """Return the entries of a stored text, one for each commit; [] if `with_commit` cannot have written the text."""
+    entries = text.split() if _ENTRIES.fullmatch(text) else []
+    return entries if sum(map(_minutes, entries)) <= _LATEST_MINUTE else []
 
 
 def _whole(count: float | None) -> int | None:

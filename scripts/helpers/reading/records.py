@@ -319,7 +319,7 @@ class _Syntax:
 
     def __init__(self, fields: T.StructType, options: Mapping[str, str], frame: DataFrame | None = None) -> None:
         self.fields, self.options = fields, dict(options)
-        session = frame.sparkSession if frame else None
+        session = None if frame is None else frame.sparkSession
         # Name the type of instants, whatever spark.sql.timestampType is. Spark 3.3 has no such setting.
         self.instant = sql("timestamp_ltz" if session and session.version >= "3.4" else "timestamp")
         self.zone = str(session.conf.get("spark.sql.session.timeZone")) if session else ""
@@ -347,8 +347,11 @@ class _Syntax:
     def cast(self, index: int) -> Column | None:
         """Return a parsed value cast to the type in which it is checked; None if it was parsed as that type."""
         kind = self.fields[index].dataType
-        checked = kind if isinstance(kind, T.DecimalType) or self._is_as_text(kind) else _with_each(kind, _widened)
+        checked = self._kind_to_check(kind)
         return None if checked == self.kind_to_parse(kind) else self._cast(index, checked)
+
+    def _kind_to_check(self, kind: T.DataType) -> T.DataType:
+        return kind if isinstance(kind, T.DecimalType) or self._is_as_text(kind) else _with_each(kind, _widened)
 
     def _cast(self, index: int, kind: T.DataType) -> Column:
         return F.expr(sql("try_cast({} AS {})", sql("value_{}", whole(index)), _type_name(kind, self.instant)))
@@ -359,16 +362,17 @@ class _Syntax:
         text, doubtful = F.col("text"), [F.lit(False)]
         if "decimal" in kind.simpleString() and self.option("locale") is None:
             doubtful += map(text.rlike, _doubtful_decimals(kind))
-        has_cast = self.cast(index) is not None
+        checked = self._kind_to_check(kind)
+        has_cast = checked != self.kind_to_parse(kind)
         kept = F.col(f"cast_{index}") if has_cast else value
         if self._is_as_text(kind):
             return F.when(~_any_lost(self._is_inexact, kind, kept, value), kept)
         if isinstance(kind, T.DecimalType):
             # Compare with `value` to find what the cast rounded: the operator % would take ten times as long.
             return F.when((kept == value) & ~self._is_inexact_text(index, kept, doubtful), kept)
-        lost, wide = [], _with_each(kind, _widened)
+        lost = []
         if has_cast:
-            lost += [_any_lost(_is_gone, wide, kept, value), _any_lost(self._is_inexact, wide, kept, value)]
+            lost += [_any_lost(_is_gone, checked, kept, value), _any_lost(self._is_inexact, checked, kept, value)]
             value = kept
         if "timestamp" in kind.simpleString():
             is_of_day = _if(_any_lost(_is_of_today, kind, value, value), text.rlike(self.time_of_day))
@@ -660,7 +664,7 @@ Lost = Callable[["T.DataType", "Column", "Column"], "Column | None"]
 
 
 def _if(condition: Column, then: Column) -> Column:
-    """Return ``condition & then``, but for an & Spark would compute `then` in all rows if several columns have it."""
+    """Return ``condition & then``. An & would make Spark compute `then` for all rows if several columns share it."""
     return F.when(condition, then).otherwise(F.lit(False))
 
 
