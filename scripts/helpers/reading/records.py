@@ -410,7 +410,7 @@ class _Syntax:
         if not self._is_plain(kind):
             return is_inexact
         # To find a time that the session's zone skips, and Spark shifted, compare both texts as UTC, which skips none.
-        given, kept = (F.concat(F.trim(one), F.lit("Z")).cast(kind) for one in (text, value.cast("string")))
+        given, kept = (_try_cast(F.concat(F.trim(one), F.lit("Z")), kind) for one in (text, value.cast("string")))
         return is_inexact | F.when(value.isNotNull() & text.rlike(_WITHOUT_ZONE), given != kept)
 
     def _is_near_change(self, kind: T.DataType, value: Column, _: Column) -> Column | None:
@@ -681,6 +681,12 @@ def _any_lost(is_lost: Lost, kind: T.DataType, value: Column, text: Column) -> C
         return F.coalesce(F.exists(each, lambda one: one), F.lit(False))
     found = is_lost(kind, value, text)
     return F.lit(False) if found is None else F.coalesce(found, F.lit(False))
+
+
+def _try_cast(text: Any, kind: T.DataType) -> Column:
+    """Return a text in another type, or NULL if it does not fit: by default, cast() of Spark 4 would raise an error."""
+    found: Column = (text.try_cast if hasattr(type(text), "try_cast") else text.cast)(kind)
+    return found
 
 
 def _is_several(kind: T.DataType, given: T.DataType, value: Column) -> Column:
